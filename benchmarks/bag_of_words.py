@@ -33,7 +33,7 @@ def features(example: TextExample) -> Iterator[str]:
     yield from (f"b {ngram}" for ngram in sorted(second))
     yield from (f"ab {ngram}" for ngram in sorted(first & second))
     # The shares of common words do not depend on which words they are.
-    if second:
+    if first and second:
         common = len(first & second)
         yield from (f"share of {name} {10 * common // len(texts)}" for name, texts in (("a", first), ("b", second)))
 

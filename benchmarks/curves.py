@@ -93,7 +93,7 @@ def draw(
                 if name not in series:
                     continue
                 places, values = series[name].T
-                is_training = name == LOSS and not over_updates
+                is_training = name == LOSS and HELD_OUT_LOSS in series and not over_updates
                 place.plot(
                     places / (1e3 if over_updates else 1e6),
                     values,

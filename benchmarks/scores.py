@@ -32,6 +32,7 @@ from benchmarks.finetuning import FinetuningCase, OurFinetuning, PeerFinetuning,
 from benchmarks.harness import describe_machine, errors_as_exit_codes, markdown_table, program, working_directory
 from bert_model.finetuning.decode import decode
 from bert_model.metrics.score import score
+from bert_model.model.weights import weight_files
 from bert_model.training.distributed import keep_freed_memory
 from bert_pipeline.atomic import atomic_write, write_text_durably
 from bert_pipeline.errors import UsageError
@@ -62,10 +63,10 @@ def run_or_load(case: FinetuningCase, side: str, make: Side, seed: int, director
     """Train with a seed, or read what an earlier call has stored for the same case."""
     # By content: the same files may be elsewhere on another machine, and other files in the same place. Random weights
     # are those of every model of the shape.
-    started_from = "config.json" if side == "random" else "*.safetensors"
+    files = [case.model / "config.json"] if side == "random" else weight_files(case.model)
     settings = json.dumps(
         {
-            "weights": [file_sha256(path) for path in sorted(case.model.glob(started_from))],
+            "weights": [file_sha256(path) for path in files],
             "examples": _sha256_of(case),
             "batch_size": case.batch_size,
             "learning_rate": case.learning_rate,

@@ -1,7 +1,8 @@
 """Memory of the data jobs by the number of documents: made-up short ones, up to those of the English Wikipedia.
 
 Corpus, vocabulary and instances are made from text of which every fiftieth document repeats an earlier one. Printed are
-the peak memory of the driver, in which Beam runs, and of its largest worker, and the elements that pass between steps.
+the peak memory of the parent process, in which Beam runs, and of its largest worker, and the elements that pass between
+steps.
 """
 
 import argparse
@@ -125,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--workers", type=int, default=2, help="worker processes (default: %(default)s)")
     args = parser.parse_args(argv)
-    header = ("documents", "job", "seconds", "driver, MB", "largest worker, MB", "elements", "their bytes")
+    header = ("documents", "job", "seconds", "parent, MB", "largest worker, MB", "elements", "their bytes")
     rows = []
     for number in args.documents:
         for row in measure(directory_of("wikipedia_scale") / f"run-{number}", number, args.workers, args.jobs):

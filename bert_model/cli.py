@@ -384,9 +384,15 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     # Settings and data are checked before a model is fetched and workers start.
     settings = override({}, arguments.assignments)
     config = task_configuration(task, settings)
-    for key, instead in {"learning_rates": "; give lstm_learning_rates", "head": ""}.items():
-        if task.feature_based and key in settings:
-            raise UsageError(f"{arguments.task}: {key} has no effect on frozen features{instead}")
+    ignored = {"lstm_learning_rates": "; give learning_rates", "lstm_hidden_size": "", "feature_inputs": ""}
+    if task.feature_based:
+        ignored = {"learning_rates": "; give lstm_learning_rates", "head": "", "hidden_dropout": ""}
+    if task.kind != "span":
+        ignored |= dict.fromkeys(("doc_stride", "max_query_length", "max_answer_length", "n_best_size"), "")
+    for key in settings:
+        if key in ignored:
+            where = "on frozen features" if task.feature_based else "here"
+            raise UsageError(f"{arguments.task}: {key} has no effect {where}{ignored[key]}")
     data = load_task_data(arguments.task, _fetched(arguments.data), arguments.dev_fraction)
     for note in data.notes():
         print(f"{arguments.task}: {note}", file=sys.stderr)
@@ -450,9 +456,9 @@ def run_predict(arguments: argparse.Namespace) -> int:
     if arguments.output != "-":
         check_file_target(to_path(arguments.output))
 
-    # An unknown task is reported before a model is fetched and torch is loaded. A local or registered model may
-    # describe its task itself, which then has no file here.
-    describable = all(model.startswith("models:/") or Path(model).is_dir() for model in arguments.model)
+    # An unknown task is reported before a model is fetched and torch is loaded. A model that exists may describe its
+    # task itself, which then has no file here: a directory, or what has a slash, as URIs, URLs and hub ids do.
+    describable = all("/" in model or Path(model).is_dir() for model in arguments.model)
     if arguments.task not in ("mlm", "nsp") and not (describable and NAME_PATTERN.fullmatch(arguments.task)):
         get_task(arguments.task)
     directories = [resolve_model(model) for model in arguments.model]
@@ -615,10 +621,13 @@ def run_export(arguments: argparse.Namespace) -> int:
 
 
 def run_register(arguments: argparse.Namespace) -> int:
+    from bert_model.registry.model_card import stated_license
     from bert_model.registry.operations import default_name, register
 
     name = arguments.name or default_name(arguments.directory)
-    version = register(arguments.directory, name, tags={"license": arguments.license} if arguments.license else {})
+    license = arguments.license or stated_license(Path(arguments.directory))
+    tags = {"license": license} if license else {}
+    version = register(arguments.directory, name, tags=tags, replaces_license=bool(arguments.license))
     print(f"{version.name} version {version.version} is {', '.join(version.aliases)}")
     if not version.license:
         print(f"{version.name} names no license, without which it is not promoted: give --license", file=sys.stderr)

@@ -122,7 +122,7 @@ def _add_corpus(subparsers: Subparsers) -> None:
         "--held-out-per-mille",
         type=int,
         metavar="N",
-        help="documents in a thousand that pre-training never sees, at least one (default: 5)",
+        help="documents in a thousand that pre-training never sees, at least one unless N is 0 (default: 5)",
     )
     parser.add_argument("--strict", action="store_true", help="fail if the dump is truncated")
     parser.add_argument(

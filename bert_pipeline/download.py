@@ -7,6 +7,7 @@ time, and a user agent that identifies the client.
 
 import contextlib
 import functools
+import glob
 import hashlib
 import http.client
 import json
@@ -137,7 +138,10 @@ def download_wikipedia(
     date, files = _latest_files(client, wiki) if date == "latest" else (date, _finished_files(client, wiki, date))
 
     # The date is part of the name: a later call for "latest" must not continue the files of an older dump.
-    parts = output.parent / f".{output.name}.download-{wiki}-{date}"
+    prefix = f".{output.name}.download-{wiki}-"
+    parts = output.parent / f"{prefix}{date}"
+    for other in sorted(set(output.parent.glob(f"{glob.escape(prefix)}*")) - {parts}):
+        LOG.warning(f"{other}: is of the dump of another date, whose download did not finish; it may be removed")
     with _parts_directory(parts):
         _check_space(parts, sum(int(entry["size"]) for entry in files.values()))
 
@@ -231,11 +235,15 @@ def _parts_directory(parts: Path) -> Iterator[None]:
     """
     with creating(parts):
         parts.mkdir(parents=True, exist_ok=True)
-    try:
-        lock = FileLock(parts / LOCK_NAME, timeout=0).acquire()
-    except Timeout as error:
-        raise ArtifactError(f"{parts}: another download writes here; wait for it, or give another output") from error
-    with lock:
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(FileLock(parts / LOCK_NAME, timeout=0))
+        except Timeout as error:
+            raise ArtifactError(
+                f"{parts}: another download writes here; wait for it, or give another output"
+            ) from error
+        except OSError:  # a file system without locks
+            pass
         yield
 
 

@@ -189,7 +189,9 @@ def local_artifact(directory: Path | str, cache: Path) -> Path:
     target = cache / manifest.sha256
     with creating(target):
         cache.mkdir(parents=True, exist_ok=True)
-    with FileLock(cache / f".{manifest.sha256}.lock"):
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):  # a file system without locks
+            held.enter_context(FileLock(cache / f".{manifest.sha256}.lock"))
         with contextlib.suppress(ArtifactError):  # an incomplete copy is fetched again
             return load_manifest(target).path
         logger.info("copying %s to %s", directory, target)

@@ -32,6 +32,7 @@ from workflows.lib.resources import (
     BertHome,
     checked_dump_name,
     checked_tasks,
+    read_own_tasks,
     sample_seed,
 )
 
@@ -42,6 +43,13 @@ SUITES = {
     "ner": "the CoNLL-2003 files",
 }
 """Options for the folders of the official task files."""
+OPTIONS = {
+    "data": {"dump_file"},
+    "pretraining": {"license"},
+    "finetuning": {*SUITES, "dev_fraction", "license", "tasks"},
+    "report": set[str](),
+}
+"""The options that a stage reads, beside those of all stages."""
 DEMO_SHARES = {"data": 0.04, "pretraining": 0.4, "finetuning": 0.55, "report": 0.01}
 """Share of each stage in the demo's time, as measured on two cores: the base of its estimate of the time left."""
 
@@ -56,6 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BertError as error:
         print(f"workflows.run: {error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:  # a full disk, a missing permission
+        print(f"workflows.run: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("workflows.run: interrupted; run the same command to continue", file=sys.stderr)
         return 130
@@ -143,8 +154,20 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
             raise InputError(f"--{suite} {folder}: no such folder")
         suites[suite] = str(Path(folder).resolve()) if folder else ""
 
+    # An option that would be ignored is refused.
+    if arguments.phase != "all":
+        given = {name for name in set().union(*OPTIONS.values()) if getattr(arguments, name) not in (None, "", [])}
+        if others := sorted(given - OPTIONS[arguments.phase]):
+            option = f"--{others[0].replace('_', '-')}"
+            raise UsageError(f"{option} is not of the stage {arguments.phase}; leave it out, or run the stage it is of")
+    if arguments.tasks and not arguments.tasks.strip(","):
+        raise UsageError(f"--tasks {arguments.tasks}: names no task; give some, or leave it out for all")
+
     # Without --tasks all of them; without --dev-fraction the share of the preset, which 0 overrides.
-    known = BertHome().task_names
+    home = BertHome()
+    for problem in read_own_tasks(home.tasks).problems.values():
+        print(f"workflows.run: {problem}; this task is left out", file=sys.stderr)
+    known = home.task_names
     tasks = checked_tasks([name for name in arguments.tasks.split(",") if name], known) if arguments.tasks else known
     dev_fraction = preset.finetuning.dev_fraction if arguments.dev_fraction is None else arguments.dev_fraction
     if not 0 <= dev_fraction < 1:

@@ -18,7 +18,13 @@ import psutil
 from filelock import FileLock, Timeout
 
 from bert_pipeline.errors import BertError, UsageError
-from workflows.lib.instance import end_abandoned_runs, fail_runs, open_instance, unfinished_runs_of
+from workflows.lib.instance import (
+    database_errors,
+    end_abandoned_runs,
+    fail_runs,
+    open_instance,
+    unfinished_runs_of,
+)
 from workflows.lib.resources import MLFLOW_ADDRESS_VARIABLE, BertHome
 from workflows.lib.torchrun import ending_with_parent
 
@@ -36,6 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BertError as error:
         print(f"workflows.serve: {error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:  # a full disk, a lock of another user
+        print(f"workflows.serve: {error}", file=sys.stderr)
+        return 1
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -82,7 +91,7 @@ def _serve_ui(home: BertHome, arguments: argparse.Namespace) -> int:
     arguments.port = free_port(arguments.host, arguments.port, "--port")
     if not home.is_served:
         arguments.mlflow_port = free_port(arguments.host, arguments.mlflow_port, "--mlflow-port")
-    with open_instance(home) as instance:
+    with database_errors(), open_instance(home) as instance:
         end_abandoned_runs(instance)
     home.apply_environment()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -90,9 +99,10 @@ def _serve_ui(home: BertHome, arguments: argparse.Namespace) -> int:
         signal.signal(signal.SIGHUP, lambda *_: sys.exit(0))
     # A shell's background job ignores SIGINT and its children inherit that: Dagster could not be stopped then.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    services = {"Dagster": (f"http://{arguments.host}:{arguments.port}", dagster_command(arguments))}
+    host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+    services = {"Dagster": (f"http://{host}:{arguments.port}", dagster_command(arguments))}
     if not home.is_served:
-        address = f"http://{arguments.host}:{arguments.mlflow_port}"
+        address = f"http://{host}:{arguments.mlflow_port}"
         os.environ.setdefault(MLFLOW_ADDRESS_VARIABLE, address)
         os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
         # Every user of the machine can read a command line, and the URI of a database may hold a password.
@@ -195,7 +205,7 @@ def serve_code(arguments: argparse.Namespace) -> int:
     home = BertHome()
     arguments.port = free_port(arguments.host, arguments.port, "--port")
     # Listed before the start: afterwards the runs of the new server have the same address.
-    with open_instance(home) as instance:
+    with database_errors(), open_instance(home) as instance:
         left = unfinished_runs_of(instance, os.environ.get(CODE_HOST_VARIABLE) or "localhost", arguments.port)
     home.apply_environment()
     command = [
@@ -210,7 +220,7 @@ def serve_code(arguments: argparse.Namespace) -> int:
 
     # Not before the daemon has seen the new server: it could not start the runs again.
     if left and _has_settled(server, arguments.host, arguments.port, arguments.settling_seconds):
-        with open_instance(home) as instance:
+        with database_errors(), open_instance(home) as instance:
             for run_id in fail_runs(instance, left, "the code server that executed this run was ended"):
                 print(f"run {run_id} had ended with the code server that executed it: marked as failed", flush=True)
     return server.wait()

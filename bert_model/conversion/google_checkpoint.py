@@ -65,7 +65,7 @@ def convert_checkpoint(checkpoint: Path, output: Path, *, cased: bool | None = N
     inputs = {path.suffix[1:]: foreign_input(path) for path in files}
     with publishing(output, kind=KIND, configuration={"do_lower_case": do_lower_case}, inputs=inputs) as draft:
         write_weights(weights.tensors, config, weights.architecture, draft.path)
-        tokenizer.save(draft.path)
+        tokenizer.save(draft.path, model_max_length=config.max_position_embeddings)
         draft.counts |= {"parameters": sum(tensor.numel() for tensor in weights.tensors.values())}
     return report
 

@@ -91,7 +91,7 @@ def adapt_model(model: Path, vocabulary: Path, output: Path, corpus: Path | None
                 counts["mlm_loss_random_rows"] = masked_lm_loss(random, config, texts, new)
         draft.counts |= counts
         write_weights(moved.tensors, config, moved.architecture, draft.path)
-        new.save(draft.path)
+        new.save(draft.path, model_max_length=config.max_position_embeddings)
     return load_manifest(output, kind=KIND)
 
 

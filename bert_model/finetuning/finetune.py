@@ -28,6 +28,7 @@ from bert_model.finetuning.trial_runner import (
     TrialRunner,
     Watch,
     code_sha256,
+    stored_kernels,
     trial_directory,
 )
 from bert_model.finetuning.worker_pool import WorkerPool
@@ -122,12 +123,11 @@ def finetune(
         "model_sha256": identity.get("content_sha256") or identity["sha256"],
     }
     with contextlib.ExitStack() as stack:
-        # Resume from the trials of an interrupted search only on a machine that computes alike: device, threads and
-        # kernels decide the bits of a result.
+        # Resume from the trials of an interrupted search only on a machine that computes alike: device, threads,
+        # processor and kernels decide the bits of a result. The kernels are those that the first search found fastest.
         pool = pool or stack.enter_context(WorkerPool())
         device = pool.devices[0].partition(":")[0]
-        onednn = onednn_choice(model_config, device=device)
-        machine = {"device": device, "threads": pool.threads_per_worker, "processor": processor(), "onednn": onednn}
+        machine = {"device": device, "threads": pool.threads_per_worker, "processor": processor()}
         # The grid is left out: a search with another one finds the trials of both.
         decisive = {key: value for key, value in to_mapping(config).items() if key not in GRID_KEYS}
         trials_identity = content_sha256(
@@ -141,6 +141,7 @@ def finetune(
             }
         )
         scratch = stack.enter_context(trial_directory(output, trials_identity))
+        onednn = stored_kernels(scratch, lambda: onednn_choice(model_config, device=device))
         # The log continues that of an interrupted search, and is closed as failed if this block raises.
         log: SearchLog | None = None
         if experiment:
@@ -319,6 +320,11 @@ def check_fit(
 ) -> None:
     """Raise an error if model, configuration and data do not fit together."""
     check_model_fit(task, tokenizer, model_config, config, model)
+    if model_config.attention == "causal" and config.head == "linear" and task.kind not in ("span", "tagging"):
+        raise UsageError(
+            f"{model}: its tokens attend to the left only, so [CLS], from which {task.name} is predicted, sees nothing "
+            "else; give head=bilstm"
+        )
 
     # Data that training would accept, but learn nothing from.
     for name, examples in (("training", data.train), *data.dev.items()):

@@ -1,5 +1,7 @@
 """Results of a search: results.json, and its log in metrics.jsonl and MLflow with a child run for every trial."""
 
+import contextlib
+import math
 import shutil
 import statistics
 import time
@@ -13,6 +15,7 @@ from bert_model.finetuning.trial import TrialProgress
 from bert_model.metrics.score import BASELINES, trivial_baseline
 from bert_model.training.metrics_log import STATE_NAME, DataInput, RunStatus, read_lines, read_state
 from bert_model.training.mlflow_sync import CLOSE_TIMEOUT_SECONDS, Tracker
+from bert_pipeline.errors import DiskFullError
 from bert_pipeline.manifest import Manifest, content_sha256
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import TaskData
@@ -263,7 +266,7 @@ class SearchLog:
         # The steps of the search's log are its trials, in the order in which they finish.
         metrics = {f"{start}/{key}": value for key, value in self._scores(result).items()}
         metrics[f"{start}/learning_rate"] = trial.setting.learning_rate
-        if result.losses:
+        if result.losses and math.isfinite(result.losses[-1]):
             metrics[f"{start}/train_loss"] = result.losses[-1]
         self.tracker.record(
             "trial",
@@ -309,7 +312,8 @@ class SearchLog:
         deadline = time.monotonic() + (INTERRUPTION_SECONDS if interrupted else CLOSE_TIMEOUT_SECONDS)
         for tracker in (*(running.tracker for running in self._running.values()), self.tracker):
             if tracker is not None:
-                tracker.close(status, max(0.0, deadline - time.monotonic()))
+                with contextlib.suppress(DiskFullError, OSError):  # the first error is the cause
+                    tracker.close(status, max(0.0, deadline - time.monotonic()))
 
     def _child(self, trial: Trial, tags: Mapping[str, str] | None = None) -> Tracker:
         """Open the log of a trial, a child run; that of an interrupted trial is continued.

@@ -5,6 +5,7 @@ Nothing here trains: `search` takes a function that runs trials, so that every i
 
 import dataclasses
 import itertools
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -94,7 +95,7 @@ class TrialResult:
             "scores": {split: dict(values) for split, values in self.scores.items()},
             "collapsed": self.collapsed,
             "diverged": self.diverged,
-            "losses": list(self.losses),
+            "losses": [loss if math.isfinite(loss) else None for loss in self.losses],  # JSON has no NaN
             **({} if self.null_threshold is None else {"null_threshold": self.null_threshold}),
         }
 
@@ -127,6 +128,10 @@ class SearchResult:
         return [result.scores[split][metric] for result in self.chosen if not result.diverged]
 
 
+class DivergedError(TrainingError):
+    """The loss of every trial of a setting stopped being finite: it would do so again."""
+
+
 RunTrials = Callable[[Sequence[Trial]], list[TrialResult]]
 """Runs trials in any order and returns their results in the order of its argument."""
 
@@ -153,7 +158,7 @@ def search(
     `search: grid` runs every setting with every seed. `search: first_seed` runs every setting with the first seed,
     chooses, and runs the chosen setting with the other seeds. An initialization with an epoch multiple is not
     searched: it runs the setting chosen for its weights with every seed. Each feature input is searched by itself, and
-    the best of their chosen settings is reported. TrainingError if every trial of a chosen setting diverged.
+    the best of their chosen settings is reported. DivergedError if every trial of a chosen setting diverged.
     """
     # Random weights are searched once; their longer training reuses the setting chosen here.
     # Train the grid.
@@ -224,7 +229,7 @@ def _search_result(
     chosen = by_feature_input[setting.feature_input]
     best = max(chosen, key=lambda result: (result.usable, not result.diverged, result.main_score))
     if best.diverged:
-        raise TrainingError(
+        raise DivergedError(
             f"{initialization.name}: the loss stopped being finite in every trial at learning rate "
             f"{setting.learning_rate:g}; give lower learning rates"
         )

@@ -19,7 +19,7 @@ from bert_model.finetuning.decode import Evaluation, evaluate
 from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.frozen_features import FeatureJob
 from bert_model.finetuning.results import SearchLog
-from bert_model.finetuning.search import Setting, Trial, TrialResult, choose_setting
+from bert_model.finetuning.search import DivergedError, Setting, Trial, TrialResult, choose_setting
 from bert_model.finetuning.task_model import read_task_facts
 from bert_model.finetuning.trial import (
     CHECKPOINT_SUFFIX,
@@ -30,14 +30,14 @@ from bert_model.finetuning.trial import (
     read_output,
     task_overrides,
 )
-from bert_model.finetuning.worker_pool import WorkerDiedError, WorkerPool
+from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.model.bert import BertModel
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import Shape
 from bert_model.model.heads import HEAD_CLASSES, states_of
 from bert_model.model.weights import fill_model, read_weights
 from bert_pipeline.atomic import creating, replace_text
-from bert_pipeline.errors import ArtifactError, TrainingError, UsageError
+from bert_pipeline.errors import ArtifactError, UsageError
 from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, load_manifest, refuse_foreign_directory
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import TaskData
@@ -56,8 +56,10 @@ with the last step."""
 LOCK_NAME = "lock"
 PUBLISHED_NAME = "published.json"
 """File with the trials whose weights the output directory has: {"sha256": its hash, "weights": trial -> file}."""
+KERNELS_NAME = "kernels.json"
+"""File with the weight shapes that oneDNN computes with."""
 CODE = ("bert_model/model", "bert_model/training", "bert_model/finetuning", "bert_pipeline/vocabulary")
-"""The rooms whose code decides what a trial computes."""
+"""The folders whose code decides what a trial computes."""
 
 
 @contextlib.contextmanager
@@ -92,7 +94,7 @@ def trial_directory(output: Path, identity: str) -> Iterator[Path]:
             yield directory
         except BaseException as error:
             # A diverged search would diverge again. After any other error, such as a crash, it can be resumed.
-            if isinstance(error, TrainingError) and not isinstance(error, WorkerDiedError):
+            if isinstance(error, DivergedError):
                 _remove_all_but(directory, earlier)
             elif not _finished_trials(directory) and not any(directory.glob(f"*{CHECKPOINT_SUFFIX}")):
                 shutil.rmtree(directory, ignore_errors=True)
@@ -112,14 +114,28 @@ def _remove_all_but(directory: Path, finished: set[Path]) -> None:
     for path in directory.iterdir():
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
-        elif path not in finished and path.name not in (LOCK_NAME, PUBLISHED_NAME):
+        elif path not in finished and path.name not in (LOCK_NAME, PUBLISHED_NAME, KERNELS_NAME):
             path.unlink(missing_ok=True)
+
+
+def stored_kernels(directory: Path, choose: Callable[[], Sequence[Shape]]) -> tuple[Shape, ...]:
+    """Return the shapes for oneDNN that the trials of a directory are computed with; `choose` times those of new ones.
+
+    They are timed once: on a busy machine another choice, and so other bits, might win.
+    """
+    path = directory / KERNELS_NAME
+    try:
+        return tuple((int(rows), int(columns)) for rows, columns in json.loads(path.read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError):
+        chosen = tuple(choose())
+        replace_text(path, json.dumps(chosen))
+        return chosen
 
 
 def code_sha256() -> str:
     """Hash the code and the versions of the libraries that decide what a trial computes."""
     root = Path(__file__).resolve().parents[2]
-    files = sorted(path for room in CODE for path in (root / room).rglob("*.py"))
+    files = sorted(path for folder in CODE for path in (root / folder).rglob("*.py"))
     versions = {"torch": torch.__version__, "numpy": np.__version__, "tokenizers": tokenizers.__version__}
     return content_sha256({**versions, **{path.relative_to(root).as_posix(): file_sha256(path) for path in files}})
 

@@ -175,6 +175,8 @@ def score_files(
 
     # An option that would be ignored is refused.
     na_probs = None
+    if na_prob_file is None and na_threshold != 1.0:
+        raise UsageError("--na-prob-thresh is a limit for null odds: give --na-prob too, or leave it out")
     if na_prob_file is not None:
         if not task.has_impossible:
             raise UsageError(f"{task.name}: null odds were given, but its questions all have answers; leave them out")

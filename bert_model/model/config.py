@@ -154,9 +154,9 @@ def _stored_labels(document: Mapping[str, Any], path: Path) -> list[Any]:
             if not (key.isascii() and key.isdecimal()):
                 raise InputError(f"{path}: id2label has the key {key!r}, expected the number of an output, such as '0'")
         # JSON keys are text: sort them as numbers, so that label 10 comes after label 2.
-        return [stored[key] for key in sorted(stored, key=int)]
+        stored = [stored[key] for key in sorted(stored, key=int)]
     if isinstance(stored, list) and stored:
-        return stored
+        return [str(label) if isinstance(label, int | float) else label for label in stored]
     if stored:
         raise InputError(f"{path}: id2label is {stored!r}, expected an object such as {{'0': 'no', '1': 'yes'}}")
 

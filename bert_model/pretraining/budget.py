@@ -38,11 +38,18 @@ def trunk_step(config: PretrainingConfig, state: Mapping[str, Any]) -> int | Non
 
 
 def refuse_smaller_budget(config: PretrainingConfig, state: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError if the learning rate decays already, for a larger budget than the present one."""
-    if config.budget and state.get("decay_start") is not None and config.budget_seconds < state["budget_seconds"]:
+    """Raise ConfigurationError if the learning rate decays already, or has no time left for it."""
+    if not config.budget or config.budget_seconds >= state.get("budget_seconds", 0.0):
+        return
+    if state.get("decay_start") is not None:
         raise ConfigurationError(
             f"budget: found {config.budget}, but since step {state['decay_start']} the learning rate decays to the end "
             f"of {state['budget_seconds']:g} s of training; give at least as much, or another directory"
+        )
+    if state["seconds"] > config.budget_seconds * (1 - config.decay_share):
+        raise ConfigurationError(
+            f"budget: found {config.budget}, but after {state['seconds']:.0f} s of training less than its decay_share "
+            f"({config.decay_share:g}) is left; give a larger one, or another directory"
         )
 
 

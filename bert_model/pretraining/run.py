@@ -194,6 +194,11 @@ def _open_run(
     """Open the data, and open the run directory under its lock, which `stack` releases."""
     phases, tokenizer = load_phases(config)
     _check_batch_sizes(config, group.world_size)
+    if config.choose == "loss" and not phases[-1].held_out.num_instances:
+        raise ConfigurationError(
+            f"choose: found 'loss', but {phases[-1].train.manifest.path} has no held-out instances to measure it on; "
+            "make its corpus with a larger held_out_per_mille"
+        )
     pairs = pairs_for_choosing(config.exam, config.exam_pairs) if config.exam or config.choose == "exam" else []
     described = identity(config, [phase.train.manifest for phase in phases])
     stack.enter_context(run_lock(output))

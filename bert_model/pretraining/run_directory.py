@@ -229,6 +229,8 @@ def initialize_or_resume(
         for name, parameter in model.named_parameters():
             if name.startswith(("bert.pooler.", "cls.seq_relationship.")):
                 parameter.requires_grad_(False)
+        # A head that an initial model has trained would no longer fit its encoder: it counts as untrained.
+        model.cls.seq_relationship.bias.data.zero_()
 
     # How the model computes.
     model.bert.has_varlen = supports_varlen(group.device)

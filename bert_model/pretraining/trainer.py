@@ -229,7 +229,10 @@ class Trainer:
         self.phases = self.budget.phases
         phase = self.phases[phase.index]
         if self.budget.decisions.decay_start == step:
-            logger.info("step %d: the learning rate decays from here to step %d", step, phase.end_step)
+            if phase.end_step - step > 1:
+                logger.info("step %d: the learning rate decays from here to step %d", step, phase.end_step)
+            else:
+                logger.warning("step %d: the budget has ended, and leaves no time for the learning rate to decay", step)
             self._read_updates(newest=True)
             # A later training with a larger budget goes on from this checkpoint.
             self.kept["trunk"] = step

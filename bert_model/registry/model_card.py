@@ -202,7 +202,7 @@ def model_card(
     sections = {
         "Scores": _result_rows(results, tags) if finetuned else NO_SCORES,
         "Data": _data(manifest, tags),
-        "Limits": _limits(results, tags),
+        "Limits": _limits(manifest, results, tags),
         "License": _license(tags),
         "Curves": _curves(events, results, curves=curves),
         "Configuration": "```yaml\n" + yaml.safe_dump(dict(manifest.configuration), sort_keys=False) + "```",
@@ -229,7 +229,7 @@ def with_scores(card: str, scores: Sequence[TaskScore]) -> str:
 
 
 def with_license(card: str, license: str) -> str:
-    """Return the card of a version that was registered without a license with one in it."""
+    """Return a card with another license, or with one in place of none."""
     return _with_section(card, "License", _license({"license": license}))
 
 
@@ -295,7 +295,7 @@ def _data(manifest: Manifest, tags: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
-def _limits(results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
+def _limits(manifest: Manifest, results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
     # The text is known only of a model that was pre-trained here.
     known = "the text passages named above and nothing else" if tags.get("dump") else "texts that are not known here"
     lines = [f"It has read {known}, with their errors, gaps and prejudices."]
@@ -310,7 +310,9 @@ def _limits(results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
     if results.get("degenerate"):
         lines.append("It predicts the same for every dev example: do not use it.")
     if not results:
-        lines.append("It fills in masked words and judges whether a text follows another; other uses need fine-tuning.")
+        has_next_sentence = manifest.configuration.get("objective") != "mlm"
+        judges = " and judges whether a text follows another" if has_next_sentence else ""
+        lines.append(f"It fills in masked words{judges}; other uses need fine-tuning.")
     return "\n".join(f"- {line}" for line in lines)
 
 

@@ -102,14 +102,20 @@ def default_name(directory: Path | str) -> str:
 
 
 def register(
-    directory: Path | str, name: str, *, tags: Mapping[str, str] | None = None, curves: bytes | None = None
+    directory: Path | str,
+    name: str,
+    *,
+    tags: Mapping[str, str] | None = None,
+    curves: bytes | None = None,
+    replaces_license: bool = False,
 ) -> RegisteredVersion:
     """Register a model directory as a new version and make it the candidate.
 
     The files are checked and uploaded with a model card, which shows `curves`, a PNG, if given, and with a file of
     facts: score, data, lineage and reference outputs, the searched ones of which are tags too. `tags` adds to them
     ("license" is required for promotion). Content that is already registered under the name keeps its version, unless
-    that is damaged, and gets a license if it had none. ArtifactError if the directory is not a model or is damaged.
+    that is damaged; it gets a license if it had none, or with `replaces_license`. ArtifactError if the directory is not
+    a model or is damaged.
     """
     check_name(name)
     manifest = load_manifest(directory, verify="sha256")
@@ -133,8 +139,8 @@ def register(
                 version = _create_version(client, manifest, name, {**facts_of(manifest), **(tags or {})}, curves)
                 if rolled_back:  # its content was
                     client.set_model_version_tag(name, str(version.version), "rolled_back", "true")
-            elif not version.license and (tags or {}).get("license"):
-                _add_license(client, version, (tags or {})["license"])
+            elif (license := (tags or {}).get("license")) and (replaces_license or not version.license):
+                _set_license(client, version, license)
             client.set_registered_model_alias(name, CANDIDATE, str(version.version))
             client.set_model_version_tag(name, str(version.version), REGISTERED_TAG, _now())
             return read_version(client, name, version.version)
@@ -165,8 +171,8 @@ def _refuse_other_task(versions: Sequence[RegisteredVersion], manifest: Manifest
         )
 
 
-def _add_license(client: "MlflowClient", version: RegisteredVersion, license: str) -> None:
-    """Give a version the license that it was registered without, in tag and card."""
+def _set_license(client: "MlflowClient", version: RegisteredVersion, license: str) -> None:
+    """Give a registered version its license, or another one, in tag and card."""
     client.set_model_version_tag(version.name, str(version.version), "license", license)
     if card := read_card(client, version):
         card = with_license(card, license)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bert_model.training.home import artifact_cache
 from bert_pipeline.errors import UsageError
-from bert_pipeline.manifest import local_artifact
+from bert_pipeline.manifest import MANIFEST_NAME, load_manifest, local_artifact
 from bert_pipeline.storage import scheme_of
 
 
@@ -21,8 +21,10 @@ def resolve_model(reference: str) -> Path:
         return operations.download(reference)
     if scheme_of(reference):
         return local_artifact(reference, artifact_cache())
-    if Path(reference).is_dir():
-        return Path(reference)
+    if (directory := Path(reference)).is_dir():
+        if (directory / MANIFEST_NAME).is_file():
+            load_manifest(directory, verify="sha256")  # torch would load a flipped bit without a word
+        return directory
 
     # Only what has the form of a hub id, and is no file here, is looked up on the network.
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", reference) or Path(reference).exists():
@@ -37,8 +39,13 @@ def resolve_model(reference: str) -> Path:
         if not any(directory.glob("*.safetensors")):
             directory = Path(snapshot_download(reference, allow_patterns=[*patterns, "pytorch_model*.bin"]))
         return directory
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+    except Exception as error:
+        # The hub's library lets errors of its HTTP client pass, which is another one from version to version.
+        is_http = any(kind.__module__.partition(".")[0] in ("httpx", "httpx2") for kind in type(error).__mro__)
+        if not is_http and not isinstance(error, (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError)):
+            raise
         raise UsageError(
             f"{reference}: no such directory, and the Hugging Face hub did not return it "
-            f"({type(error).__name__}); check the name and the network"
+            f"({type(error).__name__}: {' '.join(str(error).split())[:300]}); check the name, the network and the "
+            "disk; a gated model needs HF_TOKEN"
         ) from error

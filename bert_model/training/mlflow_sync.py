@@ -18,6 +18,7 @@ import contextlib
 import logging
 import math
 import os
+import shutil
 import tempfile
 import threading
 import time
@@ -535,7 +536,12 @@ def _weights_only(checkpoint: Path) -> Iterator[Path]:
         folder = Path(temporary)
         for path in checkpoint.iterdir():
             if path.is_file() and path.name != MANIFEST_NAME:
-                os.link(path, folder / path.name)
+                try:
+                    os.link(path, folder / path.name)
+                except FileNotFoundError:  # deleted meanwhile
+                    raise
+                except OSError:  # a file system without links
+                    shutil.copyfile(path, folder / path.name)
         with contextlib.suppress(ArtifactError):
             write_part(load_manifest(checkpoint), folder, kind=UPLOAD_KIND)
         yield folder

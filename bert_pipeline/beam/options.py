@@ -1,8 +1,10 @@
 """Pipeline options of the Beam jobs: in this process with one worker process per core, unless a runner is named."""
 
 import argparse
+import contextlib
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from apache_beam.options.pipeline_options import DebugOptions, DirectOptions, PipelineOptions, StandardOptions
@@ -12,6 +14,8 @@ from bert_pipeline.errors import UsageError, suggest
 _LOCAL_RUNNERS = ("", "direct", "fnapi", "bundlebaseddirect", "switchingdirect")
 _WRONG_RUNNERS = {"dask": "computes only what its last step depends on and mixes tagged outputs, without an error"}
 """Runners of Beam 2.77 that lose elements in silence (docs/decisions/0022)."""
+CONTAINER_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+"""Microseconds of processor time and the period in which a container may use them: `docker --cpus`, `limits.cpu`."""
 
 
 class LocalOptions(PipelineOptions):
@@ -66,8 +70,12 @@ def is_engine(beam_options: Sequence[str]) -> bool:
 
 
 def available_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the number of cores that this process may use, at most what its container is limited to."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):  # no container, or one without a limit: "max 100000"
+        quota, period = map(int, CONTAINER_LIMIT.read_text().split())
+        cores = min(cores, max(1, quota // period))
+    return cores
 
 
 def num_processes(options: PipelineOptions) -> int:

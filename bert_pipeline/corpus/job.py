@@ -28,7 +28,7 @@ from bert_pipeline.corpus.near_duplicates import BandTask
 from bert_pipeline.corpus.quality import QUALITY_COUNTS, sample_passages
 from bert_pipeline.corpus.shards import Shard, collect_dropped, plan_shards, shard_name, write_shard
 from bert_pipeline.corpus.splits import CorpusConfig, Split, languages_of_dumps, plan_splits, read_batches
-from bert_pipeline.errors import InputError
+from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.manifest import Manifest, file_sha256, foreign_input, load_manifest, publishing
 from bert_pipeline.storage import absolute, make_directory, remove_tree, to_path, without_secrets
 from bert_pipeline.wikipedia.templates import load_wiki
@@ -68,8 +68,11 @@ def build_corpus(
     config = config or CorpusConfig()
     options = pipeline_options(beam_options)
     splits = plan_splits(sources, config)
-    if config.templates:  # a file that is not understood is refused before the work begins
-        for language in languages_of_dumps(splits) or [""]:
+    if config.templates:  # a file that is not understood, or not needed, is refused before the work begins
+        languages = languages_of_dumps(splits)
+        if not languages:
+            raise UsageError(f"{config.templates}: templates are of dumps, and no source is one; leave the file out")
+        for language in languages:
             load_wiki(language, config.templates)
     inputs: dict[str, dict[str, str]] = {}
     with publishing(
@@ -125,7 +128,8 @@ def build_corpus(
         draft.provenance = {"sources": [without_secrets(source) for source in sources], "workers": num_workers(options)}
         if not counts["documents"]:
             reasons = ", ".join(f"{count} {reason}" for reason, count in counts["dropped"].items())
-            raise InputError(f"{', '.join(sources)}: no document is left ({reasons or 'nothing was read'})")
+            named = ", ".join(map(without_secrets, sources))
+            raise InputError(f"{named}: no document is left ({reasons or 'nothing was read'})")
     return load_manifest(output, kind="corpus")
 
 
@@ -220,12 +224,13 @@ def _plan_shards(
     counts: Counter[str] = Counter()
     dropped: Counter[str] = Counter(decisions.dropped)
     elements: Counter[str] = Counter()
-    problems: list[str] = []
+    problems: dict[str, str] = {}  # of each file the first: where a dump breaks off, its end is missing too
     for batch in batches:
         counts.update(batch.counts)
         dropped.update(batch.dropped)
         elements.update(batch.dropped_elements)
-        problems += batch.problems
+        for problem in batch.problems:
+            problems.setdefault(problem.partition(": ")[0], problem)
     # Only reasons that occurred, by name: people read them in the manifest.
     totals = {
         **counts,
@@ -236,7 +241,13 @@ def _plan_shards(
     }
     plan = {shard_name(shard.index): shard.counts["documents"] for shard in shards}
     lists = [f"{batch.stem}{DROPPED_SUFFIX}" for batch in batches]
-    result = {"name": _TOTALS, "counts": totals, "problems": problems, "plan": plan, "dropped_lists": lists}
+    result = {
+        "name": _TOTALS,
+        "counts": totals,
+        "problems": list(problems.values()),
+        "plan": plan,
+        "dropped_lists": lists,
+    }
     yield beam.pvalue.TaggedOutput(_TOTALS, result)
     yield from shards
 

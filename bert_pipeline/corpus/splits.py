@@ -34,7 +34,7 @@ from bert_pipeline.corpus.readers import (
 from bert_pipeline.corpus.sources import SourceKind, file_kind_hint, parse_source, split_name
 from bert_pipeline.corpus.text_files import WHOLE, Span, plan_spans, stem_of
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError, suggest
-from bert_pipeline.storage import is_remote, size_of, to_path, version_of
+from bert_pipeline.storage import is_remote, size_of, to_path, version_of, without_secrets
 from bert_pipeline.wikipedia.dump import Dump, ReadReport, ends_with_end_tag, is_truncated_bzip2, open_dump, read_pages
 from bert_pipeline.wikipedia.extract import drop_reason, extract_article
 
@@ -56,7 +56,7 @@ class CorpusConfig:
     templates: str = ""
     """Template file of a wiki that the project has none for, or whose entries it should replace (docs/templates.md)."""
     held_out_per_mille: Annotated[int, Field(ge=0, le=500)] = 5
-    """Share of the documents that pre-training never sees, in thousandths; at least one document in any case."""
+    """Share of the documents that pre-training never sees, in thousandths; at least one document, unless this is 0."""
     shard_bytes: PositiveInt = 64 << 20
     """Minimum text in a shard, in bytes; a smaller corpus is one shard."""
     unit_bytes: PositiveInt = 4 << 20
@@ -116,13 +116,13 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
             version = version_of(path)
             if kind == "text":
                 kind = detect_format(to_path(path), _language_of(name or config.name or _default_name(path), config))
-                formats.setdefault(kind, []).append(os.path.basename(path))
+                formats.setdefault(kind, []).append(os.path.basename(without_secrets(path)))
             for span in _plan_spans(path, kind, config):
                 where = dataclasses.asdict(span)
                 splits.append(Split(index=len(splits), kind=kind, path=path, name=name, version=version, **where))
         for kind, names in formats.items():
             some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-            logger.info("%s: read as %s (%s): %s", source, kind, _FORMATS[kind], some)
+            logger.info("%s: read as %s (%s): %s", without_secrets(source), kind, _FORMATS[kind], some)
     if config.languages:
         _check_languages(splits, config)
     stems = _stems_of(splits, config)
@@ -361,16 +361,17 @@ _NO_ARTICLES = ("namespace", "redirect")
 
 def _problems(dump: Dump, split: Split, report: ReadReport) -> Iterator[str]:
     """Yield one sentence if the dump is truncated, in the split that holds its end."""
+    path = without_secrets(str(dump.path))
     if report.unfinished_page:
-        yield f"{dump.path}: breaks off inside page {report.unfinished_page!r}, which is lost with all that followed"
+        yield f"{path}: breaks off inside page {report.unfinished_page!r}, which is lost with all that followed"
     elif split.stop is not None and split.stop < dump.size:
         return
     elif report.is_truncated or is_truncated_bzip2(dump):
-        yield f"{dump.path}: the compressed file is cut off; whatever followed is lost"
+        yield f"{path}: the compressed file is cut off; whatever followed is lost"
     elif report.reached_end and not report.is_closed and not (dump.is_splittable and ends_with_end_tag(dump)):
-        yield f"{dump.path}: ends without </mediawiki>; whatever followed is lost"
+        yield f"{path}: ends without </mediawiki>; whatever followed is lost"
 
 
 def _default_name(path: str) -> str:
-    stem = os.path.basename(path).partition(".")[0]
+    stem = os.path.basename(without_secrets(path)).partition(".")[0]
     return "".join(char if char.isalnum() or char in "-_" else "-" for char in stem) or "corpus"

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Literal, cast
 import pyarrow as pa
 
 from bert_pipeline.errors import InputError
-from bert_pipeline.storage import failure_of, is_remote, open_binary, size_of
+from bert_pipeline.storage import failure_of, is_remote, open_binary, size_of, to_path, without_secrets
 
 TextKind = Literal["lines", "book", "jsonl", "pairs"]
 Compression = Literal["", "gzip", "bz2", "xz", "zstd"]
@@ -125,7 +125,7 @@ def compression_of(path: Path | str) -> Compression:
 
 def stem_of(path: Path) -> str:
     """Return the name of a file without its suffix, and without that of its compression: "a" of a.txt and a.txt.gz."""
-    name = path.name
+    name = to_path(without_secrets(str(path))).name  # a query of a URL, which may sign it, is no part of the name
     if compression_of(path):
         name = next((name[: -len(end)] for end in COMPRESSED_SUFFIXES if name.lower().endswith(end)), name)
     return Path(name).stem

@@ -55,6 +55,10 @@ EXAM_VERSION = 1
 _WORDS_NAME = "words.parquet"
 
 
+class NoPairsError(InputError):
+    """The held-out documents of a corpus give no pairs; a model can be trained without an exam."""
+
+
 def build_exam(
     corpus: Path | str,
     output: Path | str,
@@ -66,14 +70,14 @@ def build_exam(
     """Make pairs from a corpus' held-out documents and an n-gram model of its training documents.
 
     The directory holds pairs.jsonl and floor.arpa, equal for any number of workers. InputError if the corpus has no
-    training text or no held-out documents to make pairs from; UsageError for a runner with workers elsewhere, since the
-    counts pass through this machine's disk.
+    training text, NoPairsError if its held-out documents give no pairs; UsageError for a runner with workers elsewhere,
+    since the counts pass through this machine's disk.
     """
     config = config or ExamConfig()
     if is_engine(beam_options):
         raise UsageError("--runner: an exam is counted by the workers of this machine; leave the engine's options out")
     source = load_manifest(corpus, kind="corpus")
-    no_pairs = InputError(
+    no_pairs = NoPairsError(
         f"{source.path}: no pairs can be made from its held-out documents; make it with a larger held_out_per_mille"
     )
     if source.counts.get("documents_held_out") == 0:  # before anything is counted
@@ -107,6 +111,8 @@ def build_exam(
         # Of the pairs that are chosen: which ones must not depend on the shards, which do not know all windows.
         num_chosen = len(chosen)
         chosen = without_attested(chosen, words, windows)
+        if not chosen:
+            raise no_pairs
         write_pairs(draft.path / PAIRS_NAME, chosen)
         levels = estimate(windows, config.order, len(MARKS) + len(words), prune=config.prune)
         del windows  # the texts of the n-grams take as much memory

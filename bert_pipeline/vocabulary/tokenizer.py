@@ -24,7 +24,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 from bert_pipeline.atomic import atomic_write, replace_text
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.manifest import files_of
-from bert_pipeline.storage import open_binary, reason_of, store_errors, to_path
+from bert_pipeline.storage import is_remote, open_binary, reason_of, store_errors, to_path
 
 VOCABULARY_NAME = "vocab.txt"
 CONFIGURATION_NAME = "tokenizer_config.json"
@@ -65,6 +65,8 @@ class Tokenizer:
 
         InputError if files are missing or damaged; UsageError if no file states whether text is lower-cased.
         """
+        if not is_remote(path) and Path(path).is_file():
+            raise InputError(f"{path}: is a file, expected a directory; give {Path(path).parent}")
         directory = files_of(path)
         configuration = _read_json(directory / CONFIGURATION_NAME)
         vocabulary_path = directory / VOCABULARY_NAME

@@ -1,6 +1,7 @@
 """A bag of words learns what words decide, and nothing that their order decides."""
 
 from benchmarks import bag_of_words
+from bert_pipeline.tasks.example import TextExample
 
 HEADERS = {"rte": "index\tsentence1\tsentence2\tlabel", "stsb": "index\tsentence1\tsentence2\tscore"}
 
@@ -32,3 +33,8 @@ def test_other_kinds_are_refused(tmp_path, capsys):
         (tmp_path / name).write_text(f"-DOCSTART- -X- -X- O\n\n{sentence}")
     assert bag_of_words.main(["--task", f"ner={tmp_path}"]) == 2
     assert "expected classification or regression" in capsys.readouterr().err
+
+
+def test_example_without_a_first_text_has_features():
+    example = TextExample("1", "", "my name is …")
+    assert set(bag_of_words.features(example)) >= {"b my", "b my name"}

@@ -9,6 +9,8 @@ import zipfile
 
 import pytest
 import tiny_tasks
+import torch
+from safetensors.torch import load_file
 
 from benchmarks import scores
 from bert_model.model.bert import BertForPreTraining, new_model
@@ -60,6 +62,17 @@ def test_program_prints_the_difference_with_its_interval(inputs, tmp_path, capsy
     assert capsys.readouterr().err.count("processor seconds") == 4
 
 
+def test_another_model_of_pickled_weights_is_trained_anew(inputs, tmp_path, capsys):
+    assert scores.main([*inputs, "--seeds", "1"]) == 0
+    weights = load_file(tmp_path / "tiny" / "model.safetensors")
+    (tmp_path / "tiny" / "model.safetensors").unlink()
+    for factor in (1.0, 2.0):
+        torch.save({name: factor * tensor for name, tensor in weights.items()}, tmp_path / "tiny" / "pytorch_model.bin")
+        capsys.readouterr()
+        assert scores.main([*inputs, "--seeds", "1"]) == 0
+        assert capsys.readouterr().err.count("processor seconds") == 2
+
+
 def test_interval_holds_the_difference_of_known_predictions(inputs, tmp_path):
     args = scores.argument_parser().parse_args(inputs)
     examples = tiny_tasks.task_data("stsb").dev["dev"]
@@ -73,6 +86,13 @@ def test_interval_holds_the_difference_of_known_predictions(inputs, tmp_path):
     assert scores.difference_with_interval(0.0, scores.resampled_differences(case, equal)) == "+0.0 [+0.0, +0.0]"
     found = scores.resampled_differences(case, {**equal, "peer": [scores.Run(wrong, 1.0)] * 2})
     assert 0.0 < found.min() <= found.max() <= 200.0
+    # Seeds are drawn: of a right and a wrong one two right ones, two wrong ones, or both.
+    mixed = {**equal, "peer": [scores.Run(right, 1.0), scores.Run(wrong, 1.0)]}
+    assert {round(value) for value in scores.resampled_differences(case, mixed)} == {0, 100, 200}
+    # Both sides are scored on the same draw of examples.
+    some = {**right, examples[0].example_id: -examples[0].label}
+    imperfect = {side: [scores.Run(some, 1.0)] * 2 for side in equal}
+    assert not scores.resampled_differences(case, imperfect).any()
 
 
 def test_both_sides_of_a_regression_start_from_the_mean_of_the_labels(inputs):

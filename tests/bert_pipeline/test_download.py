@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import errno
 import hashlib
 import http.client
 import io
@@ -12,6 +13,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from loopback import Handler, serving
@@ -156,6 +158,22 @@ def test_second_download_to_an_output_is_refused_while_the_first_one_runs(site: 
     assert load_manifest(download(again).directory, verify="sha256").counts["bytes"] == len(DATA)
     assert refused
     assert [path.name for path in tmp_path.iterdir()] == ["dump"]
+
+
+def test_unfinished_download_of_another_date_is_named(
+    site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    left = tmp_path / ".dump.download-testwiki-20251201"
+    left.mkdir()
+    download_wikipedia("testwiki", "20260101", tmp_path / "dump", sites=[site.url])
+    assert [record.message for record in caplog.records if str(left) in record.message]
+    assert len([record for record in caplog.records if "another date" in record.message]) == 1
+
+
+def test_disk_without_locks_is_downloaded_to(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fcntl.flock", mock.Mock(side_effect=OSError(errno.ENOLCK, "No locks available")))
+    manifest = download_wikipedia("testwiki", "20260101", tmp_path / "dump", sites=[site.url])
+    assert manifest.counts["bytes"] == len(DATA)
 
 
 def test_interruption_while_files_are_hashed_loses_no_transfer(

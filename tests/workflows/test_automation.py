@@ -3,6 +3,7 @@
 The dump site is our own, on loopback; the clock is an argument.
 """
 
+import dataclasses
 import datetime
 import json
 import os
@@ -19,12 +20,14 @@ from unittest import mock
 import dagster as dg
 import pytest
 from loopback import Handler, serving
+from small_corpus import make_corpus, make_documents
 
 from bert_pipeline.errors import ConfigurationError, InputError
 from bert_pipeline.manifest import load_manifest, publishing
 from workflows.definitions import defs
 from workflows.defs import automation, data
 from workflows.lib.launchpad import asset_configs, launchpad_preset
+from workflows.lib.lineage import dump_sources
 from workflows.lib.resources import (
     DUMP_ASSETS,
     TASK_NAMES,
@@ -245,6 +248,29 @@ def test_latest_dump_is_looked_for_at_each_materialization(clean_environment, mo
     assert downloaded == ["20261001", "20261101"]
     with pytest.raises(dg.Failure, match="no answer"):
         data.dump(dg.build_asset_context(partition_key="dewiki-latest"), data.DumpLaunchpad(), home)
+
+
+def test_files_of_a_dump_are_kept_where_none_are_named(clean_environment, tmp_path, monkeypatch):
+    monkeypatch.setattr("bert_pipeline.download.download_wikipedia", mock.Mock(side_effect=AssertionError))
+    home, file = BertHome(), tmp_path / "part.xml"
+    file.write_text("<mediawiki/>")
+    for sources in ([str(file)], []):
+        context = dg.build_asset_context(partition_key="simplewiki-20261001")
+        data.dump(context, data.DumpLaunchpad(sources=sources), home)
+        assert dump_sources(home.dump("simplewiki-20261001")) == [f"wikipedia:{file}"]
+
+
+def test_text_that_gives_no_pairs_leaves_no_exam(clean_environment):
+    home = BertHome()
+    documents = [
+        dataclasses.replace(document, sentences=("Too short.",)) if document.split == "held_out" else document
+        for document in make_documents(40, held_out=[3])
+    ]
+    make_corpus(home.corpus("enwiki-1"), [documents])
+    home.exam("enwiki-1").mkdir(parents=True)  # of an earlier text
+    result = data.exam(dg.build_asset_context(partition_key="enwiki-1"), data.ExamLaunchpad(enabled=True), home)
+    assert result.metadata["pairs"] == 0
+    assert not home.exam("enwiki-1").exists()
 
 
 def test_folder_sensor_without_new_files_gives_a_reason(repository, instance, home):

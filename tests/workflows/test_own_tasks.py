@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,9 +102,13 @@ def test_sensor_adds_a_task_that_appears_and_names_a_broken_file(clean_environme
     assert "broken.yaml" in evaluate().skip_message
 
 
-def test_command_takes_own_tasks_after_those_of_the_paper(tasks):
+def test_command_takes_own_tasks_after_those_of_the_paper(tasks, capsys):
     assert plan_of(build_parser().parse_args([])).tasks == (*TASK_NAMES, "tickets")
     assert plan_of(build_parser().parse_args(["--tasks", "tickets,rte"])).tasks == ("rte", "tickets")
+    assert not capsys.readouterr().err
+    write_task(tasks, main_metrik="f1")
+    assert plan_of(build_parser().parse_args([])).tasks == TASK_NAMES
+    assert re.search(r"main_metrik.*; this task is left out", capsys.readouterr().err)
 
 
 def test_finished_partitions_of_an_earlier_home_are_found(clean_environment, instance):
@@ -182,10 +187,14 @@ def test_own_task_is_finetuned_registered_reported_and_judged(home, tasks):
         inputs.mkdir(parents=True)
         (inputs / "new.txt").write_text("one ticket\nanother\n")
         model = {"ops": {"predictions": {"config": {"model": "models:/bert-tiny-tickets@champion"}}}}
-        answered = job.execute_in_process(
-            instance=instance, partition_key="tickets", asset_selection=[dg.AssetKey("predictions")], run_config=model
-        )
-        assert answered.success
+
+        def answer() -> dg.ExecuteInProcessResult:
+            assets = [dg.AssetKey("predictions")]
+            return job.execute_in_process(
+                instance=instance, partition_key="tickets", asset_selection=assets, run_config=model
+            )
+
+        assert answer().success
         assert len((home.predictions("tickets") / "new.txt.jsonl").read_text().splitlines()) == 2
 
         # Another description is other data; a task whose file is gone is skipped, and its results stay readable.
@@ -196,6 +205,7 @@ def test_own_task_is_finetuned_registered_reported_and_judged(home, tasks):
         (tasks / "tickets.yaml").unlink()
         assert load_published_task(home, miniature.DUMP, "tickets").task.title == "Complaints"
         assert "tickets" in home.tasks_of(miniature.DUMP)
+        assert answer().success  # the model knows its task
         assert run(("task_data",), key).success
         skipped = load_manifest(home.task_data(miniature.DUMP, "tickets"))
         assert (skipped.kind, "describes it" in skipped.counts["reason"]) == ("skipped_task", True)

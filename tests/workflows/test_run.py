@@ -35,6 +35,9 @@ from workflows.run import build_parser, main, plan_of, print_outcome, run_config
         (["--glue", "absent"], 1, "absent: no such folder"),
         (["--dev-fraction", "1.5"], 2, "expected a number from 0 to below 1"),
         (["--dump", "../up"], 2, "expected letters, digits"),
+        (["--phase", "data", "--tasks", "rte"], 2, "--tasks is not of the stage data"),
+        (["--phase", "report", "--license", "mit"], 2, "--license is not of the stage report"),
+        (["--tasks", ","], 2, "--tasks ,: names no task"),
     ],
 )
 def test_invalid_arguments_print_one_line_and_leave_no_files(clean_environment, capsys, words, code, message):

@@ -83,7 +83,8 @@ def dump(context: dg.AssetExecutionContext, config: DumpLaunchpad, home: BertHom
     """The encyclopedia as published: a MediaWiki export.
 
     `samplewiki-N` is generated from seed N and marked so wherever it is shown. Any other partition takes the files
-    named in `sources`, which are not copied but known by name and hash, or is downloaded (`enwiki-20261101`).
+    named in `sources`, now or the last time, which are not copied but known by name and hash, or is downloaded
+    (`enwiki-20261101`).
     """
     name = context.partition_key
     directory = home.dump(name)
@@ -95,8 +96,8 @@ def dump(context: dg.AssetExecutionContext, config: DumpLaunchpad, home: BertHom
             raise UsageError(
                 f"sources: {name} names a generated sample; give them to a partition of another name, such as enwiki-1"
             )
-        if config.sources:
-            manifest = _publish_sources(config.sources, directory)
+        if sources := config.sources or _named_before(directory, context):
+            manifest = _publish_sources(sources, directory)
         elif seed is not None:
             manifest = _generate(name, seed, from_launchpad(SampleConfig, config), directory, context)
         else:
@@ -109,6 +110,15 @@ def dump(context: dg.AssetExecutionContext, config: DumpLaunchpad, home: BertHom
         "generated_sample": manifest.kind == "sample",
     }
     return materialization(manifest.sha256, metadata)
+
+
+def _named_before(directory: Path, context: dg.AssetExecutionContext) -> list[str]:
+    """Return the files that an earlier materialization was given, so that no download takes their place; [] if none."""
+    if not (directory / SOURCES_NAME).is_file():
+        return []
+    sources = dump_sources(directory)
+    context.log.info(f"the files of the last time: {', '.join(map(without_secrets, sources))}")
+    return sources
 
 
 def _publish_sources(sources: list[str], directory: Path) -> Manifest:
@@ -510,7 +520,7 @@ def exam(context: dg.AssetExecutionContext, config: ExamLaunchpad, home: BertHom
     Beside them is an n-gram model of the training documents, which a model should beat.
     """
     from bert_pipeline.beam.options import is_engine
-    from bert_pipeline.exam.job import build_exam
+    from bert_pipeline.exam.job import NoPairsError, build_exam
 
     name = context.partition_key
     directory = home.exam(name)
@@ -522,15 +532,20 @@ def exam(context: dg.AssetExecutionContext, config: ExamLaunchpad, home: BertHom
         settings = from_launchpad(ExamConfig, config)
         # The exam stays in the home, which an engine's workers do not see.
         options = () if is_engine(config.beam_options) else tuple(config.beam_options)
-        manifest = build_or_reuse(
-            directory,
-            "exam",
-            lambda: build_exam(home.corpus(name), directory, settings, options),
-            code_version=EXAM_CODE,
-            settings=to_mapping(settings),
-            inputs={"corpus": load_manifest(home.corpus(name), kind="corpus").sha256},
-            log=context.log.info,
-        )
+        try:
+            manifest = build_or_reuse(
+                directory,
+                "exam",
+                lambda: build_exam(home.corpus(name), directory, settings, options),
+                code_version=EXAM_CODE,
+                settings=to_mapping(settings),
+                inputs={"corpus": load_manifest(home.corpus(name), kind="corpus").sha256},
+                log=context.log.info,
+            )
+        except NoPairsError as error:
+            remove_tree(directory)
+            context.log.warning(f"{error}; trainings are not examined")
+            return materialization(content_sha256({}), {"pairs": 0})
     context.log.info(", ".join(f"{count:,} pairs {kind}" for kind, count in manifest.counts["pairs"].items()))
     sample = [_pair_row(pair) for pair in sample_pairs(read_pairs(directory), 2)]
     return materialization(manifest.sha256, manifest_metadata(manifest) | {"pairs_sample": table(sample)})

@@ -135,13 +135,15 @@ def _register(
         check_origin(directory, pretrained)
     tags = lineage_tags(dump, pretrained, run_id=context.run.run_id)
     # Later runs, such as the automatic ones, know what an earlier one was told; that of the text is only assumed.
+    is_named = bool(license)
     license = license or stated_license(directory) or stated_license(pretrained)
     if license := license or text_license(home.dump(dump), dump):
         tags["license"] = license
 
     # The curves are those of the pre-training; the card of a fine-tuned model has the table of its runs.
     curves = None if task else training_picture(pretrained, dump)
-    version = register(directory, registered_name(pretrained, task), tags=tags, curves=curves)
+    name = registered_name(pretrained, task)
+    version = register(directory, name, tags=tags, curves=curves, replaces_license=is_named)
     write_readme(directory, tags)
     context.log.info(f"{version.name} version {version.version}: {', '.join(version.aliases) or 'no alias'}")
     return version

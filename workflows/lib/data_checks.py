@@ -328,7 +328,7 @@ def exam_of_held_out_documents(home: BertHome, dump: str) -> Verdict:
 
     directory = home.exam(dump)
     if not directory.is_dir():
-        return Verdict(passed=True, description="no pairs are made: the preset has no section `exam`")
+        return Verdict(passed=True, description="no pairs: the preset has no section `exam`, or the text gives none")
     load_manifest(directory, kind="exam", verify="sha256")
     pairs = read_pairs(directory)
     held_out = {document.document_id for document in _documents(home.corpus(dump)) if document.split == "held_out"}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from bert_pipeline.atomic import replace_text
 from bert_pipeline.errors import UnavailableError
 from workflows.lib.processes import GRPC_TAG, process_mark, process_of
 from workflows.lib.resources import (
@@ -68,7 +69,7 @@ def open_instance(home: BertHome | None = None, *, dumps: tuple[str, ...] = (DEF
     os.environ[DAGSTER_HOME_VARIABLE] = str(dagster_home)
     settings = dagster_home / "dagster.yaml"
     if not settings.exists():
-        settings.write_text(DAGSTER_YAML, encoding="utf-8")
+        replace_text(settings, DAGSTER_YAML)
     instance = dg.DagsterInstance.get()
     add_partitions(instance, dump_partitions, [checked_dump_name(dump) for dump in dumps])
     add_partitions(instance, task_partitions, home.task_names)

@@ -457,19 +457,30 @@ def test_pool_has_one_worker_for_each_gpu(monkeypatch):
     assert (pool.num_workers, pool.devices) == (3, ["cuda:0", "cuda:1", "cuda:2"])
 
 
+@pytest.mark.parametrize("name", ["sst2", "stsb", "swag"])
+def test_prediction_from_a_token_that_sees_nothing_is_refused(name, tmp_path, pool):
+    causal = tiny_tasks.make_model(tmp_path / "causal", attention="causal")
+    with pytest.raises(UsageError, match=rf"from which {name} is predicted, sees nothing else; give head=bilstm"):
+        tune(name, causal, tmp_path / "out", pool)
+    assert not (tmp_path / "out").exists()
+
+
 def test_causal_model_stays_causal(tmp_path, pool):
     causal = tiny_tasks.make_model(tmp_path / "causal", attention="causal")
-    tune("sst2", causal, tmp_path / "out", pool)
+    tune("ner", causal, tmp_path / "out", pool)
     assert load_task_model(tmp_path / "out").model.config.attention == "causal"
 
 
-@pytest.mark.parametrize("name", ["sst2", "squad1", "swag", "ner"])
-def test_bilstm_head_of_table_5_is_trained_stored_and_loaded(name, tmp_path, pool):
-    causal = tiny_tasks.make_model(tmp_path / "causal", attention="causal")
+@pytest.mark.parametrize(
+    ("name", "attention"),
+    [("sst2", "bidirectional"), ("squad1", "causal"), ("swag", "bidirectional"), ("ner", "causal")],
+)
+def test_bilstm_head_of_table_5_is_trained_stored_and_loaded(name, attention, tmp_path, pool):
+    model = tiny_tasks.make_model(tmp_path / "model", attention=attention)
     data = tiny_tasks.task_data(name)
-    result = tune(name, causal, tmp_path / "out", pool, data, head="bilstm", epochs=[2.0])
+    result = tune(name, model, tmp_path / "out", pool, data, head="bilstm", epochs=[6.0])
     loaded = load_task_model(tmp_path / "out")
-    assert (loaded.model.config.head, loaded.model.config.attention) == ("bilstm", "causal")
+    assert (loaded.model.config.head, loaded.model.config.attention) == ("bilstm", attention)
     examples = data.dev["dev"]
     encoded = encode_examples(loaded.task, examples, loaded.tokenizer, loaded.config)
     evaluation = evaluate(loaded.task, examples, encoded, loaded.logits(encoded, num_threads=1), loaded.config)
@@ -542,6 +553,10 @@ def test_rates_that_frozen_features_do_not_use_are_refused(capsys):
     words = ["finetune", "ner_features", "learning_rates=[1e-3]", "--data", "d", "--model", "m", "--output", "o"]
     assert main(words) == UsageError.exit_code
     assert "learning_rates has no effect on frozen features; give lstm_learning_rates" in capsys.readouterr().err
+    for setting in ("lstm_learning_rates=[1e-3]", "feature_inputs=[last]", "doc_stride=64"):
+        words[1:3] = ["ner", setting]
+        assert main(words) == UsageError.exit_code
+        assert f"ner: {setting.partition('=')[0]} has no effect here" in capsys.readouterr().err
 
 
 def test_collapsed_winner_is_published_as_degenerate(model, tuned, tmp_path, pool, recorded):

@@ -28,7 +28,7 @@ from bert_model.finetuning.trial import TrialOutput, TrialProgress
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import TaskPredictor
 from bert_model.training.mlflow_store import open_client
-from bert_pipeline.errors import ArtifactError
+from bert_pipeline.errors import ArtifactError, TrainingError
 from bert_pipeline.manifest import load_manifest
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -481,6 +481,28 @@ def test_trials_of_other_code_are_not_reused(model, tmp_path, monkeypatch):
     assert len(pool.trained) == 1
 
 
+def test_kernels_are_timed_once_for_all_trials(model, tmp_path, monkeypatch):
+    for choice, trained in (((), 1), (((32, 32),), 0)):  # the other one of a busier minute
+        monkeypatch.setattr("bert_model.finetuning.finetune.onednn_choice", lambda *_, choice=choice, **__: choice)
+        pool = Counted()
+        tune("sst2", model, tmp_path / "out", pool, epochs=[1.0])
+        assert len(pool.trained) == trained
+
+
+def test_removed_log_leaves_the_finished_trials(model, tmp_path, recorded):
+    class Removing(Counted):
+        def run(self, jobs, on_report=None):
+            for output in super().run(jobs, on_report):
+                yield output
+                shutil.rmtree(tmp_path / ".tracking")
+
+    with pytest.raises(TrainingError, match="metrics.jsonl"):
+        tune("sst2", model, tmp_path / "out", Removing(), experiment="test", seeds=[1, 2], epochs=[1.0])
+    pool = Counted()
+    tune("sst2", model, tmp_path / "out", pool, seeds=[1, 2], epochs=[1.0])
+    assert len(pool.trained) < 2
+
+
 def test_error_of_an_extension_leaves_the_earlier_trials(model, tmp_path):
     still = {"max_gradient_norm": 0.0, "epochs": [1.0]}
     tune("sst2", model, tmp_path / "out", **still)
@@ -547,3 +569,15 @@ def test_every_seed_is_kept_for_ensembles(model, tmp_path):
     stored, published = load_file(winner / "model.safetensors"), load_file(tmp_path / "all" / "model.safetensors")
     assert all((stored[name] == published[name]).all() for name in published)
     assert len(TaskPredictor([load_task_model(directory) for directory in directories]).answer(records)) == len(records)
+
+
+def test_results_of_a_search_with_a_diverged_trial_are_json(model, tmp_path, recorded):
+    settings = {"learning_rates": [2e-3, 1e30], "max_gradient_norm": 0.0, "epochs": [1.0]}
+    tune("sst2", model, tmp_path / "out", experiment="test", **settings)
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    text = (tmp_path / "out" / "results.json").read_text()
+    diverged = [run["diverged"] for run in json.loads(text, parse_constant=refuse)["starts"]["pretrained"]["runs"]]
+    assert sorted(diverged) == [False, True]

@@ -175,6 +175,8 @@ def test_null_odds_and_their_threshold_are_read_from_a_file(tmp_path):
         for threshold in (1.0, 0.0, -4.0)
     ]
     assert exact == [50.0, 100.0, 50.0]
+    with pytest.raises(UsageError, match="give --na-prob too"):
+        score_files("squad2", data, tmp_path / "p.json", na_threshold=-2.3)
     (tmp_path / "odds.json").write_text('{"a": "often", "b": 0.5}')
     with pytest.raises(InputError, match=r"odds.json: question 'a': prediction 'often', expected a number"):
         score_files("squad2", data, tmp_path / "p.json", tmp_path / "odds.json")

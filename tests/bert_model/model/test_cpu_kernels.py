@@ -104,7 +104,7 @@ def test_cpu_settings_are_restored_after_an_error() -> None:
     ("faster", "by_onednn", "chosen"),
     [
         (SHAPES, 0.5, SHAPES),
-        (SHAPES, 0.95, []),  # five per cent saved
+        (SHAPES, 0.95, []),  # five percent saved
         (SHAPES, 1.5, []),
         (SHAPES[:1], 0.2, SHAPES),  # the largest share of the products: all shapes go together
         (SHAPES[3:], 0.5, []),  # 15 % of one product of 12.15 a token

@@ -270,6 +270,15 @@ def test_smaller_budget_is_refused_once_the_rate_decays(budgeted: dict[str, Any]
     assert machine.train(budgeted, output, resume=True).step == 20
 
 
+def test_smaller_budget_without_time_for_the_decay_is_refused(budgeted: dict[str, Any], tmp_path: Path) -> None:
+    machine, output = Machine(), tmp_path / "training"
+    with pytest.raises(KeyError):
+        machine.train(budgeted, output, crash_at(13))
+    with pytest.raises(ConfigurationError, match=r"found 14s, but after 12 s of training less than its decay_share"):
+        machine.train({**budgeted, "budget": "14s"}, output, resume=True, allow_changes=True)
+    assert machine.train({**budgeted, "budget": "18s"}, output, resume=True, allow_changes=True).step == 18
+
+
 def test_damaged_trunk_is_an_error_that_removes_nothing(budgeted: dict[str, Any], tmp_path: Path) -> None:
     machine, output = Machine(), tmp_path / "training"
     machine.train(budgeted, output)

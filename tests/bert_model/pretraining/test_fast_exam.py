@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from instances_fixture import write_instances
 from safetensors.torch import load_file
 from small_training import SMALL_MODEL, configuration, read_events
 
@@ -287,6 +288,14 @@ def test_choice_by_exam_needs_pairs_and_they_belong_to_the_identity(
     described = identity(from_mapping(PretrainingConfig, configuration(data, exam=str(pairs), choose="exam")), [])
     assert described["configuration"]["choose"] == "exam"
     assert described["inputs"]["exam"]["name"].endswith(" pairs")
+
+
+def test_choice_by_loss_needs_held_out_instances(tmp_path: Path) -> None:
+    for name, length in (("short", 16), ("long", 32)):
+        write_instances(tmp_path / name, max_seq_length=length, shards=(48,), held_out=0)
+    mapping = configuration({name: str(tmp_path / name) for name in ("short", "long")}, choose="loss")
+    with pytest.raises(ConfigurationError, match="choose: found 'loss', but .*/long has no held-out instances"):
+        train(mapping, tmp_path / "training")
 
 
 def test_exam_without_usable_pairs_is_refused(data: dict[str, str], tmp_path: Path) -> None:

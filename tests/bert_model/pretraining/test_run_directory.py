@@ -69,6 +69,18 @@ def test_phase_that_is_longer_than_the_positions_is_refused(device, positions, m
             initialize_or_resume(config, None, tokenizer, group)
 
 
+@pytest.mark.parametrize("objective", ["mlm", "mlm_nsp"])
+def test_next_sentence_head_that_is_not_trained_on_counts_as_untrained(undisturbed, objective):
+    config = PretrainingConfig(
+        model=ModelConfig(preset="initial"),
+        phases=(PHASE,),
+        initial_model=str(undisturbed / "model"),
+        objective=objective,
+    )
+    initial = initialize_or_resume(config, None, Tokenizer.from_directory(undisturbed / "model"), ALONE)
+    assert initial.model.has_trained_next_sentence == (objective != "mlm")
+
+
 def test_configuration_is_written_without_the_secrets_of_urls(tmp_path):
     phase = dataclasses.replace(PHASE, instances="s3://me:secret@bucket/instances")
     config = PretrainingConfig(model=ModelConfig(preset="tiny"), phases=(phase,))

@@ -1,8 +1,10 @@
 """The description of a model card fits MLflow; its scores are replaceable."""
 
+import pytest
 from judged_versions import task_score
 
-from bert_model.registry.model_card import description_of, with_scores
+from bert_model.registry.model_card import description_of, model_card, with_scores
+from bert_pipeline.manifest import load_manifest, publishing
 
 
 def test_long_card_is_cut_at_a_line_with_a_note():
@@ -20,3 +22,13 @@ def test_scores_in_a_card_are_replaced_and_the_rest_is_kept():
     assert "80.0 ± 1.0 | 50.0 |" in scored
     assert scored.endswith("\n\n## Data\n\n- a dump\n")
     assert with_scores(scored, [task_score(majority=50.0)]) == scored
+
+
+@pytest.mark.parametrize("objective", ["mlm", "mlm_nsp"])
+def test_card_claims_next_sentences_only_of_a_model_that_learned_them(tmp_path, objective):
+    with publishing(
+        tmp_path / "model", kind="pretrained_model", configuration={"objective": objective}, inputs={}
+    ) as d:
+        (d.path / "config.json").write_text("{}")
+    card = model_card("bert", load_manifest(tmp_path / "model"), {}, curves=False)
+    assert ("judges whether a text follows" in card) == (objective != "mlm")

@@ -155,6 +155,16 @@ def test_from_finetuning_to_the_champions_answers_by_commands(home, tmp_path, ca
     assert main(["register", str(tmp_path / "out"), "--license", "apache-2.0"]) == 0  # the same version, licensed
     (version,) = operations.list_models("bert-tiny-sst2")
     assert version.license == "apache-2.0"
+    assert main(["register", str(tmp_path / "out"), "--license", "mit"]) == 0  # another one replaces it
+    assert operations.list_models("bert-tiny-sst2")[0].license == "mit"
+    readme = tmp_path / "out" / "README.md"
+    readme.write_text(readme.read_text().replace("license: unknown", "license: apache-2.0"))
+    assert main(["register", str(tmp_path / "out")]) == 0  # that of the file is no order to replace it
+    assert operations.list_models("bert-tiny-sst2")[0].license == "mit"
+    assert main(["register", str(tmp_path / "out"), "--name", "bert-tiny-again"]) == 0
+    assert operations.list_models("bert-tiny-again")[0].license == "apache-2.0"
+    assert main(["register", str(tmp_path / "out"), "--license", "apache-2.0"]) == 0
+    (version,) = operations.list_models("bert-tiny-sst2")
     assert "Weights: apache-2.0." in stored_beside(home, version, "model_card.md").read_text()
     assert "Weights: apache-2.0." in version.description
     assert float(version.tags["score"]) == entry["mean"]

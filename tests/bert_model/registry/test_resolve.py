@@ -7,7 +7,7 @@ import fsspec
 import pytest
 
 from bert_model.registry.resolve import resolve_model
-from bert_pipeline.errors import UsageError
+from bert_pipeline.errors import ArtifactError, UsageError
 from bert_pipeline.manifest import load_manifest, publishing
 
 
@@ -15,6 +15,15 @@ def test_reference_is_a_directory_or_an_error_lists_the_forms(tmp_path: Path) ->
     assert resolve_model(str(tmp_path)) == tmp_path
     with pytest.raises(UsageError, match="no such model directory"):
         resolve_model("./no/such/place")
+
+
+def test_local_model_with_a_flipped_bit_is_refused(tmp_path: Path) -> None:
+    with publishing(tmp_path / "model", kind="pretrained_model", configuration={}, inputs={}) as draft:
+        (draft.path / "model.safetensors").write_bytes(b"\0" * 100)
+    assert resolve_model(str(tmp_path / "model")) == tmp_path / "model"
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"\0" * 99 + b"\1")
+    with pytest.raises(ArtifactError, match="model.safetensors: sha256 is .* changed or damaged"):
+        resolve_model(str(tmp_path / "model"))
 
 
 @pytest.mark.parametrize(
@@ -44,3 +53,20 @@ def test_model_in_a_store_is_a_local_copy(tmp_path, monkeypatch):
     assert directory.is_relative_to(tmp_path / "cache")
     assert load_manifest(directory, verify="sha256").sha256 == load_manifest(url).sha256
     fsspec.filesystem("memory").rm("/models", recursive=True)
+
+
+def test_proxy_that_refuses_is_one_sentence_with_the_reason(monkeypatch):
+    class ProxyError(Exception):
+        """As of the hub's HTTP client, which is no OSError."""
+
+    ProxyError.__module__ = "httpx"
+
+    def refuse(*_, **__):
+        raise ProxyError("403 Forbidden")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", refuse)
+    with pytest.raises(UsageError, match=r"did not return it \(ProxyError: 403 Forbidden\); check the name"):
+        resolve_model("someone/model")
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):  # a defect stays one
+        resolve_model("someone/model")

@@ -1,5 +1,6 @@
 """MLflow follows the metrics file: it catches up after failures and gets nothing twice."""
 
+import errno
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from instances_fixture import make_tokenizer
@@ -328,6 +330,16 @@ def test_copied_checkpoint_artifact_is_a_model_but_no_checkpoint(store: Any, tmp
     load_model(BertForPreTraining, copy)
     with pytest.raises(ArtifactError, match="expected a checkpoint"):
         load_manifest(copy, kind="checkpoint")
+
+
+def test_checkpoint_is_copied_where_files_cannot_be_linked(
+    store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.link", mock.Mock(side_effect=OSError(errno.EXDEV, "Invalid cross-device link")))
+    with open_tracker(tmp_path / "run") as run:
+        run.log_checkpoint(make_checkpoint(tmp_path, 5), 5, {"held_out/mlm_loss": 2.5})
+    model = store.get_logged_model(sync_state(tmp_path / "run")["models"]["5"])
+    assert "model.safetensors" in {file.path for file in store.list_logged_model_artifacts(model.model_id)}
 
 
 def test_checkpoint_without_upload_has_path_and_hash(store: Any, tmp_path: Path) -> None:

@@ -543,6 +543,14 @@ def test_page_cut_off_is_counted(tmp_path: Path, output: Path) -> None:
     assert manifest.counts["broken_files"] == 1
 
 
+def test_dump_that_breaks_off_between_units_is_one_broken_file(tmp_path: Path, output: Path) -> None:
+    text = make_export(*some_pages(3))
+    size = text.rindex("</text>")
+    dump = write(tmp_path / "d.xml", text[:size])
+    manifest = build_corpus([dump], output, CorpusConfig(unit_bytes=size - 100), ONE)
+    assert manifest.counts["broken_files"] == 1
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -602,21 +610,22 @@ def test_error_of_worker_process_is_raised_unchanged(tmp_path: Path, output: Pat
 
 
 def test_failed_job_does_not_wait_for_the_hash_of_its_input(tmp_path: Path) -> None:
+    dump = write(tmp_path / "d.xml", make_export(make_page(1, "a < b")))
     program = f"""
 import time
 from bert_pipeline.corpus import job
 job.foreign_input = lambda path: time.sleep(600)  # a large file, or a store that does not answer
-job.build_corpus([{write(tmp_path / "d.xml", "no XML at all")!r}], {str(tmp_path / "corpus")!r})
+job.build_corpus([{dump!r}], {str(tmp_path / "corpus")!r}, beam_options=("--workers", "1"))
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
-    assert "expected a MediaWiki export" in ended.stderr
+    assert "malformed XML" in ended.stderr
     assert ended.returncode == 1
 
 
 def test_failed_build_keeps_older_corpus(tmp_path: Path, output: Path) -> None:
     good = build_corpus([write(tmp_path / "d.xml", make_export(*some_pages(2)))], output, CorpusConfig(), ONE)
     with pytest.raises(InputError):
-        build_corpus([write(tmp_path / "e.xml", "nothing")], output, CorpusConfig(), ONE)
+        build_corpus([write(tmp_path / "e.xml", make_export(make_page(1, "a < b")))], output, CorpusConfig(), ONE)
     assert load_manifest(output).sha256 == good.sha256
 
 
@@ -684,6 +693,10 @@ def test_template_file_may_name_templates_of_the_language_of_the_dump(output: Pa
     export = make_export(make_page(1, text)).replace('xml:lang="bg"', 'xml:lang="fr"')
     build_corpus([write(tmp_path / "d.xml", export)], output, CorpusConfig(templates=str(own)), ONE)
     assert "Le texte de la citation est ici." in documents_of(output)[0].sentences
+    with pytest.raises(UsageError, match="templates are of dumps, and no source is one"):
+        build_corpus(
+            [f"lines:{write(tmp_path / 'a.txt', text)}"], tmp_path / "b", CorpusConfig(templates=str(own)), ONE
+        )
     # Bulgarian has no such template.
     with pytest.raises(InputError, match="no function or template is called 'citation bloc'"):
         build(output, make_page(1, article(1)), templates=str(own))

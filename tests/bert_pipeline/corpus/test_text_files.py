@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_pipeline.corpus import readers, text_files
+from bert_pipeline.corpus import readers, splits, text_files
 from bert_pipeline.corpus.documents import Document
 from bert_pipeline.corpus.text_files import Span, TextKind, open_text, plan_spans, stem_of
 from bert_pipeline.errors import InputError
+from bert_pipeline.storage import to_path
 
 READERS: dict[TextKind, readers.Reader] = {
     "lines": readers.read_line_documents,
@@ -259,3 +260,11 @@ def test_other_encodings_are_refused_by_byte_of_the_text(tmp_path: Path, suffix:
 def test_missing_file_is_not_taken_for_damaged_data(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), open_text(tmp_path / "none.gz"):
         pass
+
+
+@pytest.mark.parametrize("query", ["sv=1&sig=SECRET3.x", "sig=SEC/RET4%3D&se=2026"])
+def test_names_of_documents_are_without_the_query_that_signs_a_url(query, monkeypatch):
+    monkeypatch.setattr(text_files, "compression_of", lambda path: "")
+    url = f"https://example.org/data/a.jsonl?{query}"
+    assert stem_of(to_path(url)) == "a"
+    assert splits._default_name(url) == "a"

@@ -254,3 +254,9 @@ def test_vocabulary_that_is_not_utf8_raises(tmp_path):
     path.write_bytes(b"a\n\xff\n")
     with pytest.raises(InputError, match="not UTF-8"):
         read_vocabulary(path)
+
+
+def test_file_in_place_of_a_directory_is_named_with_its_folder(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n")
+    with pytest.raises(InputError, match=rf"vocab.txt: is a file, expected a directory; give {tmp_path}$"):
+        Tokenizer.from_directory(tmp_path / "vocab.txt")

@@ -106,7 +106,8 @@ def test_lineage_names_what_the_training_has_read(home):
 def test_license_that_was_named_once_is_kept(home, monkeypatch):
     found: list[str | None] = []
 
-    def register(directory, name, *, tags, curves):
+    def register(directory, name, *, tags, curves, replaces_license):
+        assert replaces_license == (tags.get("license") is not None and len(found) == 1)
         found.append(tags.get("license"))
         return SimpleNamespace(name=name, version=1, aliases=())
 
