@@ -384,15 +384,9 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     # Settings and data are checked before a model is fetched and workers start.
     settings = override({}, arguments.assignments)
     config = task_configuration(task, settings)
-    ignored = {"lstm_learning_rates": "; give learning_rates", "lstm_hidden_size": "", "feature_inputs": ""}
-    if task.feature_based:
-        ignored = {"learning_rates": "; give lstm_learning_rates", "head": "", "hidden_dropout": ""}
-    if task.kind != "span":
-        ignored |= dict.fromkeys(("doc_stride", "max_query_length", "max_answer_length", "n_best_size"), "")
-    for key in settings:
-        if key in ignored:
-            where = "on frozen features" if task.feature_based else "here"
-            raise UsageError(f"{arguments.task}: {key} has no effect {where}{ignored[key]}")
+    for key, instead in {"learning_rates": "; give lstm_learning_rates", "head": ""}.items():
+        if task.feature_based and key in settings:
+            raise UsageError(f"{arguments.task}: {key} has no effect on frozen features{instead}")
     data = load_task_data(arguments.task, _fetched(arguments.data), arguments.dev_fraction)
     for note in data.notes():
         print(f"{arguments.task}: {note}", file=sys.stderr)

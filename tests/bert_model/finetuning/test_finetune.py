@@ -553,10 +553,6 @@ def test_rates_that_frozen_features_do_not_use_are_refused(capsys):
     words = ["finetune", "ner_features", "learning_rates=[1e-3]", "--data", "d", "--model", "m", "--output", "o"]
     assert main(words) == UsageError.exit_code
     assert "learning_rates has no effect on frozen features; give lstm_learning_rates" in capsys.readouterr().err
-    for setting in ("lstm_learning_rates=[1e-3]", "feature_inputs=[last]", "doc_stride=64"):
-        words[1:3] = ["ner", setting]
-        assert main(words) == UsageError.exit_code
-        assert f"ner: {setting.partition('=')[0]} has no effect here" in capsys.readouterr().err
 
 
 def test_collapsed_winner_is_published_as_degenerate(model, tuned, tmp_path, pool, recorded):
