@@ -15,7 +15,6 @@ from pydantic import Field
 from bert_pipeline.errors import InputError
 from bert_pipeline.manifest import Manifest, foreign_input, load_manifest, publishing
 from bert_pipeline.tasks.catalogue import Task
-from bert_pipeline.tasks.task import get_task
 from workflows.defs.pretraining import OWNERS
 from workflows.defs.promotion import REGISTRY_RETRIES, registered_model, version_path
 from workflows.lib.launchpad import launchpad_preset
@@ -71,7 +70,6 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
     The champion is resolved when the run starts; manifest and metadata name its version. The same files are not
     answered twice by the same version. Without any file nothing is materialized.
     """
-    from bert_model.finetuning.task_model import read_task_facts, task_of
     from bert_model.registry.operations import download, get_version
 
     task = context.partition_key
@@ -87,6 +85,7 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
             return
 
         # The alias may move while this runs: the version is fixed now, and part of the inputs.
+        described = home.task(task)
         version = get_version(config.model or f"models:/{name_of_preset(launchpad_preset())}-{task}@champion")
         uri = f"models:/{version.name}/{version.version}"
         context.log.info(f"{uri} answers {', '.join(path.name for path in files)}")
@@ -101,9 +100,7 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
             inputs=inputs,
             log=context.log.info,
         )
-        # The task of a YAML file that has changed since, or is gone, is the one that the model was trained for.
-        facts = read_task_facts(model := download(uri))
-        sample = sample_answers(manifest, files, task_of(facts, model) if facts else get_task(task))
+        sample = sample_answers(manifest, files, described)
     context.log.info(f"{manifest.counts['answers']:,} answers in {manifest.path}")
     if rejected := manifest.counts.get("rejected", 0):
         context.log.warning(f"{rejected:,} rows are not answered; see the *.rejected.jsonl files in {manifest.path}")
