@@ -141,7 +141,7 @@ def download_wikipedia(
     prefix = f".{output.name}.download-{wiki}-"
     parts = output.parent / f"{prefix}{date}"
     for other in sorted(set(output.parent.glob(f"{glob.escape(prefix)}*")) - {parts}):
-        LOG.warning(f"{other}: is of the dump of another date, whose download did not finish; it may be removed")
+        LOG.warning(f"{other}: is of an unfinished download of another date; remove it unless that goes on")
     with _parts_directory(parts):
         _check_space(parts, sum(int(entry["size"]) for entry in files.values()))
 

@@ -154,7 +154,9 @@ def load_task_model(directory: Path | str, task_name: str | None = None, *, log:
             raise UsageError(
                 f"{directory}: was fine-tuned for {facts['task']}, not for {expected}; give a model of that task"
             )
-        task = task_of(facts, directory)
+        # As `write_task_model` left it: only a task outside of TASKS has a description.
+        described = facts.get("description")
+        task = from_mapping(Task, described, where=str(directory / TASK_NAME)) if described else get_task(facts["task"])
         config = from_mapping(FinetuningConfig, facts["configuration"], where=str(directory / TASK_NAME))
 
     # A feature-based model is a frozen encoder with a tagger in a file of its own.
@@ -273,12 +275,6 @@ def read_task_facts(directory: Path) -> dict[str, Any] | None:
     if missing:
         raise InputError(f"{path}: lacks {', '.join(sorted(missing))}; fine-tune the model again")
     return cast(dict[str, Any], document)
-
-
-def task_of(facts: Mapping[str, Any], directory: Path) -> Task:
-    """Return the task of a directory with these facts: as it was described then, if it is not one of TASKS."""
-    described = facts.get("description")
-    return from_mapping(Task, described, where=str(directory / TASK_NAME)) if described else get_task(facts["task"])
 
 
 def write_predictions(directory: Path, split: str, examples: Sequence[Any], evaluation: Evaluation) -> dict[str, int]:

@@ -356,7 +356,7 @@ def _comparable(tasks: Sequence[TaskComparison], candidate: RegisteredVersion, c
 def _covers(tasks: Sequence[TaskComparison], config: GateConfig) -> Gate:
     of_champion = [task for task in tasks if task.champion is not None]
     lacking = [task.task for task in of_champion if not task.counts]
-    coverage = (len(of_champion) - len(lacking)) / len(of_champion) if of_champion else 1.0  # 1 - 4 / 5 is below 0.2
+    coverage = (len(of_champion) - len(lacking)) / len(of_champion) if of_champion else 1.0
     detail = f"{coverage:.0%} of the champion's tasks, expected at least {config.min_coverage:.0%}"
     if lacking:
         detail += f" (lacking: {', '.join(lacking)})"

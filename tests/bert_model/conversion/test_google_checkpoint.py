@@ -14,7 +14,7 @@ from instances_fixture import make_tokenizer
 from bert_model.cli import main
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.weights import load_model
-from bert_pipeline.vocabulary.tokenizer import Tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer, model_max_length
 
 transformers = pytest.importorskip("transformers")
 
@@ -88,6 +88,7 @@ def test_converted_checkpoint_has_the_logits_of_transformers(
     assert "0 ignored, 0 newly initialized" in capsys.readouterr().out
     assert Tokenizer.from_directory(output).do_lower_case is do_lower_case
 
+    assert model_max_length(output) == theirs.config.max_position_embeddings  # where transformers truncates
     ids = torch.randint(5, 60, (2, 9), generator=torch.Generator().manual_seed(0))
     ours, report = load_model(BertForPreTraining, output)
     assert (report.created, report.dropped) == ((), ())

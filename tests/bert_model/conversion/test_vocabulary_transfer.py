@@ -16,7 +16,7 @@ from bert_model.model.weights import save_model
 from bert_pipeline.corpus.documents import Document
 from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import load_manifest
-from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, Tokenizer, model_max_length
 
 PIECES = [*small_corpus.SYLLABLES, *(f"##{syllable}" for syllable in small_corpus.SYLLABLES), "."]
 OLD = Tokenizer.from_tokens(["[PAD]", "[unused0]", *SPECIAL_TOKENS[1:], *PIECES], do_lower_case=True)
@@ -82,7 +82,9 @@ def test_rows_and_decoder_bias_follow_the_tokens(model: Path, tmp_path: Path) ->
     random = after["bert.embeddings.word_embeddings.weight"][NEW.token_to_id("ß")]
     assert 0.01 < random.std() < 0.04
     assert Tokenizer.from_directory(tmp_path / "adapted").sha256 == NEW.sha256
-    assert BertConfig.from_directory(tmp_path / "adapted").vocab_size == NEW.vocab_size
+    config = BertConfig.from_directory(tmp_path / "adapted")
+    assert config.vocab_size == NEW.vocab_size
+    assert model_max_length(tmp_path / "adapted") == config.max_position_embeddings  # where transformers truncates
 
 
 def test_headless_model_is_adapted_and_the_same_vocabulary_refused(

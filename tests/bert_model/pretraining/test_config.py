@@ -91,6 +91,7 @@ def test_config_json_round_trips(tmp_path: Path) -> None:
     [
         ({"id2label": {str(index): f"l{index}" for index in (10, 2, 0)}}, ("l0", "l2", "l10")),
         ({"id2label": ["no", "yes", "maybe"]}, ("no", "yes", "maybe")),
+        ({"id2label": {"0": 0, "1": 1.5}}, ("0", "1.5")),
         ({"id2label": {}, "num_labels": 3}, ("LABEL_0", "LABEL_1", "LABEL_2")),
         ({"id2label": {"0": "no"}, "num_labels": 3}, ("no",)),  # as transformers: the names count
         ({"id2label": None, "num_labels": None}, ()),

@@ -92,6 +92,8 @@ def test_candidate_without_a_task_of_the_champion_is_refused():
     assert decide(candidate, champion, config=GateConfig(min_coverage=0.5)).passed
     assert decide(candidate, champion, config=GateConfig(ignored_tasks=("rte",))).passed
     assert decide(candidate, champion, config=GateConfig(min_tasks=2)).refused_by[:2] == ("scored", "comparable")
+    five = dict.fromkeys(("sst2", "rte", "cola", "mrpc", "stsb"), 80.0)  # 1 - 4 / 5 is below 0.2
+    assert decide(*_pair({"sst2": 85.0}, five), config=GateConfig(min_coverage=0.2)).passed
 
 
 def test_margin_decides_whether_a_slightly_worse_model_passes():
