@@ -1,5 +1,8 @@
-"""Commands, paths and links in the README and the docs are valid, and the map of the code is complete."""
+"""The README and the docs are short, their commands, calls, paths and links valid, the map of the code complete."""
 
+import ast
+import importlib
+import inspect
 import itertools
 import re
 import shlex
@@ -9,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bert_model.cli import build_parser, parse, split_beam_options
+from workflows import run
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -18,14 +22,15 @@ PACKAGES = ("bert_pipeline", "bert_model", "workflows")
 
 
 def commands(program: str) -> list[tuple[str, str]]:
-    """Return (page, command) for every line of a code block that starts with `program`, joined at backslashes."""
+    """Return (page, command) for every command of a code block that starts with `program`, joined at backslashes."""
     found = []
     for page in PAGES:
         for block in re.findall(r"```(?:sh|console)?\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL):
             for line in block.replace("\\\n", " ").splitlines():
-                line = line.removeprefix("$ ").partition("  #")[0].strip()
-                if line.split(" ")[0] == program:
-                    found.append((page.relative_to(ROOT).as_posix(), line))
+                for command in line.removeprefix("$ ").partition("  #")[0].split(" && "):
+                    command = command.strip().removeprefix(".venv/bin/")
+                    if f"{command} ".startswith(f"{program} "):
+                        found.append((page.relative_to(ROOT).as_posix(), command))
     return found
 
 
@@ -47,6 +52,34 @@ def test_bert_commands_parse(page, command):
     words, _ = split_beam_options(shlex.split(command)[1:])
     arguments = parse(build_parser(), words)
     assert callable(arguments.run), f"{page}: {command}"
+
+
+@pytest.mark.parametrize(("page", "command"), commands("python -m workflows.run"))
+def test_run_commands_parse(page, command):
+    words = shlex.split(command)[3:]
+    if words != ["--settings"]:
+        assert run.build_parser().parse_args(words).dump, f"{page}: {command}"
+
+
+def python_calls() -> list[tuple[str, str]]:
+    """Return (imports, call) for every call of an imported function in the Python blocks of the page of the API."""
+    found = []
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
+        nodes = list(ast.walk(ast.parse(block)))
+        imports = {name.name: node.module for node in nodes if isinstance(node, ast.ImportFrom) for name in node.names}
+        for node in nodes:
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in imports:
+                found.append((f"{imports[node.func.id]}:{node.func.id}", ast.unparse(node)))
+    return found
+
+
+@pytest.mark.parametrize(("function", "call"), python_calls())
+def test_calls_of_the_api_page_fit_the_signatures(function, call):
+    module, _, name = function.partition(":")
+    node = ast.parse(call, mode="eval").body
+    keywords = {keyword.arg: None for keyword in node.keywords}
+    inspect.signature(getattr(importlib.import_module(module), name)).bind(*[None for _ in node.args], **keywords)
 
 
 def test_every_command_has_help(capsys):
