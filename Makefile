@@ -116,8 +116,8 @@ bench: bench-corpus bench-instances bench-pretraining bench-finetuning bench-ser
 bench-corpus: install-dev  ## extraction, with wikiextractor and mwparserfromhell
 	$(BIN)/python -m benchmarks.corpus
 
-audit-corpus: install-dev  ## extraction quality, with wikiextractor, into docs/corpus.md: DUMPS="…"
-	$(BIN)/python -m benchmarks.corpus_audit $(DUMPS) --write docs/corpus.md
+audit-corpus: install-dev  ## extraction quality, with wikiextractor, into docs/scores/corpus-audit.md: DUMPS="…"
+	$(BIN)/python -m benchmarks.corpus_audit $(DUMPS) --write docs/scores/corpus-audit.md
 
 bench-instances: install-dev  ## instances, vocabulary counts and their memory, with the reference in plain Python
 	$(BIN)/python -m benchmarks.instances $(if $(DUMPS),--dump $(DUMPS))

@@ -1,8 +1,8 @@
 """Audit of extraction: what is kept and dropped of dumps, how clean it is, and what wikiextractor keeps in addition.
 
-Prints Markdown; `--write docs/corpus.md` puts it between the two marker lines of that file. For English dumps, every
-prose sentence that wikiextractor keeps is looked up in our corpus, and the missing ones are attributed to the rule that
-drops their line of wikitext.
+Prints Markdown; `--write docs/scores/corpus-audit.md` puts it between the two marker lines of that file. For English
+dumps, every prose sentence that wikiextractor keeps is looked up in our corpus, and the missing ones are attributed to
+the rule that drops their line of wikitext.
 """
 
 import dataclasses
