@@ -34,7 +34,7 @@ def commands(program: str) -> list[tuple[str, str]]:
     """Return (page, command) for every command of a code block that starts with `program`, joined at backslashes."""
     found = []
     for page in PAGES:
-        for block in re.findall(r"```(?:sh|console)?\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL):
+        for block in re.findall(r"```(?:sh|bash|console)?\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL):
             for line in block.replace("\\\n", " ").splitlines():
                 for command in line.removeprefix("$ ").partition("  #")[0].split(" && "):
                     command = command.strip().removeprefix(".venv/bin/")
