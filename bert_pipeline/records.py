@@ -1,10 +1,18 @@
 """Records that fail: one page, row, line or document that the code cannot digest is set aside, and the job goes on."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import BertError, InputError
+from bert_pipeline.manifest import Draft
 from bert_pipeline.storage import failure_of
 
+logger = logging.getLogger(__name__)
+
+DROPPED_NAME = "dropped.tsv"
+"""File of an artifact that lists every record without output, with the reason."""
+DROPPED_HEADER = "document_id\treason\ttitle\n"
 FAILED = "failed"
 """What a failed record is counted and listed as."""
 MAX_NAMED = 3
@@ -45,3 +53,24 @@ def check_failures(what: str, number: int, total: int, named: Sequence[str]) -> 
             f"leave them out of the input; the first: {first}"
         )
     return f"{found} and are left out; the first: {first}"
+
+
+def dropped_line(document_id: str, reason: str, title: str) -> str:
+    """Format one line of the list of records without output."""
+    # Ids and titles of records may hold tabs and line ends.
+    return f"{' '.join(document_id.split())}\t{reason}\t{' '.join(title.split())}\n"
+
+
+def record_failures(draft: Draft, failed: Iterable[Sequence[str]], total: int) -> None:
+    """List documents of a corpus that failed, as (id, reason), in an artifact made of it, count them and warn.
+
+    Nothing is written if none failed. InputError if they are too many (`check_failures`).
+    """
+    found = sorted(map(tuple, failed))
+    if warning := check_failures("documents", len(found), total, [f"{key} ({reason})" for key, reason in found]):
+        logger.warning("%s (%s lists them)", warning, DROPPED_NAME)
+        with atomic_write(draft.path / DROPPED_NAME) as path:
+            lines = (dropped_line(key, f"{FAILED}: {reason}", "") for key, reason in found)
+            path.write_text(DROPPED_HEADER + "".join(lines), encoding="utf-8")
+        draft.files_without_rows.add(DROPPED_NAME)
+        draft.counts[FAILED] = len(found)

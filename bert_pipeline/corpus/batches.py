@@ -21,7 +21,7 @@ from bert_pipeline.corpus.near_duplicates import SignedTexts, sign_documents, wr
 from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP, document_table
 from bert_pipeline.corpus.quality import QUALITY_COUNTS, SUSPECT
 from bert_pipeline.parquet_io import list_offsets, numbers_of
-from bert_pipeline.records import FAILED, MAX_NAMED
+from bert_pipeline.records import FAILED, MAX_NAMED, dropped_line
 from bert_pipeline.storage import local_copy, open_binary
 
 COUNTED = ("passages", "sentences", "words", "characters", "bytes", *QUALITY_COUNTS)
@@ -63,12 +63,6 @@ class PageBatch:
     """One sentence for each thing that is missing from the input."""
     failures: tuple[str, ...] = ()
     """The first pages that failed, with their errors."""
-
-
-def dropped_line(document_id: str, reason: str, title: str) -> str:
-    """Format one line of the list of dropped articles."""
-    # Ids and titles of records may hold tabs and line ends.
-    return f"{' '.join(document_id.split())}\t{reason}\t{' '.join(title.split())}\n"
 
 
 def batch_stem(split: int, number: int) -> str:

@@ -1,8 +1,10 @@
 """Records that the code cannot digest: listed and counted, and the job goes on."""
 
+import dataclasses
 import json
 import logging
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +12,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import sentencex
+from small_corpus import make_corpus, make_documents, make_vocabulary
 from small_exports import make_export, make_page
 
 from bert_pipeline.corpus import splits
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.splits import CorpusConfig, plan_splits, read_batches
 from bert_pipeline.errors import ArtifactError, InputError, UnavailableError
+from bert_pipeline.instances.job import build_instances
+from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.manifest import Manifest
 from bert_pipeline.records import check_failures, failure
+from bert_pipeline.vocabulary import job as vocabulary_job
+from bert_pipeline.vocabulary import wordpiece
+from bert_pipeline.vocabulary.job import build_vocabulary
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
+from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 
 ONE = ("--workers", "1")
 BAD = "Indigestible"
@@ -78,13 +88,15 @@ def test_record_that_panics_is_listed_and_counted_and_the_others_are_kept(
     assert all(line[1].startswith("failed: PanicException: end byte index") for line in listed)
     (warning,) = [record.getMessage() for record in caplog.records if "failed" in record.getMessage()]
     assert warning.startswith(f"2 of 12 pages failed and are left out; the first: {name}:3 (PanicException: ")
-    assert f"; {name}:7 (" in warning and warning.endswith("(dropped.tsv lists them)")
+    assert f"; {name}:7 (" in warning
+    assert warning.endswith("(dropped.tsv lists them)")
 
 
 def test_too_many_failed_records_stop_the_job_with_the_first_three(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^21 of 50 pages failed, expected at most 20: .*own:1 \(Panic") as raised:
         build(tmp_path, "jsonl", texts_with(tuple(range(1, 22)), 50), unit_bytes=3000)
-    assert "own:3 (" in str(raised.value) and "own:4 (" not in str(raised.value)
+    assert "own:3 (" in str(raised.value)
+    assert "own:4 (" not in str(raised.value)
     assert not (tmp_path / "corpus").exists()
     with pytest.raises(InputError, match="^2 of 4 pages failed, expected at most 1:"):
         build(tmp_path, "jsonl", texts_with((2, 3), 4))
@@ -99,6 +111,61 @@ def test_records_are_counted_once_when_their_batch_is_repeated(tmp_path: Path) -
     assert len(first[0].failures) == 1
     (listed,) = tmp_path.glob("*.dropped")
     assert len(listed.read_text().splitlines()) == 1
+
+
+def panicking(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function, which panics for a word among its arguments."""
+
+    def wrapped(*args: Any) -> Any:
+        if BAD in str(args):
+            _segment("en", "He lives in block B\xa0. It is far away.")
+        return function(*args)
+
+    return wrapped
+
+
+def test_document_that_panics_in_vocabulary_or_instances_is_listed_and_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    documents = make_documents(40, held_out=(5, 6))
+    bad = {2: f"Ka {BAD}.", 5: f"{BAD} é."}
+    marked = [
+        dataclasses.replace(document, sentences=(*document.sentences, bad[index])) if index in bad else document
+        for index, document in enumerate(documents)
+    ]
+    good = [document for index, document in enumerate(documents) if index not in bad]
+    corpora = [make_corpus(tmp_path / name, [texts]) for name, texts in (("marked", marked), ("good", good))]
+    vocabulary = make_vocabulary(tmp_path / "vocabulary")
+    monkeypatch.setattr(wordpiece, "_blocks", panicking(lambda texts: iter([" ".join(texts)])))
+    monkeypatch.setattr(Tokenizer, "encode_batch", panicking(Tokenizer.encode_batch))
+
+    settings = VocabularyConfig(vocab_size=120, num_unused=0)
+    vocabularies = [build_vocabulary(corpus, corpus / "v", settings, ONE) for corpus in corpora]
+    instances = [
+        build_instances(corpus, vocabulary, corpus / "i", InstancesConfig(max_seq_length=64), ONE) for corpus in corpora
+    ]
+    for with_failures, without in (vocabularies, instances):
+        assert with_failures.counts.pop("failed") == 2
+        assert with_failures.counts == without.counts
+        assert {**with_failures.files, "dropped.tsv": None} == {**without.files, "dropped.tsv": None}
+        assert "dropped.tsv" not in without.files
+        rows = [line.split("\t") for line in (with_failures.path / "dropped.tsv").read_text().splitlines()[1:]]
+        assert [row[0] for row in rows] == ["made:2", "made:5"]
+        assert all(row[1].startswith("failed: PanicException: ") for row in rows)
+    warnings = [record.getMessage() for record in caplog.records if "failed" in record.getMessage()]
+    assert len(warnings) == 2
+    assert all(
+        warning.startswith("2 of 40 documents failed and are left out; the first: made:2 (") for warning in warnings
+    )
+
+
+def test_error_that_no_document_causes_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any) -> None:
+        raise RuntimeError("our mistake")
+
+    monkeypatch.setattr(vocabulary_job, "count_words", broken)
+    with pytest.raises(BaseException, match="our mistake"):
+        build_vocabulary(make_corpus(tmp_path / "c", [make_documents(40)]), tmp_path / "v", VocabularyConfig(), ONE)
 
 
 @pytest.mark.parametrize(
