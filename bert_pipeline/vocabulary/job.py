@@ -127,7 +127,7 @@ def build_vocabulary(
         tokenizer = Tokenizer.from_tokens(tokens, config.do_lower_case)
         tokenizer.save(draft.path)
         draft.rows[VOCABULARY_NAME] = len(tokens)
-        draft.files_without_rows = {CONFIGURATION_NAME}
+        draft.files_without_rows.add(CONFIGURATION_NAME)
         draft.counts |= {
             "vocab_size": len(tokens),
             **totals,
