@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_linear import count_steps
+from steps import count_steps
 
 from bert_pipeline.corpus.batches import count_flaws
 from bert_pipeline.corpus.documents import content_digest, make_document
@@ -108,7 +108,7 @@ def test_characters_of_every_category_are_digested(category: str) -> None:
 def test_steps_grow_with_the_length_of_a_changed_page(text: str, changes: list[tuple[str, int, int, str]]) -> None:
     unit = changed(text, changes)[:1500] + "\n"
     digest(unit, SITES[0])  # what is done once in a process does not count
-    assert count_steps(unit * 6) <= 2.5 * count_steps(unit * 3) + 1000
+    assert count_steps(unit * 6, SITES[0]) <= 2.5 * count_steps(unit * 3, SITES[0]) + 1000
 
 
 @pytest.mark.real_data
