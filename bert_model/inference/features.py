@@ -39,7 +39,6 @@ def write_features(
     # Layers are checked before the first text is read.
     tokenizer = Tokenizer.from_directory(directory)
     encoder, _ = load_model(BertModel, directory)
-    check_embeddings(directory, encoder.config, tokenizer)
     encoder.to(prediction_device())
     onednn = onednn_choice(encoder.config, device=prediction_device())
     numbers = layer_numbers(layers, encoder.config.num_hidden_layers)
