@@ -416,12 +416,12 @@ def run_finetune(arguments: argparse.Namespace) -> int:
 
 
 def _lacks_readme(directory: Path) -> bool:
-    """Return whether there is a fine-tuned model without README.md."""
-    from bert_model.registry.model_card import README_NAME
+    """Return whether there is a fine-tuned model without README.md, or with one that is not whole."""
+    from bert_model.registry.model_card import readme_problem
 
     with contextlib.suppress(ArtifactError):
         load_manifest(directory, kind="finetuned_model")
-        return not (directory / README_NAME).is_file()
+        return readme_problem(directory) is not None
     return False
 
 

@@ -50,7 +50,7 @@ def write_features(
     with (
         reading(input_path) as (lines, where),
         atomic_write(output) as temporary,
-        pq.ParquetWriter(temporary, _schema(numbers)) as writer,
+        pq.ParquetWriter(temporary, _schema(numbers), write_page_checksum=True) as writer,
     ):
         inputs = read_texts(lines, where)
         while chunk := list(itertools.islice(inputs, CHUNK)):
