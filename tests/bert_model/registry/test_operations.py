@@ -16,10 +16,13 @@ import pytest
 import tiny_tasks
 from mlflow import MlflowClient, MlflowException
 from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
+from safetensors.torch import load_file, save_file
 
 from bert_model.cli import main
+from bert_model.conversion.vocabulary_transfer import adapt_model
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.worker_pool import WorkerPool
+from bert_model.inference.predict import load_predictor
 from bert_model.pretraining.fast_exam import input_of_pairs
 from bert_model.registry import artifacts, operations
 from bert_model.registry.client import registry_lock
@@ -31,6 +34,7 @@ from bert_model.zero_shot.exam import take_exam
 from bert_pipeline.errors import ArtifactError, InputError, PromotionError, UnavailableError, UsageError
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
 from bert_pipeline.manifest import input_of, load_manifest, publishing
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -613,6 +617,27 @@ def test_model_card_that_was_cut_off_or_changed_is_not_intact(home, trained):
     assert not operations.promote(name, dry_run=True).refused_by
 
 
+def test_model_with_padded_embeddings_is_registered_and_predicts_tokens_only(home, tmp_path):
+    rows = len(tiny_tasks.TOKENS) + 8
+    start = tiny_tasks.make_model(tmp_path / "padded", vocab_size=rows)
+    tensors = load_file(start / "model.safetensors")
+    tensors["cls.predictions.bias"][-8:] = 100.0
+    save_file(tensors, start / "model.safetensors", {"format": "pt"})
+    model = _pretrained(tmp_path / "model", start, 4.0, data="padded")
+    assert len(json.loads(register(model, "bert-tiny-padded").facts["reference_logits"])) > rows // 2
+    assert "reproduces_logits" not in operations.promote("bert-tiny-padded", dry_run=True).refused_by
+    (answer,) = load_predictor("mlm", [model]).answer([{"text": f"the [MASK] was {tiny_tasks.GOOD[0]} ."}])
+    assert all(found["token"] in tiny_tasks.TOKENS for found in answer["masks"][0])
+    assert sum(found["probability"] for found in answer["masks"][0]) > 0.1
+    pair = Pair(pair_id="1", kind="swap", good=("the was .",), bad=("was the .",))
+    assert take_exam(model, [pair]).mean in (0.0, 100.0)
+    (tmp_path / "vocabulary").mkdir()
+    Tokenizer.from_tokens([*tiny_tasks.TOKENS, "more"], True).save(tmp_path / "vocabulary")
+    assert adapt_model(model, tmp_path / "vocabulary", tmp_path / "adapted").counts["vocab_size"] == rows - 7
+    pytest.importorskip("onnxruntime")
+    assert main(["export", str(model), "--output", str(tmp_path / "model.onnx")]) == 0
+
+
 def test_readme_that_is_empty_or_cut_off_is_refused_at_registration(home, trained, tmp_path):
     model = shutil.copytree(trained / "weak", tmp_path / "model")
     readme = model / "README.md"
@@ -620,7 +645,7 @@ def test_readme_that_is_empty_or_cut_off_is_refused_at_registration(home, traine
     whole = readme.read_text()
     assert readme_problem(model) is None
     places = [whole.index(words) for words in ("license:", "# model: ", "from transformers", "## Scores", "```yaml")]
-    for damaged in ["", "  \n", *(whole[: place + 9] for place in places), whole[:-6]]:
+    for damaged in ["", "  \n", *(whole[: place + 40] for place in places), whole[:-6]]:
         readme.write_text(damaged)
         with pytest.raises(ArtifactError, match=r"README\.md: is (empty|cut off); write it again, or remove it"):
             operations.register(model, "bert-tiny-readme")
