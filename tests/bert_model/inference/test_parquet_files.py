@@ -51,7 +51,7 @@ def features(directory: Path) -> Path:
 
 
 def read_rows(path: Path) -> None:
-    list(open_table(path, Reading(), columns=Columns(text=("text",))).rows)
+    list(open_table(path, Reading(), columns=Columns()).rows)
 
 
 def read_instances(path: Path) -> None:
@@ -77,6 +77,8 @@ def test_flipped_bit_of_any_column_is_found_by_every_reader(tmp_path: Path, name
     whole, group = path.read_bytes(), pq.ParquetFile(path).metadata.row_group(0)
     for index in range(group.num_columns):
         column = group.column(index)
+        if name == "sampled passages" and column.path_in_schema in ("language", "split"):
+            continue  # which are not read
         start = min(offset for offset in (column.dictionary_page_offset, column.data_page_offset) if offset)
         damaged = bytearray(whole)
         damaged[start + column.total_compressed_size - 1] ^= 1  # the last byte of its last page
