@@ -5,8 +5,8 @@ import time
 import tracemalloc
 
 import pytest
+from malformed_markup import UNITS
 
-from benchmarks.pathological import UNITS
 from bert_pipeline.corpus.quality import count_broken_text
 from bert_pipeline.wikipedia.extract import extract
 from bert_pipeline.wikipedia.site import read_site
