@@ -27,13 +27,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install --quiet -c constraints.txt -e .
 	@touch $@
 
-# An extra of exams, tried once: without a C++ compiler they have no n-gram floor, and its tests are skipped
-$(VENV)/.tried-kenlm: | $(VENV)/.installed
-	@$(PIP) install --quiet -c constraints.txt 'kenlm>=0.2' || \
-		echo "kenlm could not be installed (see above; it is compiled): exams will have no n-gram floor" >&2
-	@touch $@
-
-$(VENV)/.installed-dev: $(VENV)/.installed $(VENV)/.tried-kenlm
+$(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@
 
@@ -55,7 +49,7 @@ demo: install  ## the whole pipeline on a generated encyclopedia, two to six min
 demo-full: install  ## the same with half an hour of pre-training
 	$(BIN)/python -m workflows.run --preset demo-full --dump samplewiki-1
 
-real: install $(VENV)/.tried-kenlm  ## the whole pipeline on your files: DUMP="…" [GLUE=… SQUAD=… SWAG=… NER=…] [PRESET=laptop] [NAME=enwiki-1] [LICENSE=id]
+real: install  ## the whole pipeline on your files: DUMP="…" [GLUE=… SQUAD=… SWAG=… NER=…] [PRESET=laptop] [NAME=enwiki-1] [LICENSE=id]
 	@test -n "$(DUMP)" || { echo "make real: DUMP is not set; give a Wikipedia dump: make real DUMP=enwiki-….xml.bz2 [GLUE=dir SQUAD=dir SWAG=dir NER=dir]" >&2; exit 2; }
 	$(BIN)/python -m workflows.run --preset $(PRESET) --dump $(NAME) $(foreach source,$(DUMP),--dump-file '$(source)') \
 		$(if $(GLUE),--glue $(GLUE)) $(if $(SQUAD),--squad $(SQUAD)) $(if $(SWAG),--swag $(SWAG)) $(if $(NER),--ner $(NER)) \

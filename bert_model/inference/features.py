@@ -41,7 +41,6 @@ def write_features(
     # Layers are checked before the first text is read.
     tokenizer = Tokenizer.from_directory(directory)
     encoder, _ = load_model(BertModel, directory)
-    check_embeddings(directory, encoder.config, tokenizer)
     encoder.to(prediction_device())
     onednn = onednn_choice(encoder.config, device=prediction_device())
     numbers = layer_numbers(layers, encoder.config.num_hidden_layers)
@@ -54,7 +53,7 @@ def write_features(
     with (
         reading(input_path) as (lines, where),
         atomic_write(output) as temporary,
-        pq.ParquetWriter(temporary, _schema(numbers)) as writer,
+        pq.ParquetWriter(temporary, _schema(numbers), write_page_checksum=True) as writer,
         rejecting(str(output_path)) as reject,
     ):
 

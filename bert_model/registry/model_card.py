@@ -3,6 +3,7 @@
 It describes a registered version, and as README.md with the hub's YAML header a model directory.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ README_NAME = "README.md"
 CURVES_NAME = "curves.png"
 SECTIONS = ("Scores", "Data", "Limits", "License", "Curves", "Configuration")
 """Sections in order of importance: the registry shows only the first 5,000 characters of a card."""
+PRETRAINED_TITLE, FINETUNED_TITLE = "a pre-trained BERT", "BERT fine-tuned for"
 
 MAX_DESCRIPTION_LENGTH = 5000
 MAX_EVALUATIONS = 12
@@ -198,7 +200,7 @@ def model_card(
     # The order is that of SECTIONS: what comes first survives the registry's limit on a description.
     finetuned = manifest.kind == FINETUNED
     results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8")) if finetuned else {}
-    title = f"{name}: BERT fine-tuned for {results['title']}" if finetuned else f"{name}: a pre-trained BERT"
+    title = f"{name}: {FINETUNED_TITLE} {results['title']}" if finetuned else f"{name}: {PRETRAINED_TITLE}"
     sections = {
         "Scores": _result_rows(results, tags) if finetuned else NO_SCORES,
         "Data": _data(manifest, tags),
@@ -257,6 +259,32 @@ def card_problem(card: str) -> str | None:
         _, mark, rest = card.partition(f"## {section}\n\n")
         if not mark or not rest.partition("\n\n## ")[0].strip():
             return f"its {CARD_NAME} has nothing under {section!r}"
+    return None
+
+
+def card_sha256(card: str) -> str:
+    """Return the hash by which a card that was cut off or changed is told from the one that was written."""
+    return hashlib.sha256(card.encode()).hexdigest()
+
+
+def readme_problem(directory: Path) -> str | None:
+    """Describe why a directory's README.md is not whole; None if it is, with the text of `write_readme` or another."""
+    path = directory / README_NAME
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return f"{path}: there is none"
+    except (OSError, ValueError) as error:
+        return f"{path}: cannot be read ({error})"
+    # Its owner may have written another text, or the header alone; one with our title has our last section.
+    has_header = text.startswith("---\n")
+    body = text.split("---\n", 2)[-1] if has_header else text
+    is_closed = not has_header or text.count("---\n") >= 2
+    is_ours = re.search(rf"^# .*: ({PRETRAINED_TITLE}|{FINETUNED_TITLE} )", body, re.MULTILINE) is not None
+    if not text.strip():
+        return f"{path}: is empty"
+    if not is_closed or body.count("```") % 2 or (is_ours and f"\n## {SECTIONS[-1]}\n" not in body):
+        return f"{path}: is cut off"
     return None
 
 

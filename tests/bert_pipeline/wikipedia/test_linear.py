@@ -4,9 +4,9 @@ import time
 import tracemalloc
 
 import pytest
+from malformed_markup import UNITS
 from steps import count_steps
 
-from benchmarks.pathological import UNITS
 from bert_pipeline.corpus.quality import count_broken_text
 from bert_pipeline.wikipedia import repair
 from bert_pipeline.wikipedia.extract import extract
