@@ -25,13 +25,13 @@ GRACE_SECONDS = 50.0
 
 
 def start(command: Sequence[str], *, env: Mapping[str, str] | None = None, **options: Any) -> "subprocess.Popen[bytes]":
-    """Start a program, `[python, "-m" or "-c", …]`, in a session of its own that ends with this process.
+    """Start a program, `[python, "-m" or "-c", …]`, that ends with this process; by default in a session of its own.
 
     SIGINT and SIGTERM get their default handlers: a shell's background job ignores SIGINT, and children inherit that.
     """
     environment = {**(os.environ if env is None else env), OWNER_VARIABLE: str(os.getpid())}
     words = [command[0], "-m", "bert_pipeline.parent", *command[1:]]
-    return subprocess.Popen(words, env=environment, start_new_session=True, **options)
+    return subprocess.Popen(words, env=environment, **{"start_new_session": True, **options})
 
 
 def end_with_parent() -> None:

@@ -151,9 +151,7 @@ def run_training(
 
     # In a session of its own: Ctrl-C in a terminal ends the launch through `_end_launch` only.
     with open(torchrun_log, "ab") as output:
-        process = start(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-        )
+        process = start(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
         try:
             while process.poll() is None:
                 for event in follower.new_events():
