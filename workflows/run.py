@@ -230,7 +230,7 @@ def run_stages(plan: Plan, stages: Sequence[str]) -> int:
         for stage in stages:
             TIME_LEFT.enter(stage)
             started = time.monotonic()
-            failed = run_stage(plan, stage, instance, details)
+            failed = run_stage(plan, stage, instance)
             seconds[stage] = time.monotonic() - started
             for partition in failed:
                 print(f"workflows.run: {stage} of {partition} failed; the cause is above", file=sys.stderr)
@@ -243,7 +243,7 @@ def run_stages(plan: Plan, stages: Sequence[str]) -> int:
     return 0
 
 
-def run_stage(plan: Plan, stage: str, instance: Any, details: Path) -> list[str]:
+def run_stage(plan: Plan, stage: str, instance: Any) -> list[str]:
     """Materialize the assets of one stage, partition by partition; return the partitions that failed."""
     import dagster as dg
 
@@ -266,7 +266,7 @@ def run_stage(plan: Plan, stage: str, instance: Any, details: Path) -> list[str]
             instance=instance,
             partition_key=partition,
             asset_selection=[dg.AssetKey(name) for name in STAGE_ASSETS[stage]],
-            run_config=run_config(plan, stage, details),
+            run_config=run_config(plan, stage),
             tags={"bert/preset": plan.preset.name, "bert/phase": stage, PROCESS_TAG: run_mark(run_id)},
             raise_on_error=False,
         )
@@ -292,8 +292,9 @@ def was_interrupted(instance: Any, run_id: str) -> bool:
     return any(reason is not None and reason.value == "UNEXPECTED_TERMINATION" for reason in reasons)
 
 
-def run_config(plan: Plan, stage: str, details: Path) -> dict[str, Any]:
+def run_config(plan: Plan, stage: str) -> dict[str, Any]:
     """Return the run config of a stage for the plan's preset and files, as it would be entered in the launchpad."""
+    home = BertHome()
     configs = asset_configs(
         plan.preset,
         sources=plan.sources,
@@ -303,7 +304,8 @@ def run_config(plan: Plan, stage: str, details: Path) -> dict[str, Any]:
     )
     return {
         "ops": {name: {"config": configs[name]} for name in STAGE_ASSETS[stage] if name in configs},
-        "loggers": {"console": {"config": {"details": str(details)}}},
+        # Relative to the home, so that a run that is executed again after a move writes into the new place.
+        "loggers": {"console": {"config": {"details": str(home.run_log(plan.dump).relative_to(home.path))}}},
     }
 
 

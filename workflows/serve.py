@@ -21,6 +21,7 @@ from typing import TextIO
 import psutil
 from filelock import FileLock, Timeout
 
+from bert_model.training.home import settle
 from bert_pipeline.errors import BertError, UsageError
 from bert_pipeline.parent import start
 from workflows.lib.instance import (
@@ -87,6 +88,7 @@ def serve_ui(arguments: argparse.Namespace) -> int:
     home = BertHome()
     locks = home.path / "locks"
     locks.mkdir(parents=True, exist_ok=True)
+    settle(home.path)  # before its lock is taken
     try:
         with FileLock(locks / "ui.lock", blocking=False), tempfile.TemporaryDirectory(prefix="bert-ui-") as folder:
             return _serve_ui(home, arguments, Path(folder))

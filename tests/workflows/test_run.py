@@ -109,12 +109,12 @@ def test_dump_files_and_task_folders_reach_the_assets(tmp_path, name):
         build_parser().parse_args([*words, "--dev-fraction", "0.25", "--tasks", "rte,cola", "--license", "mit"])
     )
     assert plan.tasks == ("cola", "rte")
-    assert run_config(plan, "data", tmp_path / "log")["ops"]["dump"]["config"]["sources"] == [f"{name}text:{dump}"]
-    config = run_config(plan, "finetuning", tmp_path / "log")["ops"]
+    assert run_config(plan, "data")["ops"]["dump"]["config"]["sources"] == [f"{name}text:{dump}"]
+    config = run_config(plan, "finetuning")["ops"]
     assert config["task_data"]["config"]["glue"] == str(glue)
     assert config["task_data"]["config"]["dev_fraction"] == 0.25
     assert config["registered_model"]["config"]["license"] == "mit"
-    config = run_config(plan, "pretraining", tmp_path / "log")["ops"]
+    config = run_config(plan, "pretraining")["ops"]
     assert config["candidate_model"]["config"]["license"] == "mit"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from bert_model.training.home import settle
 from bert_pipeline.atomic import naming_full_disk, replace_text
 from bert_pipeline.errors import UnavailableError
 from workflows.lib.processes import GRPC_TAG, process_mark, process_of
@@ -65,6 +66,7 @@ def open_instance(home: BertHome | None = None, *, dumps: tuple[str, ...] = (DEF
     dagster_home = dagster_directory(home)
     for directory in (home.path, dagster_home):
         directory.mkdir(parents=True, exist_ok=True)
+    settle(home.path)
     # Dagster takes its directory from the environment, and so do the processes of its runs.
     os.environ[HOME_VARIABLE] = str(home.path)
     os.environ[DAGSTER_HOME_VARIABLE] = str(dagster_home)
