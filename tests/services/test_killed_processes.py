@@ -30,8 +30,8 @@ from workflows.serve import SETTLED_SECONDS
 
 pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.timeout(2400, method="signal")]
 
-STEPS = 900
-PHASE = {"max_seq_length": 32, "steps": STEPS, "global_batch_size": 64, "learning_rate": 1e-3, "warmup_steps": 6}
+STEPS = 500
+PHASE = {"max_seq_length": 32, "steps": STEPS, "global_batch_size": 32, "learning_rate": 1e-3, "warmup_steps": 6}
 PRESET = miniature.preset(
     model={"preset": "tiny", "overrides": {"hidden_size": 128, "num_attention_heads": 2}},
     phases=[PHASE],
@@ -199,10 +199,14 @@ def test_viewer_and_daemon_start_again_while_the_training_goes_on(training):
     assert training.dagster.run(training.run)["status"] == "STARTED"
 
 
-def test_killed_step_is_resumed_in_its_run(training):
-    killed(training, lambda: training.named("multiprocessing.spawn", child_of="multiprocessing.spawn"))
-    resumed(training)
-    assert training.dagster.run(training.run)["status"] == "STARTED"
+def test_reloaded_code_ends_no_training(training):
+    ranks, servers = training.ranks(), training.named("dagster api grpc")
+    training.dagster.reload()
+    assert len(training.named("dagster api grpc")) == 2
+    before = training.step()
+    wait_for(lambda: training.step() > before, "another checkpoint")
+    assert set(servers) < set(training.named("dagster api grpc"))
+    assert training.ranks() == ranks
 
 
 def test_killed_run_worker_takes_its_training_along_and_is_tried_again(training):
@@ -211,12 +215,17 @@ def test_killed_run_worker_takes_its_training_along_and_is_tried_again(training)
     resumed(training)
 
 
-@pytest.mark.parametrize("name", ["rank", "torchrun"])
-def test_killed_rank_or_torchrun_fails_the_run_and_says_what_to_do(training, name):
-    find = training.ranks if name == "rank" else (lambda: training.named("bert_pipeline.parent -m torch.distributed"))
-    killed(training, find)
+@pytest.mark.parametrize("name", ["rank", "torchrun", "step"])
+def test_killed_step_or_part_of_it_fails_the_run_which_says_what_to_do(training, name):
+    found = {
+        "rank": training.ranks,
+        "torchrun": lambda: training.named("bert_pipeline.parent -m torch.distributed"),
+        "step": lambda: training.named("multiprocessing.spawn", child_of="multiprocessing.spawn"),
+    }
+    killed(training, found[name])
     assert training.dagster.finished(training.run) == "FAILURE"
-    assert any("is intact; materialize again to resume from it" in it for it in training.dagster.messages(training.run))
+    expected = "ChildProcessCrashException" if name == "step" else "is intact; materialize again to resume from it"
+    assert any(expected in message for message in training.dagster.messages(training.run))
     training.launch()
     resumed(training)
 

@@ -21,7 +21,7 @@ from bert_pipeline.tasks.catalogue import Task
 from workflows.defs.automation import AFTER_CANDIDATE, AFTER_INPUTS
 from workflows.defs.data import OWNERS as DATA_OWNERS
 from workflows.defs.data import dump
-from workflows.defs.pretraining import OWNERS, RESUMING, TRAINING_POOL, pretrained_model
+from workflows.defs.pretraining import OWNERS, TRAINING_POOL, pretrained_model
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
 from workflows.lib.lineage import TASK_SOURCE_NAME, load_published_task
 from workflows.lib.metadata import (
@@ -225,7 +225,6 @@ FinetuningLaunchpad: Any = config_class(
     pool=TRAINING_POOL,
     automation_condition=AFTER_CANDIDATE,
     code_version=FINETUNING_CODE,
-    retry_policy=RESUMING,
 )
 def finetuned_model(
     context: dg.AssetExecutionContext, config: FinetuningLaunchpad, home: BertHome

@@ -40,10 +40,6 @@ OWNERS = ["team:modelling"]
 TRAINING_POOL = "training"
 """One training at a time while the pool's limit is 1: each uses every visible GPU."""
 
-RESUMING = dg.RetryPolicy(max_retries=2)
-"""For a step whose process was killed: its training goes on from the last checkpoint. Errors that name their cause are
-not tried again."""
-
 PRETRAINING_CODE = code_version("bert_model.pretraining.run.pretrain")
 
 SHOWN_METRICS = {
@@ -83,7 +79,6 @@ PretrainingLaunchpad: Any = config_class(
     pool=TRAINING_POOL,
     freshness_policy=MONTHLY,
     code_version=PRETRAINING_CODE,
-    retry_policy=RESUMING,
 )
 def pretrained_model(
     context: dg.AssetExecutionContext, config: PretrainingLaunchpad, home: BertHome
