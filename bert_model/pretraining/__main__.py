@@ -17,6 +17,7 @@ from bert_model.registry.model_card import README_NAME, readme_problem, write_re
 from bert_model.registry.resolve import resolve_model
 from bert_model.training.distributed import LostRanksError, OtherRankError, keep_freed_memory
 from bert_pipeline.errors import BertError, UsageError
+from bert_pipeline.parent import end_with_parent
 from bert_pipeline.storage import is_remote, upload
 
 CAUSE_SECONDS = 5
@@ -68,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_arguments(parser)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     parsed = parser.parse_intermixed_args(arguments)
+    end_with_parent()
     # Progress is logged by rank 0 alone, warnings by every rank.
     rank = int(os.environ.get("RANK", "0"))
     logging.basicConfig(level=logging.INFO if rank == 0 else logging.WARNING, format="%(message)s", stream=sys.stderr)
