@@ -34,7 +34,7 @@ class FinetuningConfig:
     batch_sizes: tuple[PositiveInt, ...] = (32,)
     """Batch sizes of the grid."""
     epochs: tuple[PositiveFloat, ...] = (3.0,)
-    """Numbers of epochs of the grid. Without any it is 3, or as many as make 500 steps of a small training set."""
+    """Numbers of epochs of the grid. Without any it is 3, or as many as make 300 steps of a small training set."""
     seeds: tuple[Seed, ...] = (1, 2, 3)
     """Restarts: the seed decides the head's first weights, the order of the data and dropout."""
     search: Literal["grid", "first_seed"] = "grid"
@@ -113,7 +113,7 @@ def recorded_configuration(config: FinetuningConfig) -> dict[str, Any]:
 
 
 EPOCHS = 3
-SMALL_SET_STEPS = 500
+SMALL_SET_STEPS = 300
 """Optimizer steps that a small training set is read for, where the configuration leaves the epochs to its size."""
 
 

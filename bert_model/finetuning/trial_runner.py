@@ -42,6 +42,7 @@ from bert_pipeline.atomic import creating, replace_text
 from bert_pipeline.errors import ArtifactError, UsageError
 from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, load_manifest, refuse_foreign_directory
 from bert_pipeline.tasks.catalogue import Task
+from bert_pipeline.tasks.ner import DOCUMENT_MARK
 from bert_pipeline.tasks.task import TaskData
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -223,6 +224,10 @@ class TrialRunner:
         self.encoded = {s: encode_examples(task, own, tokenizer, self.alone) for s, own in self.examples.items()}
         """The same encoded, and for a tagger of documents "<split>+context": the sentences in their documents."""
         if config.document_context:
+            if all(example.document is None for example in data.train):
+                logger.warning(
+                    f"{task.name}: no {DOCUMENT_MARK} separates documents in train, so its rows have one sentence"
+                )
             for split, own in self.examples.items():
                 if any(example.document is not None for example in own):
                     self.encoded[split + CONTEXT_SET] = encode_examples(task, own, tokenizer, config)
