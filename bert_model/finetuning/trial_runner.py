@@ -245,7 +245,7 @@ class TrialRunner:
             (num_training_steps(self.train.num_units, self.train.units_of_batch(size), epochs), size, epochs)
             for size, epochs in itertools.product(self.config.batch_sizes, self.config.epochs)
         )
-        if steps < FEW_STEPS:
+        if steps < FEW_STEPS and not self.data.generated:  # the sample is small on purpose
             logger.warning(
                 "%s: %d optimizer steps (%d examples, batch %d, %g epochs) are too few to fine-tune well, expected %d "
                 "or more; give smaller batch_sizes or more epochs (epochs=[] makes %d steps of a small training set)",
