@@ -383,9 +383,7 @@ def to_examples(inputs: Sequence[PredictionInput], form: str) -> list[Any]:
             examples.append(ChoiceExample(key, item["context"], item["endings"]))
         else:
             words = item["words"] if "words" in item else split_words(item["text"])
-            document = item.get("document")
-            # Without a document every input is one of its own: a negative number occurs in no file.
-            examples.append(TaggedExample(key, -1 - index if document is None else document, tuple(words)))
+            examples.append(TaggedExample(key, item.get("document"), tuple(words)))
     return examples
 
 

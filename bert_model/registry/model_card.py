@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from bert_model.finetuning.decode import WITH_CONTEXT
 from bert_model.finetuning.results import comparison_keys
 from bert_model.model.config import CONFIG_NAME
 from bert_model.registry.versions import EXAM_ACCURACY, EXAM_FLOOR, EXAM_FOR_CHOOSING, FINETUNED, TaskScore, facts_of
@@ -162,7 +163,7 @@ def hub_metadata(manifest: Manifest, tags: Mapping[str, str]) -> dict[str, Any]:
     dataset = None if generated else GLUE_DATASET if glue else HUB_DATASETS.get(facts["task"])
     if dataset is not None:
         header["datasets"] = [dataset]
-    names = {key: key.rpartition("/")[2] for key in results["metrics"]}
+    names = {key: key.rpartition("/")[2].removesuffix(WITH_CONTEXT) for key in results["metrics"]}
     header["metrics"] = list(dict.fromkeys(HUB_METRICS.get(name, name) for name in names.values()))
     # One result with a row for each metric; "config" selects the task in GLUE's data set.
     measured = {"name": results["title"], "type": dataset or facts["task"], "split": "validation"}
@@ -302,7 +303,8 @@ def _result_rows(results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
     of_weights = float(tags.get("score_of_weights", tags["score"]))
     best = f"The weights are those of the best seed: {tags['metric']} {of_weights:.1f}."
     compared = " `random` is the same search from random weights." if starts else ""
-    return f"{_table(rows)}\n\n{best}{compared}"
+    note = f" {results['note']}" if "note" in results else ""
+    return f"{_table(rows)}\n\n{best}{compared}{note}"
 
 
 def _data(manifest: Manifest, tags: Mapping[str, str]) -> str:
