@@ -20,13 +20,14 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 
 PACKAGES = ("bert_pipeline", "bert_model", "workflows")
 MAX_README_LINES = 120
+DOCS = sorted((ROOT / "docs").glob("*.md"))
 MAX_WORDS = 20_000
 
 
 def test_readme_and_docs_are_short():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(readme.splitlines()) < MAX_README_LINES
-    words = {page.name: len(page.read_text(encoding="utf-8").split()) for page in (ROOT / "docs").glob("*.md")}
+    words = {page.name: len(re.findall(r"\S*\w\S*", page.read_text(encoding="utf-8"))) for page in DOCS}
     assert sum(words.values()) < MAX_WORDS, words
 
 
