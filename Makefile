@@ -13,7 +13,7 @@ NAME ?= $(firstword $(subst -, ,$(lastword $(subst :, ,$(lastword $(subst =, ,$(
 DEV_FRACTION ?= 0.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev demo demo-full real ui test test-services test-cluster test-flink screenshots check format lint types bench bench-corpus audit-corpus bench-instances bench-pretraining bench-finetuning bench-serving bench-duel constraints clean
+.PHONY: help install install-dev demo demo-full real ui test test-services test-cluster test-flink screenshots check format lint types bench bench-corpus audit-corpus bench-instances bench-pretraining bench-finetuning bench-serving bench-duel constraints clean clean-home
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -132,5 +132,10 @@ constraints: $(VENV)/.installed-services $(VENV)/.installed-cluster  ## write th
 	@{ echo "# The versions that this project was last tested with; pip reads them by -c. Regenerate: make constraints"; \
 	   $(PIP) freeze --exclude-editable | sed 's/+cpu$$//'; } > constraints.txt.new && mv constraints.txt.new constraints.txt
 
-clean:  ## remove .bert (data, models, runs); .venv stays
-	rm -rf "$(BERT_HOME)"
+clean:  ## remove what builds and tools leave: caches, packages, compiled Python; .venv and .bert stay
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find bert_pipeline bert_model workflows benchmarks tests -name __pycache__ -prune -exec rm -rf {} +
+
+clean-home:  ## remove .bert with its data, models, runs and registry, if you confirm it
+	@printf 'Delete %s with its data, models, runs and registry? Type yes: ' "$(BERT_HOME)"; \
+	read -r answer; test "$$answer" = yes && rm -rf "$(BERT_HOME)" || { echo "nothing was deleted" >&2; exit 1; }

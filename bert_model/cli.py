@@ -387,6 +387,8 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     for key, instead in {"learning_rates": "; give lstm_learning_rates", "head": ""}.items():
         if task.feature_based and key in settings:
             raise UsageError(f"{arguments.task}: {key} has no effect on frozen features{instead}")
+    if task.kind != "tagging" and settings.get("document_context"):
+        raise UsageError(f"{arguments.task}: document_context has no effect, expected it with tagging only")
     data = load_task_data(arguments.task, _fetched(arguments.data), arguments.dev_fraction)
     for note in data.notes():
         print(f"{arguments.task}: {note}", file=sys.stderr)
@@ -416,12 +418,12 @@ def run_finetune(arguments: argparse.Namespace) -> int:
 
 
 def _lacks_readme(directory: Path) -> bool:
-    """Return whether there is a fine-tuned model without README.md."""
-    from bert_model.registry.model_card import README_NAME
+    """Return whether there is a fine-tuned model without README.md, or with one that is not whole."""
+    from bert_model.registry.model_card import readme_problem
 
     with contextlib.suppress(ArtifactError):
         load_manifest(directory, kind="finetuned_model")
-        return not (directory / README_NAME).is_file()
+        return readme_problem(directory) is not None
     return False
 
 

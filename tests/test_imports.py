@@ -57,7 +57,7 @@ MODULES = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.p
 
 ROOMS = {
     "bert_pipeline": (
-        {"errors", "randomness"},
+        {"errors", "parent", "randomness"},
         {"storage"},
         {"atomic"},
         {"configuration", "manifest", "parquet_io"},

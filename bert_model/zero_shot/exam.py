@@ -10,7 +10,7 @@ import torch
 
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
-from bert_model.model.weights import MASKED_LM, check_embeddings, load_model
+from bert_model.model.weights import MASKED_LM, load_model
 from bert_model.zero_shot.pseudo_likelihood import (
     PairScores,
     correct_pairs,
@@ -38,7 +38,6 @@ def take_exam(
     if any(name.startswith(MASKED_LM) for name in report.created):
         raise UsageError(f"{directory}: a {report.source_architecture} has no head for mlm; give a pre-trained model")
     tokenizer = Tokenizer.from_directory(directory)
-    check_embeddings(directory, model.config, tokenizer)
     next_sentence = model.has_trained_next_sentence
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with cpu_settings(onednn=onednn_choice(model.config, device=device)):

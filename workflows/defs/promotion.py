@@ -143,8 +143,8 @@ def _register(
     # The curves are those of the pre-training; the card of a fine-tuned model has the table of its runs.
     curves = None if task else training_picture(pretrained, dump)
     name = registered_name(pretrained, task)
-    version = register(directory, name, tags=tags, curves=curves, replaces_license=is_named)
     write_readme(directory, tags)
+    version = register(directory, name, tags=tags, curves=curves, replaces_license=is_named)
     context.log.info(f"{version.name} version {version.version}: {', '.join(version.aliases) or 'no alias'}")
     return version
 

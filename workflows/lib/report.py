@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_model.finetuning.decode import WITH_CONTEXT
 from bert_model.zero_shot.result import EXAM_NAME, ExamResult, exam_table
 from bert_pipeline.errors import BertError
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
@@ -147,7 +148,9 @@ def result_row(results: Mapping[str, Any], *, generated: bool) -> dict[str, Any]
     # The multiple of the longer training is part of its key, such as random_x4.
     longer, multiple = next(((k, int(match[1])) for k in entry if (match := RANDOM_LONGER.fullmatch(k))), ("", None))
     at_chance = is_at_chance(entry["mean"], entry.get("majority"), entry["n"])
+    with_context = results["metrics"].get(key + WITH_CONTEXT)
     notes = [
+        *([f"in documents {with_context['mean']:.1f}"] if with_context else []),
         *(["own split"] if results.get("own_split") else []),
         *(["at chance"] if at_chance else []),
         *(["degenerate"] if results.get("degenerate") else []),

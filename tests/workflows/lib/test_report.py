@@ -77,6 +77,13 @@ def test_row_notes_own_split_and_degenerate():
     assert row(own_split=True, degenerate=True)["note"] == "own split, degenerate"
 
 
+def test_row_of_a_tagger_of_documents_notes_the_score_with_their_context():
+    metrics = {"ner/dev/accuracy": results("ner")["metrics"]["ner/dev/accuracy"]}
+    metrics["ner/dev/accuracy_with_context"] = {**metrics["ner/dev/accuracy"], "mean": 89.7}
+    found = result_row(results("ner", metrics=metrics), generated=False)
+    assert (found["score"], found["note"]) == (80.0, "in documents 89.7")
+
+
 @pytest.mark.parametrize(
     ("score", "majority", "count", "expected"),
     [(50.0, 50.0, 300, True), (52.8, 50.0, 300, True), (53.0, 50.0, 300, False), (40.0, 50.0, 300, True)],
