@@ -32,6 +32,7 @@ from bert_model.finetuning.trial_runner import (
     trial_directory,
 )
 from bert_model.finetuning.worker_pool import WorkerPool
+from bert_model.metrics.uncertainty import STATISTICS_NAME, stacked
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import onednn_choice, processor
 from bert_model.model.weights import WEIGHTS_NAME, weight_files
@@ -183,11 +184,15 @@ def finetune(
             # The first search is that of the pre-trained weights: the only one whose model is published.
             saved = runner.best_of(searches[0].setting)
             analysis, page = _analyze(runner, saved)
-            results = results_document(data, config, searches, hashes=hashes, analysis=analysis)
+            results = results_document(
+                data, config, searches, hashes=hashes, analysis=analysis, truncated=runner.truncated
+            )
             files = _write(draft, runner, searches, saved, {**hashes, "main_key": results["main_key"]})
             text = json.dumps(results, indent=1, ensure_ascii=False) + "\n"
             (draft.path / "results.json").write_text(text, encoding="utf-8")
             (draft.path / "results.md").write_text(results_table(results), encoding="utf-8")
+            statistics = stacked([runner.statistics[r.trial] for r in searches[0].chosen if not r.diverged])
+            (draft.path / STATISTICS_NAME).write_text(statistics.to_json() + "\n", encoding="utf-8")
             if log is not None:
                 draft.provenance["mlflow_run_id"] = log.run_id
         # Only now, as the weights and the page belong to this manifest and a failure above must leave neither.

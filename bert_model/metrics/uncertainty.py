@@ -18,6 +18,8 @@ from bert_model.metrics.score import score
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.catalogue import Task
 
+STATISTICS_NAME = "statistics.json"
+"""File of a fine-tuned model, and of its registered version, with the statistics of every seed of its score."""
 CONFIDENCE = 0.95
 RESAMPLES = 1000
 CHUNK = 100
