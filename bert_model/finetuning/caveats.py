@@ -81,6 +81,11 @@ def _labels(examples: Sequence[Any]) -> Iterator[Any]:
         yield from label if isinstance(label, tuple) else () if label is None else (label,)
 
 
+def describe(known: Iterable[Caveat]) -> str:
+    """Return a list in words."""
+    return "; ".join(caveat.text for caveat in known) or "nothing"
+
+
 def read_caveats(items: Iterable[Mapping[str, Any]]) -> tuple[Caveat, ...]:
     """Return the list that results.json or a version has as JSON."""
     return tuple(Caveat(**item) for item in items)

@@ -39,7 +39,7 @@ from bert_model.model.weights import WEIGHTS_NAME, weight_files
 from bert_model.training.metrics_log import DataInput
 from bert_pipeline.atomic import replace_text
 from bert_pipeline.configuration import to_mapping
-from bert_pipeline.errors import UsageError
+from bert_pipeline.errors import ArtifactError, UsageError
 from bert_pipeline.manifest import (
     MANIFEST_NAME,
     Draft,
@@ -91,6 +91,7 @@ def finetune(
     progress: Progress | None = None,
     watch: Watch | None = None,
     experiment: str = "finetuning",
+    replace: bool = False,
 ) -> FinetuningResult:
     """Fine-tune `model` on a task's data and publish the best trial in `output`, a "finetuned_model" directory.
 
@@ -100,8 +101,9 @@ def finetune(
     each trial; an empty `experiment` logs nothing. The page of the worst errors is `errors_path(output)`.
 
     An interrupted fine-tuning resumes when it is started again, without repeating finished trials, and so does a
-    finished one with further seeds or other values of the grid. UsageError if model and data do not fit, or `output` is
-    in a store, TrainingError if every trial diverged; neither leaves anything behind.
+    finished one with further seeds or other values of the grid. UsageError if model and data do not fit, `output` is in
+    a store, or is another model (`replaced_model`) and `replace` is not given; TrainingError if every trial diverged.
+    Neither leaves anything behind.
     """
     # Trials of several processes lock and share the directory, which a store cannot do.
     output = to_path(str(output))
@@ -109,6 +111,8 @@ def finetune(
         raise UsageError(f"{output}: a fine-tuning writes to a local directory; give one, and copy it to the store")
     # Check that everything fits, and name what decides the results.
     task = data.task
+    if not replace and (other := replaced_model(output, task.name, model)):
+        raise UsageError(f"{output}: {other}; give another output, or --replace")
     tokenizer = Tokenizer.from_directory(model)
     model_config = BertConfig.from_directory(model)
     check_fit(task, data, tokenizer, model_config, config, model)
@@ -340,6 +344,23 @@ def check_fit(
             f"{task.name}: every training example has the label {next(iter(found))!r}, expected two or more of "
             f"{', '.join(task.labels)}; check the file and the task's labels"
         )
+
+
+def replaced_model(output: Path, task: str, model: Path) -> str:
+    """Return which other model a fine-tuning of `model` would replace: the start, or one of another task or start.
+
+    "" for none, and for a model of the same task and start, whose search is extended.
+    """
+    if output.exists() and model.exists() and output.samefile(model):
+        return "is the model that the fine-tuning starts from"
+    try:
+        manifest = load_manifest(output, kind=KIND)
+    except (ArtifactError, OSError):  # there is none, or it is damaged, or of a kind that is refused elsewhere
+        return ""
+    if (found := manifest.configuration.get("task")) != task:
+        return f"holds a finished model for {found}"
+    start, expected = (next(reversed(entry.values())) for entry in (manifest.inputs["model"], model_identity(model)))
+    return "" if start == expected else f"holds a finished model that was fine-tuned from another one ({start[:12]}…)"
 
 
 def model_identity(model: Path) -> dict[str, str]:

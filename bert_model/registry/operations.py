@@ -82,6 +82,7 @@ __all__ = [
     "promote",
     "register",
     "rollback",
+    "why_no_champion",
 ]
 
 CANDIDATE, CHAMPION, PREVIOUS = "candidate", "champion", "previous"
@@ -379,6 +380,26 @@ def list_models(name: str | None = None) -> list[RegisteredVersion]:
         names = [check_name(name)] if name else known_names(client)
         found = [version for item in names for version in find_versions(client, item)]
     return sorted(found, key=lambda version: (version.name, version.version))
+
+
+def why_no_champion(name: str) -> str:
+    """Return why a registered model has no champion, by the decision on its newest version; "" if it has one."""
+    check_name(name)
+    with registry_client() as client:
+        versions = find_versions(client, name)
+        if any(CHAMPION in version.aliases for version in versions):
+            return ""
+        if not versions:
+            return "is not registered"
+        newest = versions[-1]
+        outcome = newest.tags.get("promotion", "was never decided on")
+        try:
+            decision = json.loads(read_stored_file(client, name, newest.version, DECISION_NAME) or "{}")
+            refusing = [gate for gate in decision["gates"] if not (gate["passed"] or gate["waived"])]
+        except (ValueError, KeyError):  # there is none
+            return f"version {newest.version} {outcome}"
+    found = "; ".join(f"{gate['name']}: {gate['detail']}" for gate in refusing)
+    return f"version {newest.version} is refused ({found})" if found else f"version {newest.version} {outcome}"
 
 
 def models_table(versions: list[RegisteredVersion]) -> str:

@@ -144,9 +144,17 @@ def test_damaged_statistics_are_refused(change):
         UnitStatistics.from_json(json.dumps(document))
 
 
+@pytest.mark.parametrize(
+    ("score", "majority", "count", "expected"),
+    [(50.0, 50.0, 300, True), (52.8, 50.0, 300, True), (53.0, 50.0, 300, False), (40.0, 50.0, 300, True)],
+)
+def test_chance_is_within_one_standard_error_of_the_majority_baseline(score, majority, count, expected):
+    assert is_at_chance(score, majority, standard_error(count)) is expected
+
+
 def test_standard_error_is_of_examples_and_seeds():
     assert standard_error(2500) == 1.0  # one seed is not certain
     assert standard_error(2500, sd=2.0, num_seeds=4) == pytest.approx(2**0.5)
     assert is_at_chance(50.9, 50.0, standard_error(2500))
     assert not is_at_chance(51.1, 50.0, standard_error(2500))
-    assert not is_at_chance(0.0, None, 1.0)
+    assert not is_at_chance(0.0, None, 1.0)  # without a baseline
