@@ -136,6 +136,8 @@ def register(
     # an earlier revision, without reference outputs.
     with registry_client() as client:
         known = _newest_with(manifest, find_versions(client, name))
+        if known is None and manifest.kind == FINETUNED:
+            _refuse_other_score(manifest)
         # It is downloaded: too long to hold the lock.
         damaged = known.version if known is not None and inspect(client, known).damage is not None else 0
         with registry_lock(name):
@@ -196,8 +198,6 @@ def _now() -> str:
 def _create_version(
     client: "MlflowClient", manifest: Manifest, name: str, facts: dict[str, str], curves: bytes | None
 ) -> RegisteredVersion:
-    if manifest.kind == FINETUNED:
-        _refuse_other_score(manifest)
     if facts.get("generated_sample") == "true":
         facts.pop("paper", None)  # models of earlier revisions have it
     # The metrics log of a training is in the directory above its model.

@@ -137,7 +137,7 @@ def test_from_finetuning_to_the_champions_answers_by_commands(home, tmp_path, ca
     adjectives = (tiny_tasks.BAD, tiny_tasks.GOOD)
     words = [f"the {tiny_tasks.NOUNS[index % 4]} was {adjectives[index % 2][index // 4]} ." for index in range(16)]
     write_rows(tmp_path / "SST-2" / "train.tsv", words)
-    write_rows(tmp_path / "SST-2" / "dev.tsv", words[:7])
+    write_rows(tmp_path / "SST-2" / "dev.tsv", [text.replace("the", "a") for text in words[:7]])
     shape = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 512}
     model = tiny_tasks.make_model(tmp_path / "tiny", **shape)
     finetune_words = f"finetune sst2 --data {tmp_path} --model {model} --output {tmp_path / 'out'} --workers 0"
@@ -178,6 +178,74 @@ def test_from_finetuning_to_the_champions_answers_by_commands(home, tmp_path, ca
     answer = ["--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "answers.jsonl")]
     assert main(["predict", "sst2", "--model", "models:/bert-tiny-sst2@champion", *answer]) == 0
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 1
+
+
+def edited(directory, target, change):
+    """Publish a copy of a model directory with a change in it, and with the hashes of the changed files."""
+    manifest = load_manifest(directory)
+    settings = {"configuration": manifest.configuration, "inputs": manifest.inputs}
+    with publishing(target, kind=manifest.kind, **settings) as draft:
+        for name in manifest.files:
+            (draft.path / name).parent.mkdir(exist_ok=True)
+            shutil.copy(directory / name, draft.path / name)
+        change(draft.path)
+        draft.counts = manifest.counts
+    return target
+
+
+def _rewrite(path, change):
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+KEY = "stsb/dev/spearman"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda path: _rewrite(
+                path / "results.json", lambda found: found["metrics"][KEY].update(mean=95.5, values=[95.5])
+            ),
+            f"found {KEY} 95.5000, expected .* as computed from statistics.json",
+        ),
+        (
+            lambda path: _rewrite(path / "task.json", lambda found: found["scores"].update({KEY: 95.5})),
+            f"found {KEY} 95.5000, expected",
+        ),
+        (
+            lambda path: _rewrite(path / "statistics.json", lambda found: found.update(seeds=[7])),
+            f"is of another score than {KEY}",
+        ),
+        (
+            lambda path: (path / "statistics.json").unlink(),
+            "has no statistics.json, from which its score is computed; fine-tune it again",
+        ),
+    ],
+    ids=["results", "task", "statistics", "without"],
+)
+def test_score_that_its_statistics_do_not_give_is_not_registered(home, trained, tmp_path, change, words):
+    directory = edited(trained / "weak", tmp_path / "edited", change)
+    with pytest.raises(ArtifactError, match=words):
+        register(directory, "bert-tiny-edited")
+    with pytest.raises(UsageError, match="no such registered model"):
+        operations.promote("bert-tiny-edited")
+
+
+def test_statistics_are_stored_with_the_version_and_decide(home, trained):
+    name = "bert-tiny-resampled"
+    register(trained / "weak", name)
+    waiving = GateConfig(waived_gates=("beats_baseline",))
+    assert operations.promote(name, config=waiving).promoted
+    version = register(trained / "strong", name)
+    file = stored_beside(home, version, "statistics.json")
+    assert file.read_bytes() == (trained / "strong" / "statistics.json").read_bytes()
+    paired = operations.promote(name, dry_run=True).interval
+    file.write_text("{}")  # it is no longer what was registered: the standard errors stand for it
+    apart = operations.promote(name, dry_run=True).interval
+    assert apart != paired
 
 
 def test_score_tag_is_the_mean_and_not_the_best_seed(trained, tmp_path):
