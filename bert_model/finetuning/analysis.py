@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_model.finetuning.caveats import describe, read_caveats
 from bert_model.finetuning.dataset import EncodedSet
 from bert_model.finetuning.decode import Evaluation, confidences
 from bert_model.metrics.analysis import (
@@ -132,6 +133,7 @@ def results_table(results: Mapping[str, Any]) -> str:
 
     # After the means over seeds, the details of the one published model.
     parts = [f"# {results['title']}", _markdown(rows), f"Baseline: {results['baseline']}."]
+    parts.append(f"Known about this score: {describe(read_caveats(results['known']))}.")
     for split, analysis in results["analysis"].items():
         low, high = analysis["interval"]
         line = f"{analysis['metric']} {analysis['score']:.1f}, {CONFIDENCE:.0%} interval {low:.1f} to {high:.1f}"

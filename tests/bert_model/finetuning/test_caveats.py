@@ -90,6 +90,7 @@ def test_list_is_in_results_card_and_registered_facts(tuned):
     facts = facts_of(manifest)
     assert facts["known"] == ", ".join(map(str, known))
     assert TaskScore.from_facts(1, facts).known == known
+    assert f"Known about this score: {describe(known)}." in (manifest.path / "results.md").read_text()
     card = model_card("bert-tiny-mrpc", manifest, facts, curves=False)
     assert f"Known about this score: {describe(known)}." in card
 
