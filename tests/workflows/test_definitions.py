@@ -192,7 +192,7 @@ def test_launchpad_without_any_input_is_the_demo_preset(definitions):
     resolved = dg.validate_run_config(job, {})
     assert launchpad_preset().name == "demo"
     expected = asset_configs(launchpad_preset())
-    # Automation starts runs with the launchpad's defaults; a run that somebody starts has the margin for promotion by hand.
+    # Automation starts runs with the launchpad's defaults; a run that somebody starts has the margin of one by hand.
     for asset in ("registered_model", "promotion_decision"):
         assert expected[asset]["margin"] == 0.0
         expected[asset]["margin"] = -1.0

@@ -2,15 +2,17 @@
 
 import dataclasses
 import json
+import shutil
 
 import pytest
 import tiny_tasks
 
+from bert_model.cli import main
 from bert_model.finetuning.caveats import describe, known_about, read_caveats
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.metrics.uncertainty import STATISTICS_NAME, UnitStatistics
-from bert_model.registry.model_card import hub_metadata, model_card
+from bert_model.registry.model_card import hub_metadata, model_card, stated_license
 from bert_model.registry.versions import TaskScore, facts_of
 from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import load_manifest
@@ -147,3 +149,29 @@ def test_other_model_is_replaced_with_replace_and_an_extended_search_needs_none(
             data = tiny_tasks.task_data(task)
             finetune(data, tuned / "tiny", tmp_path / "out", configuration, pool=pool, experiment="", replace=replace)
     assert load_manifest(tmp_path / "out").configuration["task"] == "sst2"
+
+
+def test_license_of_a_replaced_model_is_not_inherited(tuned, tmp_path, capsys, monkeypatch, empty_store):
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    shutil.copy(empty_store, tmp_path / "home" / "mlflow.db")
+    for name in ("train", "dev"):
+        rows = "".join(
+            f"{n}\tthe film was fine .\ta song .\t{('entailment', 'not_entailment')[n % 2]}\n" for n in range(8)
+        )
+        (tmp_path / f"{name}.tsv").write_text(f"index\tsentence1\tsentence2\tlabel\n{rows}")
+    output = shutil.copytree(tuned / "out", tmp_path / "out")
+    (output / "README.md").write_text("---\nlicense: mit\n---\n")
+    words = f"finetune rte --data {tmp_path} --model {tuned / 'tiny'} --output {output} --workers 0".split()
+    settings = ["max_seq_length=16", "learning_rates=[1e-3]", "batch_sizes=[8]", "epochs=[1]", "seeds=[1]"]
+    assert main([*words, *settings]) == 2
+    assert "holds a finished model for mrpc; give another output, or --replace" in capsys.readouterr().err
+    assert stated_license(output) == "mit"
+    assert main([*words, *settings, "--replace"]) == 0
+    said = capsys.readouterr().err
+    assert "known about this score: 100.0% of the examples of dev are in the training set" in said
+    assert "license: unknown" in (output / "README.md").read_text()
+    # The license of the same model stays with a search that extends it.
+    (output / "README.md").write_text("---\nlicense: mit\n---\n")
+    assert main([*words, *settings[:-1], "seeds=[1,2]"]) == 0
+    assert stated_license(output) == "mit"
