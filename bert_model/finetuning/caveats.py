@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_model.metrics.uncertainty import is_at_chance, standard_error
+from bert_pipeline.tasks.catalogue import TASKS
 from bert_pipeline.tasks.example import TaggedExample
 from bert_pipeline.tasks.task import TaskData
 
@@ -55,10 +56,10 @@ def known_about(
         if share:
             yield Caveat(kind="cut_texts", text=f"the texts of {share:.1%} of {split} are cut to fit", share=share)
 
-    # The files. Those of the generated sample are no split of anything.
+    # The files. A task of one's own and the generated sample have no published ones.
     if data.own_split:
         yield Caveat(kind=OWN_SPLIT, text="the dev set was cut off the only file there was")
-    if not official and not data.generated:
+    if data.task.name in TASKS and not official and not data.generated:
         yield Caveat(kind=NOT_OFFICIAL, text="the files are not known to be the published ones")
 
     # The training and its score.

@@ -83,7 +83,7 @@ def _finetuned_facts(manifest: Manifest) -> dict[str, str]:
         "own_split": str(facts["own_split"]).lower(),
         "official": str(results.get("official", False)).lower(),
         "degenerate": str(facts["degenerate"]).lower(),
-        "known": ", ".join(map(str, read_caveats(known))),
+        "known": ", ".join(map(str, read_caveats(known))) or ("nothing" if "known" in results else ""),
         "caveats": json.dumps(known),
         "statistics_sha256": manifest.files.get(STATISTICS_NAME, {}).get("sha256", ""),
         **({"generated_sample": "true"} if results.get("generated_sample") else {}),
