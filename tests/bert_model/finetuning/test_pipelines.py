@@ -46,7 +46,7 @@ def models(tmp_path_factory):
             config = tiny_tasks.configuration(**{"epochs": [3.0], **changes})
             data = dataclasses.replace(
                 tiny_tasks.task_data(task), downloaded=True
-            )  # as if they were the published files
+            )  # as the published files
             finetune(data, base, root / name, config, pool=pool, experiment="")
     return root
 
