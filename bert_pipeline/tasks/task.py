@@ -278,7 +278,7 @@ def _is_downloaded(file: Path) -> bool:
         if (folder / MANIFEST_NAME).is_file():
             with contextlib.suppress(ArtifactError):
                 entry = load_manifest(folder, kind=DOWNLOAD_KIND).files.get(str(file.resolve().relative_to(folder)))
-                return entry is not None and entry.sha256 == file_sha256(file)
+                return entry is not None and entry["sha256"] == file_sha256(file)
     return False
 
 
