@@ -44,9 +44,7 @@ def models(tmp_path_factory):
     with WorkerPool(num_workers=0) as pool:
         for name, (task, changes) in MODELS.items():
             config = tiny_tasks.configuration(**{"epochs": [3.0], **changes})
-            data = dataclasses.replace(
-                tiny_tasks.task_data(task), downloaded=True
-            )  # as the published files
+            data = dataclasses.replace(tiny_tasks.task_data(task), downloaded=True)  # as the published files
             finetune(data, base, root / name, config, pool=pool, experiment="")
     return root
 

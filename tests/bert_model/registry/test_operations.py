@@ -504,8 +504,11 @@ def test_pretrained_model_is_judged_by_its_fine_tunings(two_pretrained):
     refused = operations.promote(name)
     assert refused.refused_by == ("scored",)
     assert "none of its fine-tunings is registered" in refused.table()
+    assert operations.why_no_champion(name) == ("version 1 is refused (scored: none of its fine-tunings is registered)")
+    assert operations.why_no_champion("bert-tiny-never") == "is not registered"
     register(two_pretrained / "stsb-1", f"{name}-stsb")
     assert operations.promote(name).require().promoted  # the first one needs scores but has no champion to beat
+    assert operations.why_no_champion(name) == ""
     assert "| stsb | dev/spearman |" in operations.get_version(f"models:/{name}/1").description
     assert "- Exam on the minimal pairs for reporting: 66.0 of 100" in first.description
     assert "- Exam on a few minimal pairs, for choosing a checkpoint: 71.0 of 100" in first.description
