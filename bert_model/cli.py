@@ -646,7 +646,10 @@ def run_promote(arguments: argparse.Namespace) -> int:
     from bert_model.registry.operations import promote
     from bert_model.registry.promotion import GateConfig
 
-    gates = from_mapping(GateConfig, override({}, arguments.assignments))
+    settings = override({}, arguments.assignments)
+    if "retraining_margin" in settings:
+        raise UsageError("retraining_margin is that of automatic runs; give margin")
+    gates = from_mapping(GateConfig, settings)
     decision = promote(arguments.name, arguments.version, arguments.dry_run, config=gates)
     print(decision.table())
     return 0 if decision.passed else PromotionError.exit_code

@@ -125,6 +125,8 @@ def test_command_line_sets_gates_and_dry_run_prints_the_table(home, trained, cap
     assert "champion" not in aliases_of(name)
     assert main(["promote", name, "marginn=1"]) == 2
     assert "did you mean 'margin'" in capsys.readouterr().err
+    assert main(["promote", name, "retraining_margin=-2"]) == 2
+    assert "retraining_margin is that of automatic runs; give margin" in capsys.readouterr().err
 
 
 def write_rows(path, texts):
