@@ -137,7 +137,7 @@ def commands() -> list[Command]:
                     "--corpus",
                     type=local_path,
                     metavar="DIR",
-                    help="the corpus of the model: source of made pairs and of the n-gram floor (needs kenlm)",
+                    help="the corpus of the model: source of made pairs and of the trigram model",
                 ),
                 Argument(
                     "--part",
@@ -389,6 +389,8 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     for key, instead in {"learning_rates": "; give lstm_learning_rates", "head": ""}.items():
         if task.feature_based and key in settings:
             raise UsageError(f"{arguments.task}: {key} has no effect on frozen features{instead}")
+    if task.kind != "tagging" and settings.get("document_context"):
+        raise UsageError(f"{arguments.task}: document_context has no effect, expected it with tagging only")
     data = load_task_data(arguments.task, _fetched(arguments.data), arguments.dev_fraction)
     for note in data.notes():
         print(f"{arguments.task}: {note}", file=sys.stderr)
@@ -423,12 +425,12 @@ def run_finetune(arguments: argparse.Namespace) -> int:
 
 
 def _lacks_readme(directory: Path) -> bool:
-    """Return whether there is a fine-tuned model without README.md."""
-    from bert_model.registry.model_card import README_NAME
+    """Return whether there is a fine-tuned model without README.md, or with one that is not whole."""
+    from bert_model.registry.model_card import readme_problem
 
     with contextlib.suppress(ArtifactError):
         load_manifest(directory, kind="finetuned_model")
-        return not (directory / README_NAME).is_file()
+        return readme_problem(directory) is not None
     return False
 
 
@@ -510,7 +512,7 @@ def run_submission(arguments: argparse.Namespace) -> int:
 def run_exam(arguments: argparse.Namespace) -> int:
     from bert_model.registry.resolve import resolve_model
     from bert_model.training.home import bert_home
-    from bert_pipeline.exam.floor import FLOOR_NAME, KENLM_MISSING, has_kenlm
+    from bert_pipeline.exam.ngrams import FLOOR_NAME
     from bert_pipeline.exam.pairs import blimp_path, read_pairs_of
 
     if arguments.output is not None:
@@ -524,9 +526,7 @@ def run_exam(arguments: argparse.Namespace) -> int:
     pairs = [] if is_made else read_pairs_of(path, part)
     directory = resolve_model(arguments.model)
     floor = None
-    if arguments.corpus is not None and not is_made and not has_kenlm():
-        logging.getLogger(__name__).warning(KENLM_MISSING)
-    elif arguments.corpus is not None:
+    if arguments.corpus is not None:
         from bert_pipeline.exam.job import prepared_exam
 
         exam = prepared_exam(arguments.corpus, bert_home() / "exams")

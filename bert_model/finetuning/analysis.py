@@ -134,6 +134,7 @@ def results_table(results: Mapping[str, Any]) -> str:
     # After the means over seeds, the details of the one published model.
     parts = [f"# {results['title']}", _markdown(rows), f"Baseline: {results['baseline']}."]
     parts.append(f"Known about this score: {describe(read_caveats(results['known']))}.")
+    parts += [results["note"]] if "note" in results else []
     for split, analysis in results["analysis"].items():
         low, high = analysis["interval"]
         line = f"{analysis['metric']} {analysis['score']:.1f}, {CONFIDENCE:.0%} interval {low:.1f} to {high:.1f}"

@@ -4,12 +4,11 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from bert_model.finetuning.dataset import FEW_STEPS
 from bert_model.metrics.uncertainty import is_at_chance, standard_error
 from bert_pipeline.tasks.catalogue import TASKS
 from bert_pipeline.tasks.example import TaggedExample
 from bert_pipeline.tasks.task import TaskData
-
-FEW_STEPS = 100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from bert_model.finetuning.analysis import analyze, decisions, errors_page, errors_path, results_table
-from bert_model.finetuning.config import GRID_KEYS, FinetuningConfig, recorded_configuration, task_configuration
+from bert_model.finetuning.config import (
+    GRID_KEYS,
+    FinetuningConfig,
+    recorded_configuration,
+    task_configuration,
+    with_epochs,
+)
 from bert_model.finetuning.decode import evaluate
 from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.results import SearchLog, dev_data, results_document, search_identity
@@ -110,7 +116,7 @@ def finetune(
     if is_remote(output):
         raise UsageError(f"{output}: a fine-tuning writes to a local directory; give one, and copy it to the store")
     # Check that everything fits, and name what decides the results.
-    task = data.task
+    task, config = data.task, with_epochs(config, len(data.train))
     if not replace and (other := replaced_model(output, task.name, model)):
         raise UsageError(f"{output}: {other}; give another output, or --replace")
     tokenizer = Tokenizer.from_directory(model)
@@ -296,7 +302,7 @@ def _write(
         if split in saved.evaluations:  # it has labels: every trial predicted it
             draft.rows |= write_predictions(draft.path, split, examples, saved.evaluations[split])
             continue
-        encoded = encode_examples(task, examples, runner.tokenizer, config)
+        encoded = encode_examples(task, examples, runner.tokenizer, runner.alone)
         logits = model.logits(encoded, num_threads=pool.threads_per_worker)
         evaluation = evaluate(task, examples, encoded, logits, config, null_threshold=null_threshold, labeled=False)
         draft.rows |= write_predictions(draft.path, split, examples, evaluation)

@@ -12,6 +12,7 @@ from typing import Any
 
 from bert_model.finetuning.caveats import known_about, read_caveats
 from bert_model.finetuning.config import FinetuningConfig
+from bert_model.finetuning.decode import WITH_CONTEXT
 from bert_model.finetuning.search import SearchResult, Trial, TrialResult
 from bert_model.finetuning.trial import TrialProgress
 from bert_model.metrics.score import BASELINES, trivial_baseline
@@ -37,6 +38,11 @@ PAPER_FEATURE_INPUTS = {
     "weighted_sum_all": "base, weighted all",
 }
 """Names of the feature inputs in the catalogue's published figures."""
+
+CONTEXT_NOTE = (
+    f"Metrics with {WITH_CONTEXT!r} read each sentence among its neighbors in the document; the others, by which the "
+    "model was chosen, read it alone, as text lines, requests and transformers' pipeline do."
+)
 
 LOGS = ".tracking"
 """Directory of the logs, next to the fine-tuned models: a published directory never changes."""
@@ -90,6 +96,7 @@ def results_document(
             "seeds": list(config.seeds),
         },
         "metrics": metrics,
+        **({"note": CONTEXT_NOTE} if any(key.endswith(WITH_CONTEXT) for key in metrics) else {}),
         **({"feature_inputs": _feature_inputs(data, searches[0])} if task.feature_based else {}),
         "baseline": BASELINES["span with unanswerable" if task.has_impossible else task.kind],
         "paper_source": task.paper_source,
@@ -119,9 +126,10 @@ def _metrics(data: TaskData, searches: Sequence[SearchResult]) -> dict[str, dict
                 entry[name] = summary["mean"]
                 entry[f"{name}_sd"] = summary["sd"]
                 entry[f"{name}_values"] = summary["values"]
-            entry["majority"] = round(baseline[metric], 6) if metric in baseline else None
+            official = metric.removesuffix(WITH_CONTEXT)
+            entry["majority"] = round(baseline[official], 6) if official in baseline else None
             # The paper's figures are of the real task; a score on a generated sample does not compare with them.
-            published = (None, None) if data.generated else _paper_figure(task, split, metric)
+            published = (None, None) if data.generated else _paper_figure(task, split, official)
             entry["paper"], entry["paper_model"] = published
             table[f"{task.name}/{split}/{metric}"] = entry
     return table

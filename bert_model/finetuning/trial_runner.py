@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import glob
+import itertools
 import json
 import logging
 import shutil
@@ -14,8 +15,9 @@ import tokenizers
 import torch
 from filelock import FileLock, Timeout
 
-from bert_model.finetuning.config import FinetuningConfig
-from bert_model.finetuning.decode import Evaluation, evaluate
+from bert_model.finetuning.config import SMALL_SET_STEPS, FinetuningConfig
+from bert_model.finetuning.dataset import FEW_STEPS, num_training_steps
+from bert_model.finetuning.decode import WITH_CONTEXT, Evaluation, evaluate
 from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.frozen_features import FeatureJob
 from bert_model.finetuning.results import SearchLog
@@ -41,6 +43,7 @@ from bert_pipeline.atomic import creating, replace_text
 from bert_pipeline.errors import ArtifactError, UsageError
 from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, load_manifest, refuse_foreign_directory
 from bert_pipeline.tasks.catalogue import Task
+from bert_pipeline.tasks.ner import DOCUMENT_MARK
 from bert_pipeline.tasks.task import TaskData
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -54,6 +57,8 @@ Watch = Callable[[TrialProgress], None]
 """Called about every two seconds with each running trial, at the end of an epoch with its dev scores, and a last time
 with the last step."""
 
+CONTEXT_SET = "+context"
+"""Suffix of a split whose sentences are encoded in their documents; no split's name has a plus sign."""
 LOCK_NAME = "lock"
 PUBLISHED_NAME = "published.json"
 """File with the trials whose weights the output directory has: {"sha256": its hash, "weights": trial -> file}."""
@@ -217,7 +222,18 @@ class TrialRunner:
         self.train = encode_examples(task, data.train, tokenizer, config)
         self.examples = {**data.dev, **data.labeled_test}
         """Dev or labeled test split -> its examples. No choice depends on the test splits."""
-        self.encoded = {split: encode_examples(task, own, tokenizer, config) for split, own in self.examples.items()}
+        # A model is chosen as it is used: a tagger of documents by single sentences, which text and requests are.
+        self.alone = dataclasses.replace(config, document_context=False)
+        self.encoded = {s: encode_examples(task, own, tokenizer, self.alone) for s, own in self.examples.items()}
+        """The same encoded, and for a tagger of documents "<split>+context": the sentences in their documents."""
+        if config.document_context:
+            if all(example.document is None for example in data.train):
+                logger.warning(
+                    f"{task.name}: no {DOCUMENT_MARK} separates documents in train, so its rows have one sentence"
+                )
+            for split, own in self.examples.items():
+                if any(example.document is not None for example in own):
+                    self.encoded[split + CONTEXT_SET] = encode_examples(task, own, tokenizer, config)
         for name, encoded in {"train": self.train, **self.encoded}.items():
             encoded.save(self.sets / name)
             if cut := len(encoded.truncated):
@@ -227,9 +243,31 @@ class TrialRunner:
                 )
         self.truncated = {
             name: len(encoded.truncated) / encoded.num_examples
-            for name, encoded in {"train": self.train, **self.encoded}.items()
+            for name, encoded in {
+                "train": self.train,
+                **{split: self.encoded[split] for split in self.examples},
+            }.items()
         }
         """Train, or a scored split -> share of its examples whose texts were cut."""
+        self._warn_of_few_steps()
+
+    def _warn_of_few_steps(self) -> None:
+        steps, batch_size, epochs = min(
+            (num_training_steps(self.train.num_units, self.train.units_of_batch(size), epochs), size, epochs)
+            for size, epochs in itertools.product(self.config.batch_sizes, self.config.epochs)
+        )
+        if steps < FEW_STEPS and not self.data.generated:  # the sample is small on purpose
+            logger.warning(
+                "%s: %d optimizer steps (%d examples, batch %d, %g epochs) are too few to fine-tune well, expected %d "
+                "or more; give smaller batch_sizes or more epochs (epochs=[] makes %d steps of a small training set)",
+                self.data.task.name,
+                steps,
+                len(self.data.train),
+                batch_size,
+                epochs,
+                FEW_STEPS,
+                SMALL_SET_STEPS,
+            )
 
     def run_trials(self, trials: Sequence[Trial]) -> list[TrialResult]:
         """Run and score trials, the longest first so that the workers end together."""
@@ -335,7 +373,7 @@ class TrialRunner:
             keeps_head=self.keeps_head,
             data=self.sets,
             dev_splits=tuple(self.data.dev),
-            test_splits=tuple(self.data.labeled_test),
+            other_sets=tuple(name for name in self.encoded if name not in self.data.dev),
             evaluates_epochs=saves_weights and not (self.watch is None and self.log is None),
             activations=activations,
             pad_id=self.tokenizer.pad_id,
@@ -394,13 +432,22 @@ class TrialRunner:
         return result
 
     def _evaluate(self, outputs: Mapping[str, np.ndarray]) -> dict[str, Evaluation]:
-        """Decode and score outputs. Every dev split has its own null threshold, a test split that of the main one."""
+        """Decode and score outputs. Every dev split has its own null threshold, a test split that of the main one.
+
+        The scores with the context of documents are further metrics of their split, such as "f1_with_context".
+        """
         evaluations: dict[str, Evaluation] = {}
-        for split, logits in outputs.items():
+        for name, logits in outputs.items():
+            split = name.removesuffix(CONTEXT_SET)
             threshold = evaluations[self.main_split].null_threshold if split in self.data.test else None
-            evaluations[split] = evaluate(
-                self.data.task, self.examples[split], self.encoded[split], logits, self.config, null_threshold=threshold
+            found = evaluate(
+                self.data.task, self.examples[split], self.encoded[name], logits, self.config, null_threshold=threshold
             )
+            if split != name:
+                more = {metric + WITH_CONTEXT: score for metric, score in found.scores.items()}
+                own = evaluations[split]
+                found = dataclasses.replace(own, scores={**own.scores, **more})
+            evaluations[split] = found
         return evaluations
 
     def _save_if_best(self, new: SavedTrial) -> None:

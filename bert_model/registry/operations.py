@@ -19,6 +19,7 @@ from bert_model.metrics.uncertainty import STATISTICS_NAME, UnitStatistics
 from bert_model.model.config import PRESET_SIZES, BertConfig
 from bert_model.registry.artifacts import (
     attach,
+    card_damage,
     exam_on_pairs_of,
     fetch,
     inspect,
@@ -45,13 +46,17 @@ from bert_model.registry.client import (
 from bert_model.registry.model_card import (
     CARD_NAME,
     CURVES_NAME,
+    README_NAME,
+    card_sha256,
     description_of,
     model_card,
+    readme_problem,
     with_license,
     with_scores,
 )
 from bert_model.registry.promotion import Decision, GateConfig, decide, text_table
 from bert_model.registry.versions import (
+    CARD_TAG,
     FACTS_NAME,
     FINETUNED,
     KINDS,
@@ -124,13 +129,15 @@ def register(
     facts: score, data, lineage and reference outputs, the searched ones of which are tags too. `tags` adds to them
     ("license" is required for promotion). Content that is already registered under the name keeps its version, unless
     that is damaged; it gets a license if it had none, or with `replaces_license`. ArtifactError if the directory is not
-    a model or is damaged.
+    a model or is damaged, or its README.md is empty or cut off.
     """
     check_name(name)
     manifest = load_manifest(directory, verify="sha256")
     if manifest.kind not in KINDS:
         raise ArtifactError(f"{directory}: is a {manifest.kind}, expected a {' or a '.join(KINDS)}; give another path")
     refuse_unsafe_files(manifest)
+    if (manifest.path / README_NAME).is_file() and (problem := readme_problem(manifest.path)):
+        raise ArtifactError(f"{problem}; write it again, or remove it")
 
     # Content is registered once. A version that can no longer be promoted gets a successor: one that is damaged, or of
     # an earlier revision, without reference outputs.
@@ -185,10 +192,15 @@ def _refuse_other_task(versions: Sequence[RegisteredVersion], manifest: Manifest
 def _set_license(client: "MlflowClient", version: RegisteredVersion, license: str) -> None:
     """Give a registered version its license, or another one, in tag and card."""
     client.set_model_version_tag(version.name, str(version.version), "license", license)
-    if card := read_card(client, version):
-        card = with_license(card, license)
-        attach(client, version, {CARD_NAME: card.encode()})
-        client.update_model_version(version.name, str(version.version), description=description_of(card))
+    if (card := read_card(client, version)) and card_damage(client, version) is None:
+        _rewrite_card(client, version, with_license(card, license))
+
+
+def _rewrite_card(client: "MlflowClient", version: RegisteredVersion, card: str) -> None:
+    """Replace a version's model card, with its hash and the description that is its beginning."""
+    attach(client, version, {CARD_NAME: card.encode()})
+    client.set_model_version_tag(version.name, str(version.version), CARD_TAG, card_sha256(card))
+    client.update_model_version(version.name, str(version.version), description=description_of(card))
 
 
 def _now() -> str:
@@ -213,7 +225,7 @@ def _create_version(
         source=f"models:/{model.model_id}",
         model_id=model.model_id,  # required by a server, though not by MLflow's SQL store
         run_id=model.source_run_id,
-        tags=tags_of(facts) | {REGISTERED_TAG: _now()},
+        tags=tags_of(facts) | {REGISTERED_TAG: _now(), CARD_TAG: card_sha256(card)},
         description=description_of(card),
     )
     return read_version(client, name, int(created.version))
@@ -306,12 +318,11 @@ def _refuse_other_score(manifest: Manifest) -> None:
 def _update_card(client: "MlflowClient", version: RegisteredVersion) -> RegisteredVersion:
     """Write the scores of a pre-trained model's fine-tunings, which are registered after it, into its card."""
     card = read_card(client, version)
-    if not card:
+    if not card or card_damage(client, version) is not None:  # a gate says so
         return version
     scored = with_scores(card, with_finetuning_scores(client, version).scores)
     if scored != card:
-        attach(client, version, {CARD_NAME: scored.encode()})
-        client.update_model_version(version.name, str(version.version), description=description_of(scored))
+        _rewrite_card(client, version, scored)
     return read_version(client, version.name, version.version)
 
 

@@ -262,7 +262,7 @@ def decide(
         _not_degenerate(candidate, config),
         _beats_baseline(candidate, config),
         _not_contaminated(candidate, config),
-        _no_problem("intact", inspection.damage, "every file has the hash of its manifest"),
+        _no_problem("intact", inspection.damage, "every file and the model card have their hashes"),
         _no_problem("reproduces_logits", inspection.logits, "the stored weights compute what the trained ones did"),
         Gate(name="licensed", passed=bool(candidate.license), detail=candidate.license or "it names no license"),
         _no_problem("documented", inspection.card, "it has a complete model card"),

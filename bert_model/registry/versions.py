@@ -46,6 +46,8 @@ FILTER_TAGS = (
 """Facts that are tags too: those by which versions are searched. Versions of earlier revisions have all as tags."""
 REGISTERED_TAG = "registered_at"
 """Tag with the seconds since 1970 at which the content of a version was last registered; its texts sort by time."""
+CARD_TAG = "card_sha256"
+"""Tag with the hash of a version's model card, which is rewritten after registration; earlier revisions have none."""
 SAFE_SUFFIXES = frozenset({".json", ".jsonl", ".safetensors", ".txt", ".md", ".png"})
 """File types that enter and leave the registry. None of them can carry code, as a pickle can."""
 

@@ -37,7 +37,7 @@ def group_keys(example: TextExample | SpanExample | ChoiceExample | TaggedExampl
     """Return the keys that train and dev must not share.
 
     Texts: each of the two. Spans: the title of the article, or the context if it has none. Choices: the source and the
-    context. Tags: the document.
+    context. Tags: the document, or the sentence if it has none.
     """
     if isinstance(example, TextExample):
         texts = (example.text_a,) if example.text_b is None else (example.text_a, example.text_b)
@@ -46,7 +46,7 @@ def group_keys(example: TextExample | SpanExample | ChoiceExample | TaggedExampl
         return (example.title or example.context,)
     if isinstance(example, ChoiceExample):
         return (f"source {example.source}", f"context {example.context}") if example.source else (example.context,)
-    return (str(example.document),)
+    return (" ".join(example.words) if example.document is None else str(example.document),)
 
 
 def split_by_group(
@@ -579,6 +579,9 @@ def _read(task: Task, paths: tuple[Path, ...], reading: Reading) -> list[Any]:
     # An empty cell is no label that applies, as in training, unless all are empty: then the labels are withheld.
     if task.kind == "multilabel" and reading.labeled is None and not any(example.label for example in examples):
         return [dataclasses.replace(example, label=None) for example in examples]
+    # A single mark, with which exports begin, tells no documents apart.
+    if task.kind == "tagging" and len({example.document for example in examples}) == 1:
+        return [dataclasses.replace(example, document=None) for example in examples]
     return examples
 
 

@@ -19,7 +19,6 @@ from bert_model.presets import preset_from_mapping
 from bert_model.registry.operations import download, list_models
 from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import load_manifest
-from workflows.backup import relocate
 from workflows.definitions import defs
 from workflows.defs.automation import TASK_SENSOR
 from workflows.lib.instance import open_instance
@@ -136,7 +135,6 @@ def home(finished_home: BertHome, empty_dagster: Path, tmp_path: Path, monkeypat
     copy = BertHome(directory=str(tmp_path / "home"))
     shutil.copytree(finished_home.path, copy.path, ignore=shutil.ignore_patterns("dagster", "cache"))
     shutil.copytree(empty_dagster, copy.path / "dagster")
-    relocate(copy.path / "mlflow.db", finished_home.path, copy.path)
     for variable in ("DAGSTER_HOME", "MLFLOW_TRACKING_URI"):
         monkeypatch.setenv(variable, "")  # what the runs set is put back at the end
         monkeypatch.delenv(variable)

@@ -14,7 +14,6 @@ from bert_model.registry.client import registry_client
 from bert_model.registry.operations import download, promote, register
 from bert_model.registry.promotion import GateConfig
 from bert_pipeline.manifest import file_sha256, load_manifest
-from workflows.backup import relocate
 from workflows.definitions import defs
 from workflows.defs.predictions import input_files, recorded_inputs
 from workflows.lib.instance import open_instance
@@ -34,7 +33,6 @@ def home(finished_home: BertHome, tmp_path, monkeypatch) -> BertHome:
     copy.path.mkdir()
     shutil.copytree(finished_home.artifacts, copy.artifacts)
     shutil.copy(finished_home.path / "mlflow.db", copy.path / "mlflow.db")
-    relocate(copy.path / "mlflow.db", finished_home.path, copy.path)
     monkeypatch.setenv("BERT_HOME", str(copy.path))
     return copy
 

@@ -11,7 +11,6 @@ from materialized import materialize
 from bert_model.registry.operations import list_models, promote
 from bert_model.registry.promotion import GateConfig
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
-from workflows.backup import relocate
 from workflows.definitions import defs
 from workflows.defs.automation import START_VARIABLE, retraining_run, starting_model
 from workflows.lib.instance import open_instance
@@ -29,7 +28,6 @@ def home(finished_home: BertHome, empty_dagster, tmp_path, monkeypatch) -> BertH
     copy = BertHome(directory=str(tmp_path / "home"))
     shutil.copytree(finished_home.path, copy.path, ignore=shutil.ignore_patterns("dagster", "cache"))
     shutil.copytree(empty_dagster, copy.path / "dagster")
-    relocate(copy.path / "mlflow.db", finished_home.path, copy.path)
     monkeypatch.setenv("BERT_HOME", str(copy.path))
     monkeypatch.setenv(TASKS_VARIABLE, str(copy.dump(miniature.DUMP)))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

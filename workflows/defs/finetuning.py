@@ -32,7 +32,6 @@ from workflows.lib.metadata import (
     materialization,
     picture,
     score_bars,
-    score_preview,
     shortened,
     table,
 )
@@ -304,7 +303,6 @@ def finetuned_model(
         "known": describe_caveats(read_caveats(results.get("known", []))),
         "scores": table([{"metric": key, **_table_row(entry)} for key, entry in results["metrics"].items()]),
         "configuration": dg.MetadataValue.json(to_mapping(settings)),
-        "baselines": score_preview([(key, score, None) for key, score in bars.items()]),
         "comparison": picture(plot, f"{task_name}: score against its baselines"),
     }
     if manifest.provenance.get("training_seconds"):

@@ -19,13 +19,7 @@ from workflows.defs.finetuning import finetuned_model
 from workflows.defs.pretraining import OWNERS, pretrained_model, training_picture
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
 from workflows.lib.lineage import check_origin, lineage_tags, registered_name, text_license
-from workflows.lib.metadata import (
-    as_dagster_failures,
-    manifest_metadata,
-    materialization,
-    score_preview,
-    table,
-)
+from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, table
 from workflows.lib.report import REPORT_NAME, collect_results, write_report
 from workflows.lib.resources import (
     BertHome,
@@ -153,8 +147,8 @@ def _register(
     # The curves are those of the pre-training; the card of a fine-tuned model has the table of its runs.
     curves = None if task else training_picture(pretrained, dump)
     name = registered_name(pretrained, task)
-    version = register(directory, name, tags=tags, curves=curves, replaces_license=is_named)
     write_readme(directory, tags)
+    version = register(directory, name, tags=tags, curves=curves, replaces_license=is_named)
     context.log.info(f"{version.name} version {version.version}: {', '.join(version.aliases) or 'no alias'}")
     return version
 
@@ -238,8 +232,6 @@ def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeR
         "generated_sample": results.generated,
         "mlflow_run": f"#/runs/{run_id}",
     }
-    if results.rows:
-        metadata["scores"] = score_preview([(row["task"], row["score"], row["majority"]) for row in results.rows])
     metadata |= {f"score/{row['task']}": float(row["score"]) for row in results.rows}
     return materialization(manifest.sha256, metadata)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_model.finetuning.caveats import read_caveats
+from bert_model.finetuning.decode import WITH_CONTEXT
 from bert_model.metrics.uncertainty import is_at_chance, standard_error
 from bert_model.zero_shot.result import EXAM_NAME, ExamResult, exam_table
 from bert_pipeline.errors import BertError
@@ -150,7 +151,9 @@ def result_row(results: Mapping[str, Any], *, generated: bool) -> dict[str, Any]
     longer, multiple = next(((k, int(match[1])) for k in entry if (match := RANDOM_LONGER.fullmatch(k))), ("", None))
     error = standard_error(entry["n"], entry["sd"], len(entry["values"]))
     at_chance = is_at_chance(entry["mean"], entry.get("majority"), error)
+    with_context = results["metrics"].get(key + WITH_CONTEXT)
     notes = [
+        *([f"in documents {with_context['mean']:.1f}"] if with_context else []),
         *(["own split"] if results.get("own_split") else []),
         *(["at chance"] if at_chance else []),
         *map(str, read_caveats(results.get("known", []))),  # results of an earlier revision have no such list

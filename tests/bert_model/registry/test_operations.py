@@ -16,14 +16,17 @@ import pytest
 import tiny_tasks
 from mlflow import MlflowClient, MlflowException
 from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
+from safetensors.torch import load_file, save_file
 
 from bert_model.cli import main
+from bert_model.conversion.vocabulary_transfer import adapt_model
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.worker_pool import WorkerPool
+from bert_model.inference.predict import load_predictor
 from bert_model.pretraining.fast_exam import input_of_pairs
 from bert_model.registry import artifacts, operations
 from bert_model.registry.client import registry_lock
-from bert_model.registry.model_card import card_problem, description_of
+from bert_model.registry.model_card import card_problem, description_of, readme_problem, write_readme
 from bert_model.registry.promotion import GateConfig
 from bert_model.registry.resolve import resolve_model
 from bert_model.registry.versions import EXAM_ACCURACY, EXAM_FOR_CHOOSING, RegisteredVersion, TaskScore, facts_of
@@ -31,6 +34,7 @@ from bert_model.zero_shot.exam import take_exam
 from bert_pipeline.errors import ArtifactError, InputError, PromotionError, UnavailableError, UsageError
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
 from bert_pipeline.manifest import input_of, load_manifest, publishing
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -656,11 +660,73 @@ def test_version_without_license_card_or_same_outputs_is_refused(home, trained, 
     assert operations.promote(name, dry_run=True).refused_by == ("licensed",)
     card = stored_beside(home, version, "model_card.md")
     card.write_text(card.read_text().replace("## Limits", "## Nothing"))
-    assert operations.promote(name, dry_run=True).refused_by == ("licensed", "documented")
+    assert operations.promote(name, dry_run=True).refused_by == ("intact", "licensed", "documented")
     card.unlink()
     assert "documented" in operations.promote(name, dry_run=True).refused_by
     monkeypatch.setattr(artifacts, "reference_logits", lambda directory: [0.0, 0.0])
     assert "reproduces_logits" in operations.promote(name, dry_run=True).refused_by
+
+
+def test_model_card_that_was_cut_off_or_changed_is_not_intact(home, trained):
+    name = "bert-tiny-cut-card"
+    version = operations.register(trained / "weak", name, tags={"license": "Apache-2.0"})
+    card = stored_beside(home, version, "model_card.md")
+    whole = card.read_text()
+    for damaged in (whole[:-40], whole.replace("0.", "9."), ""):
+        card.write_text(damaged)
+        decision = operations.promote(name, dry_run=True)
+        assert "intact" in decision.refused_by
+        assert "its model_card.md is cut off or was changed; register the model again" in decision.table()
+
+    # Registered again, it is a version with a whole card, and so is one with another license.
+    second = operations.register(trained / "weak", name, tags={"license": "MIT"}, replaces_license=True)
+    assert second.version == version.version + 1
+    assert card.read_text() == damaged  # of which no hash was taken
+    assert not operations.promote(name, dry_run=True).refused_by
+    assert (
+        operations.register(trained / "weak", name, tags={"license": "CC0"}, replaces_license=True).version
+        == second.version
+    )
+    assert "Weights: CC0." in stored_beside(home, second, "model_card.md").read_text()
+    assert not operations.promote(name, dry_run=True).refused_by
+
+
+def test_model_with_padded_embeddings_is_registered_and_predicts_tokens_only(home, tmp_path):
+    rows = len(tiny_tasks.TOKENS) + 8
+    start = tiny_tasks.make_model(tmp_path / "padded", vocab_size=rows)
+    tensors = load_file(start / "model.safetensors")
+    tensors["cls.predictions.bias"][-8:] = 100.0
+    save_file(tensors, start / "model.safetensors", {"format": "pt"})
+    model = _pretrained(tmp_path / "model", start, 4.0, data="padded")
+    assert len(json.loads(register(model, "bert-tiny-padded").facts["reference_logits"])) > rows // 2
+    assert "reproduces_logits" not in operations.promote("bert-tiny-padded", dry_run=True).refused_by
+    (answer,) = load_predictor("mlm", [model]).answer([{"text": f"the [MASK] was {tiny_tasks.GOOD[0]} ."}])
+    assert all(found["token"] in tiny_tasks.TOKENS for found in answer["masks"][0])
+    assert sum(found["probability"] for found in answer["masks"][0]) > 0.1
+    pair = Pair(pair_id="1", kind="swap", good=("the was .",), bad=("was the .",))
+    assert take_exam(model, [pair]).mean in (0.0, 100.0)
+    (tmp_path / "vocabulary").mkdir()
+    Tokenizer.from_tokens([*tiny_tasks.TOKENS, "more"], True).save(tmp_path / "vocabulary")
+    assert adapt_model(model, tmp_path / "vocabulary", tmp_path / "adapted").counts["vocab_size"] == rows - 7
+    pytest.importorskip("onnxruntime")
+    assert main(["export", str(model), "--output", str(tmp_path / "model.onnx")]) == 0
+
+
+def test_readme_that_is_empty_or_cut_off_is_refused_at_registration(home, trained, tmp_path):
+    model = shutil.copytree(trained / "weak", tmp_path / "model")
+    readme = model / "README.md"
+    write_readme(model, {"license": "mit"})
+    whole = readme.read_text()
+    assert readme_problem(model) is None
+    places = [whole.index(words) for words in ("license:", "# model: ", "from transformers", "## Scores", "```yaml")]
+    for damaged in ["", "  \n", *(whole[: place + 40] for place in places), whole[:-6]]:
+        readme.write_text(damaged)
+        with pytest.raises(ArtifactError, match=r"README\.md: is (empty|cut off); write it again, or remove it"):
+            operations.register(model, "bert-tiny-readme")
+    # Its owner's words are not judged.
+    for other in ("# My model\n", "---\nlicense: mit\n---\n", whole.replace("## Curves", "## Pictures")):
+        readme.write_text(other)
+        assert readme_problem(model) is None
 
 
 def test_tags_are_those_that_are_searched_and_the_facts_are_a_file(home, trained):
@@ -668,10 +734,10 @@ def test_tags_are_those_that_are_searched_and_the_facts_are_a_file(home, trained
     version = register(trained / "strong", "bert-tiny-facts", **lineage)
     assert set(version.tags) == {
         *("kind", "task", "metric", "score", "dump", "license", "degenerate", "own_split", "known"),
-        *("content_sha256", "pretrained_model_sha256", "registered_at"),
+        *("content_sha256", "pretrained_model_sha256", "registered_at", "card_sha256"),
     }
     stored = json.loads(stored_beside(home, version, "facts.json").read_text())
-    assert stored | {"registered_at": version.tags["registered_at"]} == version.facts
+    assert stored | {key: version.tags[key] for key in ("registered_at", "card_sha256")} == version.facts
     assert stored["corpus_sha256"] == "c" * 64
     assert json.loads(stored["reference_logits"])
     found = operations.get_version("models:/bert-tiny-facts@candidate")

@@ -83,6 +83,13 @@ def test_row_notes_what_is_known_about_the_score():
     assert found["at_chance"]
 
 
+def test_row_of_a_tagger_of_documents_notes_the_score_with_their_context():
+    metrics = {"ner/dev/accuracy": results("ner")["metrics"]["ner/dev/accuracy"]}
+    metrics["ner/dev/accuracy_with_context"] = {**metrics["ner/dev/accuracy"], "mean": 89.7}
+    found = result_row(results("ner", metrics=metrics), generated=False)
+    assert (found["score"], found["note"]) == (80.0, "in documents 89.7")
+
+
 def test_averages_are_over_tasks_that_have_every_score():
     table = of(row(), row(task="rte", mean=60.0), row(task="squad2", entry={"majority": None}))
     averages = table.averages()
