@@ -289,16 +289,16 @@ LONG_SENTENCE = 8
 def _num_repeated(train: list[Any], examples: list[Any]) -> int:
     """Return how many examples are in the training set.
 
-    Tagged sentences are if they are long, or if their whole document is; in files without documents any is.
+    Tagged sentences are if they are long, if their whole document is, or if they are of no document.
     """
     seen = {_content([example]) for example in train}
     if not isinstance(next(iter(examples), None), TaggedExample):
         return sum(_content([example]) in seen for example in examples)
-    documents, seen_documents = list(ner.documents(examples)), {_content(found) for found in ner.documents(train)}
-    shortest = LONG_SENTENCE if len(documents) > 1 else 0
+    seen_documents = {_content(document) for document in ner.documents(train)}
     return sum(
-        _content([sentence]) in seen and (len(sentence.words) >= shortest or _content(document) in seen_documents)
-        for document in documents
+        _content([sentence]) in seen
+        and (sentence.document is None or len(sentence.words) >= LONG_SENTENCE or _content(document) in seen_documents)
+        for document in ner.documents(examples)
         for sentence in document
     )
 
