@@ -1,6 +1,7 @@
 """Records that fail: one page, row, line or document that the code cannot digest is set aside, and the job goes on."""
 
 import logging
+import re
 from collections.abc import Iterable, Sequence
 
 from bert_pipeline.atomic import atomic_write
@@ -21,8 +22,8 @@ _MIN_LIMIT = 20
 _RECORDS_PER_FAILURE = 1000
 _MAX_CHARACTERS = 300
 _OTHERS = (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError, OSError, BertError)
-_OF_THE_DEVICE = ("OutOfMemoryError", "AcceleratorError")
-"""Exceptions of torch, by name: memory of the GPU, and a GPU that does not go on after an error."""
+_OF_THE_DEVICE = re.compile("OutOfMemoryError|AcceleratorError|out of memory|allocate memory")
+"""Exceptions of torch, which have no class here: memory, and a GPU that does not go on after an error."""
 
 
 def failure(error: BaseException) -> str:
@@ -31,9 +32,10 @@ def failure(error: BaseException) -> str:
     The end of the process, memory, files and stores are not, nor is a `BertError`, which tells the user what to do. All
     else is, such as a panic of an extension: it is no `Exception` and cannot be pickled, so its text leaves the worker.
     """
-    if isinstance(error, _OTHERS) or type(error).__name__ in _OF_THE_DEVICE or failure_of(error):
-        raise error
     reason = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+    is_of_the_device = isinstance(error, RuntimeError) and _OF_THE_DEVICE.search(reason)
+    if isinstance(error, _OTHERS) or is_of_the_device or failure_of(error):
+        raise error
     return reason[:_MAX_CHARACTERS].encode(errors="backslashreplace").decode()
 
 

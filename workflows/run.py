@@ -311,18 +311,33 @@ def run_config(plan: Plan, stage: str) -> dict[str, Any]:
 
 def print_outcome(plan: Plan, seconds: Mapping[str, float]) -> None:
     """Print the results table, the paths of plots and report, the time, and how to open the UIs."""
-    directory = BertHome().report(plan.dump)
+    home = BertHome()
+    directory = home.report(plan.dump)
     print()
     print((directory / "results.txt").read_text(encoding="utf-8"))
     for path in sorted(directory.glob("*.png")):
         print(f"plot: {path}")
     print(f"report: {directory / 'report.md'}")
+    for line in without_champion(home, plan):
+        print(line)
     parts = ", ".join(f"{stage} {spent:.0f} s" for stage, spent in seconds.items())
-    print(f"{sum(seconds.values()) / 60:.1f} minutes ({parts}); data, runs and registry are in {BertHome().path}")
+    print(f"{sum(seconds.values()) / 60:.1f} minutes ({parts}); data, runs and registry are in {home.path}")
     # The launchpad and automatic runs have the values of the preset that the UI was started with.
     reference = plan.preset_reference
     command = "make ui" if reference == DEFAULT_PRESET else f"{PRESET_VARIABLE}={shlex.quote(reference)} make ui"
     print(f"{command}    opens Dagster on http://127.0.0.1:3000 and MLflow on http://127.0.0.1:5000")
+
+
+def without_champion(home: BertHome, plan: Plan) -> list[str]:
+    """Return a line for each model of a run that has no champion, with the reason."""
+    from bert_model.registry.operations import why_no_champion
+    from workflows.lib.lineage import registered_name
+
+    # A task without files was skipped, and has no model.
+    done = [task for task in plan.tasks if (home.finetuning(plan.dump, task) / "manifest.json").is_file()]
+    names = [registered_name(home.current_model(plan.dump), task) for task in (None, *done)]
+    reasons = {name: why_no_champion(name) for name in names}
+    return [f"no champion: {name} {reason}" for name, reason in reasons.items() if reason]
 
 
 if __name__ == "__main__":

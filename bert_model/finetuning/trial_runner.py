@@ -33,6 +33,7 @@ from bert_model.finetuning.trial import (
     task_overrides,
 )
 from bert_model.finetuning.worker_pool import WorkerPool
+from bert_model.metrics.uncertainty import UnitStatistics, unit_statistics
 from bert_model.model.bert import BertModel
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import Shape
@@ -188,6 +189,8 @@ class TrialRunner:
         self.main_split = next(iter(data.dev))
         self.saved: dict[Setting, SavedTrial] = {}
         """The best trial of each setting from pre-trained weights."""
+        self.statistics: dict[Trial, UnitStatistics] = {}
+        """What the main score of each trial from pre-trained weights is computed from."""
         self._results: dict[Trial, TrialResult] = {}
         self._running: dict[Trial, TrialProgress] = {}
         self.training_seconds = 0.0
@@ -238,6 +241,14 @@ class TrialRunner:
                     f"{task.name}: {cut} of {encoded.num_examples} examples of {name} were cut to fit into "
                     f"max_seq_length {config.max_seq_length}"
                 )
+        self.truncated = {
+            name: len(encoded.truncated) / encoded.num_examples
+            for name, encoded in {
+                "train": self.train,
+                **{split: self.encoded[split] for split in self.examples},
+            }.items()
+        }
+        """Train, or a scored split -> share of its examples whose texts were cut."""
         self._warn_of_few_steps()
 
     def _warn_of_few_steps(self) -> None:
@@ -414,7 +425,9 @@ class TrialRunner:
             losses=output.losses,
             null_threshold=main.null_threshold if main is not None else None,
         )
-        if job.weights is not None and not result.diverged:
+        if job.weights is not None and main is not None:
+            seed, examples = job.trial.seed, self.examples[self.main_split]
+            self.statistics[job.trial] = unit_statistics(task, examples, main.predictions, seed=seed)
             self._save_if_best(SavedTrial(job=job, result=result, evaluations=evaluations))
         return result
 

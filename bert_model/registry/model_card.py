@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from bert_model.finetuning.caveats import describe, read_caveats
 from bert_model.finetuning.decode import WITH_CONTEXT
 from bert_model.finetuning.results import comparison_keys
 from bert_model.model.config import CONFIG_NAME
@@ -137,10 +138,13 @@ def hub_metadata(manifest: Manifest, tags: Mapping[str, str]) -> dict[str, Any]:
     finetuned = manifest.kind == FINETUNED
     facts = json.loads((manifest.path / "task.json").read_text(encoding="utf-8")) if finetuned else {}
 
-    # The language is known for the paper's tasks and the sample; otherwise the dump's name tells it.
+    # The language is known for the published files of the paper's tasks and for the sample; otherwise the dump's name
+    # tells it.
+    results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8")) if finetuned else {}
+    official = bool(results.get("official"))
     header: dict[str, Any] = {}
     dump = WIKI.fullmatch(tags.get("dump", ""))
-    if facts.get("task") in TASKS or generated:
+    if official or generated:
         header["language"] = "en"  # that of every task of the paper
     elif dump is not None:
         header["language"] = {"simple": "en", "sample": "en"}.get(dump["language"], dump["language"])
@@ -156,24 +160,28 @@ def hub_metadata(manifest: Manifest, tags: Mapping[str, str]) -> dict[str, Any]:
         return header
 
     # Scores, as the hub lists them: the data set by its name on the hub, the means over seeds.
-    results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8"))
     task = TASKS.get(facts["task"])
     glue = task is not None and task.suite == "glue"
-    # A generated task shares only its name with the hub's data set.
-    dataset = None if generated else GLUE_DATASET if glue else HUB_DATASETS.get(facts["task"])
+    # Other files than the published ones share only their task with the hub's data set.
+    dataset = None if not official else GLUE_DATASET if glue else HUB_DATASETS.get(facts["task"])
     if dataset is not None:
         header["datasets"] = [dataset]
     names = {key: key.rpartition("/")[2].removesuffix(WITH_CONTEXT) for key in results["metrics"]}
     header["metrics"] = list(dict.fromkeys(HUB_METRICS.get(name, name) for name in names.values()))
     # One result with a row for each metric; "config" selects the task in GLUE's data set.
-    measured = {"name": results["title"], "type": dataset or facts["task"], "split": "validation"}
+    measured = {"name": results["title"], "type": dataset, "split": "validation"}
+    if dataset is None:
+        measured = {
+            "name": f"{results['title']}, {'generated' if generated else 'other'} examples",
+            "type": facts["task"],
+        }
     header["model-index"] = [
         {
             "name": manifest.path.name,
             "results": [
                 {
                     "task": {"type": PIPELINES[facts["kind"]], "name": results["title"]},
-                    "dataset": {**measured, **({"config": facts["task"]} if glue and not generated else {})},
+                    "dataset": {**measured, **({"config": facts["task"]} if glue and official else {})},
                     "metrics": [
                         {
                             "type": HUB_METRICS.get(name, name),
@@ -224,10 +232,11 @@ def with_scores(card: str, scores: Sequence[TaskScore]) -> str:
             f"{score.mean:.1f} ± {score.sd:.1f}",
             _figure(score.majority),
             _figure(score.paper),
+            ", ".join(map(str, score.known)),
         ]
         for score in scores
     ]
-    head = ["task", "metric", "N", "seeds", "score", "majority", "paper"]
+    head = ["task", "metric", "N", "seeds", "score", "majority", "paper", "known"]
     return _with_section(card, "Scores", _table([head, *rows]) if rows else NO_SCORES)
 
 
@@ -335,8 +344,8 @@ def _limits(manifest: Manifest, results: Mapping[str, Any], tags: Mapping[str, s
         )
     if results:
         lines.append("Settings were chosen and scores taken on the same dev set, which flatters the scores a little.")
-    if results.get("own_split"):
-        lines.append("The dev set was cut off the only file there was: the scores are not those of the official split.")
+        known = describe(read_caveats(results.get("known", [])))
+        lines.append(f"Known about this score: {known}.")
     if results.get("degenerate"):
         lines.append("It predicts the same for every dev example: do not use it.")
     if not results:

@@ -172,6 +172,7 @@ def test_error_that_no_document_causes_is_raised(tmp_path: Path, monkeypatch: py
     "error",
     [
         KeyboardInterrupt(), SystemExit(1), GeneratorExit(), MemoryError(), OSError(28, "full"), pa.ArrowMemoryError(),
+        RuntimeError("CUDA out of memory"), RuntimeError("DefaultCPUAllocator: can't allocate memory"),
         UnavailableError("the store does not answer"), InputError("own.toml: malformed"), ArtifactError("damaged"),
     ],
 )  # fmt: skip

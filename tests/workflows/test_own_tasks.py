@@ -150,7 +150,7 @@ def test_own_task_is_finetuned_registered_reported_and_judged(home, tasks):
     shutil.copytree(home.dump(miniature.DUMP) / "glue" / "SST-2", tasks / "tickets")
     mapping = miniature.preset()
     mapping["finetuning"] |= {"comparison": False}
-    mapping["promotion"] = {"waived_gates": ["not_degenerate"], "max_degenerate_tasks": 3}
+    mapping["promotion"] = {"waived_gates": list(miniature.UNFIT)}
     configs = asset_configs(preset_from_mapping(mapping, name="miniature"))
     job = defs().resolve_implicit_global_asset_job_def()
     key = dump_task_key(miniature.DUMP, "tickets")

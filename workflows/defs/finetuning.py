@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
+from bert_model.finetuning.caveats import describe as describe_caveats
+from bert_model.finetuning.caveats import read_caveats
 from bert_model.presets import TaskRunsConfig
 from bert_model.training.metrics_log import mlflow_run_id
 from bert_pipeline.atomic import write_text_durably
@@ -270,6 +272,7 @@ def finetuned_model(
                     pool=shared_pool(),
                     progress=lambda done, total, line: context.log.info(f"{done}/{total} {line}"),
                     watch=watch,
+                    replace=True,  # the directory is of the dump, whose pre-trained model may be another one by now
                 ).manifest
             ),
             code_version=FINETUNING_CODE,
@@ -297,6 +300,7 @@ def finetuned_model(
         "own_split": data.own_split,
         "generated_sample": sample_seed(name) is not None,
         "degenerate": bool(results["degenerate"]),
+        "known": describe_caveats(read_caveats(results.get("known", []))),
         "scores": table([{"metric": key, **_table_row(entry)} for key, entry in results["metrics"].items()]),
         "configuration": dg.MetadataValue.json(to_mapping(settings)),
         "comparison": picture(plot, f"{task_name}: score against its baselines"),

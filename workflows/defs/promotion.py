@@ -1,6 +1,7 @@
 """From trained models to a champion: registration, the report, the promotion decision, and the jobs of the registry."""
 
 import base64
+import dataclasses
 import functools
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from bert_model.finetuning.caveats import describe
 from bert_model.registry.promotion import Decision, GateConfig
 from bert_model.training.metrics_log import read_course
 from bert_pipeline.errors import ArtifactError
@@ -50,13 +52,15 @@ PROMOTE = (
         default=True, description="Move the alias where every gate passes; off: print the decision and move nothing."
     ),
 )
-PromotionLaunchpad: Any = config_class(
-    GateConfig, name="PromotionLaunchpad", defaults=launchpad_preset().promotion, extra={"promote": PROMOTE}
-)
-TaskRegistrationLaunchpad: Any = config_class(
-    GateConfig,
+
+gates_launchpad = functools.partial(config_class, GateConfig, without=("retraining_margin",))
+"""`config_class` of the gates; every launchpad shows the margin that applies."""
+AUTOMATIC = dataclasses.replace(launchpad_preset().promotion, margin=launchpad_preset().promotion.retraining_margin)
+"""The gates of runs that nobody configures: those that automation starts after a retraining."""
+PromotionLaunchpad: Any = gates_launchpad(name="PromotionLaunchpad", defaults=AUTOMATIC, extra={"promote": PROMOTE})
+TaskRegistrationLaunchpad: Any = gates_launchpad(
     name="TaskRegistrationLaunchpad",
-    defaults=launchpad_preset().promotion,
+    defaults=AUTOMATIC,
     extra={"promote": PROMOTE, "license": (str, LICENSE)},
 )
 
@@ -160,7 +164,8 @@ def _version_metadata(version: Any) -> dict[str, Any]:
         "lineage": dg.MetadataValue.json({k: v for k, v in version.facts.items() if len(v) <= 200}),
     }
     if version.scores:
-        metadata |= {"metric": version.scores[0].metric, "score": version.scores[0].mean}
+        score = version.scores[0]
+        metadata |= {"metric": score.metric, "score": score.mean, "known": describe(score.known)}
     elif version.tags.get("score"):
         metadata |= {"metric": version.tags["metric"], "score": float(version.tags["score"])}
     return metadata
@@ -307,6 +312,8 @@ def decision_metadata(decision: Decision) -> dict[str, Any]:
     averages = decision.averages()
     if averages:
         metadata |= {"average": averages[0], "average_of_champion": averages[1]}
+    if decision.interval:
+        metadata |= {"gain_low": decision.interval[0], "gain_high": decision.interval[1]}
     return metadata
 
 
@@ -314,8 +321,7 @@ def decision_metadata(decision: Decision) -> dict[str, Any]:
 
 MODEL_NAME = Field(description="Registered model, such as bert-tiny or bert-tiny-sst2.")
 
-DecisionLaunchpad: Any = config_class(
-    GateConfig,
+DecisionLaunchpad: Any = gates_launchpad(
     name="DecisionLaunchpad",
     defaults=launchpad_preset().promotion,
     extra={

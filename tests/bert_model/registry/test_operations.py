@@ -129,6 +129,8 @@ def test_command_line_sets_gates_and_dry_run_prints_the_table(home, trained, cap
     assert "champion" not in aliases_of(name)
     assert main(["promote", name, "marginn=1"]) == 2
     assert "did you mean 'margin'" in capsys.readouterr().err
+    assert main(["promote", name, "retraining_margin=-2"]) == 2
+    assert "retraining_margin is that of automatic runs; give margin" in capsys.readouterr().err
 
 
 def write_rows(path, texts):
@@ -141,7 +143,7 @@ def test_from_finetuning_to_the_champions_answers_by_commands(home, tmp_path, ca
     adjectives = (tiny_tasks.BAD, tiny_tasks.GOOD)
     words = [f"the {tiny_tasks.NOUNS[index % 4]} was {adjectives[index % 2][index // 4]} ." for index in range(16)]
     write_rows(tmp_path / "SST-2" / "train.tsv", words)
-    write_rows(tmp_path / "SST-2" / "dev.tsv", words[:7])
+    write_rows(tmp_path / "SST-2" / "dev.tsv", [text.removesuffix(" .") for text in words])
     shape = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 512}
     model = tiny_tasks.make_model(tmp_path / "tiny", **shape)
     finetune_words = f"finetune sst2 --data {tmp_path} --model {model} --output {tmp_path / 'out'} --workers 0"
@@ -177,11 +179,79 @@ def test_from_finetuning_to_the_champions_answers_by_commands(home, tmp_path, ca
     assert main(["models"]) == 0
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("bert-tiny-sst2 ")]
     assert f"  {entry['mean']:.2f} ± {entry['sd']:.2f} (2) " in row
-    assert main(["promote", "bert-tiny-sst2"]) == 0
+    assert main(["promote", "bert-tiny-sst2", "waived_gates=[beats_baseline]"]) == 0  # of two seeds on 16 examples
     (tmp_path / "in.txt").write_text("the film was lovely .\n")
     answer = ["--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "answers.jsonl")]
     assert main(["predict", "sst2", "--model", "models:/bert-tiny-sst2@champion", *answer]) == 0
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 1
+
+
+def edited(directory, target, change):
+    """Publish a copy of a model directory with a change in it, and with the hashes of the changed files."""
+    manifest = load_manifest(directory)
+    settings = {"configuration": manifest.configuration, "inputs": manifest.inputs}
+    with publishing(target, kind=manifest.kind, **settings) as draft:
+        for name in manifest.files:
+            (draft.path / name).parent.mkdir(exist_ok=True)
+            shutil.copy(directory / name, draft.path / name)
+        change(draft.path)
+        draft.counts = manifest.counts
+    return target
+
+
+def _rewrite(path, change):
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+KEY = "stsb/dev/spearman"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda path: _rewrite(
+                path / "results.json", lambda found: found["metrics"][KEY].update(mean=95.5, values=[95.5])
+            ),
+            f"found {KEY} 95.5000, expected .* as computed from statistics.json",
+        ),
+        (
+            lambda path: _rewrite(path / "task.json", lambda found: found["scores"].update({KEY: 95.5})),
+            f"found {KEY} 95.5000, expected",
+        ),
+        (
+            lambda path: _rewrite(path / "statistics.json", lambda found: found.update(seeds=[7])),
+            f"is of another score than {KEY}",
+        ),
+        (
+            lambda path: (path / "statistics.json").unlink(),
+            "has no statistics.json, from which its score is computed; fine-tune it again",
+        ),
+    ],
+    ids=["results", "task", "statistics", "without"],
+)
+def test_score_that_its_statistics_do_not_give_is_not_registered(home, trained, tmp_path, change, words):
+    directory = edited(trained / "weak", tmp_path / "edited", change)
+    with pytest.raises(ArtifactError, match=words):
+        register(directory, "bert-tiny-edited")
+    with pytest.raises(UsageError, match="no such registered model"):
+        operations.promote("bert-tiny-edited")
+
+
+def test_statistics_are_stored_with_the_version_and_decide(home, trained):
+    name = "bert-tiny-resampled"
+    register(trained / "weak", name)
+    waiving = GateConfig(waived_gates=("beats_baseline",))
+    assert operations.promote(name, config=waiving).promoted
+    version = register(trained / "strong", name)
+    file = stored_beside(home, version, "statistics.json")
+    assert file.read_bytes() == (trained / "strong" / "statistics.json").read_bytes()
+    paired = operations.promote(name, dry_run=True).interval
+    file.write_text("{}")  # it is no longer what was registered: the standard errors stand for it
+    apart = operations.promote(name, dry_run=True).interval
+    assert apart != paired
 
 
 def test_score_tag_is_the_mean_and_not_the_best_seed(trained, tmp_path):
@@ -440,8 +510,11 @@ def test_pretrained_model_is_judged_by_its_fine_tunings(two_pretrained):
     refused = operations.promote(name)
     assert refused.refused_by == ("scored",)
     assert "none of its fine-tunings is registered" in refused.table()
+    assert operations.why_no_champion(name) == ("version 1 is refused (scored: none of its fine-tunings is registered)")
+    assert operations.why_no_champion("bert-tiny-never") == "is not registered"
     register(two_pretrained / "stsb-1", f"{name}-stsb")
     assert operations.promote(name).require().promoted  # the first one needs scores but has no champion to beat
+    assert operations.why_no_champion(name) == ""
     assert "| stsb | dev/spearman |" in operations.get_version(f"models:/{name}/1").description
     assert "- Exam on the minimal pairs for reporting: 66.0 of 100" in first.description
     assert "- Exam on a few minimal pairs, for choosing a checkpoint: 71.0 of 100" in first.description
@@ -457,7 +530,8 @@ def test_pretrained_model_is_judged_by_its_fine_tunings(two_pretrained):
     decision = operations.promote(name, dry_run=True)
     assert decision.passed
     rows = {row["task"]: row for row in decision.task_rows()}
-    assert float(rows["average"]["change"]) > 0
+    assert float(rows["average"]["change"].partition(",")[0]) > 0
+    assert decision.interval[0] > 0
     assert "67.00 against the champion's 66.00 (+1.00)" in decision.table()  # the exams, on the same pairs
     assert aliases_of(name)["champion"] == 1
     assert operations.promote(name).require().promoted
@@ -659,7 +733,7 @@ def test_tags_are_those_that_are_searched_and_the_facts_are_a_file(home, trained
     lineage = {"dump": "enwiki-20261101", "corpus_sha256": "c" * 64, "dagster_run_id": "12ab"}
     version = register(trained / "strong", "bert-tiny-facts", **lineage)
     assert set(version.tags) == {
-        *("kind", "task", "metric", "score", "dump", "license", "degenerate", "own_split"),
+        *("kind", "task", "metric", "score", "dump", "license", "degenerate", "own_split", "known"),
         *("content_sha256", "pretrained_model_sha256", "registered_at", "card_sha256"),
     }
     stored = json.loads(stored_beside(home, version, "facts.json").read_text())

@@ -75,7 +75,7 @@ def digest(text: str, site: Site) -> None:
             count_flaws(pa.array(document.sentences, pa.string()))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(PAGES), st.lists(change, max_size=12), st.sampled_from(SITES))
 def test_page_with_changed_lines_is_digested(text: str, changes: list[tuple[str, int, int, str]], site: Site) -> None:
     digest(changed(text, changes), site)
@@ -84,9 +84,9 @@ def test_page_with_changed_lines_is_digested(text: str, changes: list[tuple[str,
 @pytest.mark.parametrize("line", LINES)
 def test_line_of_markup_may_be_anywhere(line: str) -> None:
     rng = random.Random(line)
-    for text in PAGES[:: len(PAGES) // 20]:
+    for text in rng.sample(PAGES, 6):
         lines = text.split("\n")
-        for place in {0, len(lines), rng.randint(0, len(lines))}:
+        for place in {len(lines), rng.randint(0, len(lines))}:
             digest("\n".join([*lines[:place], line, *lines[place:]]), SITES[0])
 
 
@@ -94,12 +94,12 @@ def test_line_of_markup_may_be_anywhere(line: str) -> None:
 def test_characters_of_every_category_are_digested(category: str) -> None:
     rng = random.Random(category)
     some = CHARACTERS[category]
-    for char in some if len(some) <= 70 else rng.sample(some, 70):
+    for char in sorted({*filter(str.isspace, some), *rng.sample(some, min(12, len(some)))}):
         text = f"He lives in block B{char}. It is{char} far{char}away.{char}"
         lines = [text, char, f"{char}\n{char}a. {char}B.", f"''{char}''", f"<b {char}>", f"({char})", f"----{char}"]
         lines += [f"{{{{{char}|{char}}}}}", f"[[{char}|{char}]]", f"[[File:{char}|{char}]]", f"-{{{char}:{char}}}-"]
         digest("\n\n".join(lines), SITES[ord(char) % len(SITES)])
-        for language in LANGUAGES:  # no character is lost
+        for language in rng.sample(LANGUAGES, 3):  # no character is lost
             assert "".join("".join(split_sentences(text, language)).split()) == "".join(text.split())
 
 
