@@ -16,12 +16,12 @@ from workflows import run
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-
-
-PACKAGES = ("bert_pipeline", "bert_model", "workflows")
-MAX_README_LINES = 120
 DOCS = sorted((ROOT / "docs").glob("*.md"))
+PACKAGES = ("bert_pipeline", "bert_model", "workflows")
+
+MAX_README_LINES = 120
 MAX_WORDS = 20_000
+"""Words of all pages below docs/, but not of the decisions; the marks of tables and lists are none."""
 
 
 def test_readme_and_docs_are_short():
@@ -35,7 +35,8 @@ def commands(program: str) -> list[tuple[str, str]]:
     """Return (page, command) for every command of a code block that starts with `program`, joined at backslashes."""
     found = []
     for page in PAGES:
-        for block in re.findall(r"```(?:sh|bash|console)?\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL):
+        text = page.read_text(encoding="utf-8")
+        for block in re.findall(r"```(?:sh|bash|console)?\n(.*?)```", text, flags=re.DOTALL):
             for line in block.replace("\\\n", " ").splitlines():
                 for command in line.removeprefix("$ ").partition("  #")[0].split(" && "):
                     command = command.strip().removeprefix(".venv/bin/")
