@@ -89,8 +89,8 @@ def _described(request: Any) -> Mapping[str, str]:
         ).info
     if info.dependencies:
         raise ValueError(
-            "the job stages files (--requirements_file, --extra_package, --setup_file, --save_main_session), which this "
-            "pool does not fetch; leave the option out, and install packages where the pool runs"
+            "the job stages files (--requirements_file, --extra_package, --setup_file, --save_main_session), which "
+            "this pool does not fetch; leave the option out, and install packages where the pool runs"
         )
     endpoints = {
         "LOGGING": request.logging_endpoint if request.HasField("logging_endpoint") else info.logging_endpoint,
