@@ -29,12 +29,12 @@ java_17() {
     run java "${opened[@]}" "$@"
 }
 
-# job_server MAIN ENGINE CLASSPATH [OPTION…]: Beam's job server from BEAM_JAR, a jar or a classpath
+# job_server MAIN ENGINE [OPTION…]: Beam's job server from BEAM_JAR, a jar or a classpath
 job_server() {
-    local main=$1 engine=$2 more=$3; shift 3
+    local main=$1 engine=$2; shift 2
     [[ -f ${BEAM_JAR:-} || ${BEAM_JAR:-} == *[:*]* ]] ||
         fail "BEAM_JAR=${BEAM_JAR:-} is no file; give the jar of Beam's job server for $engine, or a classpath such as '/opt/beam/*'; it is on Maven Central"
-    java_17 -classpath "$BEAM_JAR${more:+:$more}" "$main" --job-host "$HOST" --job-port 8099 --artifact-port 8098 \
+    java_17 -classpath "$BEAM_JAR" "$main" --job-host "$HOST" --job-port 8099 --artifact-port 8098 \
         --expansion-port 8097 --artifacts-dir "${ARTIFACTS:-/tmp/beam-artifacts}" "$@"
 }
 

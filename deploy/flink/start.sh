@@ -65,7 +65,7 @@ case $role in
         workers
         ;;
     job-server)
-        job_server org.apache.beam.runners.flink.FlinkJobServerDriver Flink "" --flink-master "$JOBMANAGER:8081" "$@"
+        job_server org.apache.beam.runners.flink.FlinkJobServerDriver Flink --flink-master "$JOBMANAGER:8081" "$@"
         ;;
     *)
         fail "found ${role:-no role}, expected jobmanager, taskmanager, workers or job-server"

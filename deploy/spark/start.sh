@@ -7,7 +7,7 @@
 #   deploy/spark/start.sh job-server                 # where the jobs are started; it is the driver of all jobs
 #
 # in the foreground. SPARK_HOME: folder with Spark's `jars` (Spark's download, or `pyspark` of PyPI); BEAM_JAR:
-# beam-runners-spark-3-job-server-*.jar, or a classpath; MASTER: name of the first host; HOST: this host's name, as the
+# beam-runners-spark-3-job-server-*.jar, or a classpath with Spark's jars, all of which are sent to the executors; MASTER: name of the first host; HOST: this host's name, as the
 # others know it; SLOTS: parallel tasks of a worker; PYTHON: the interpreter. Further arguments are Spark's own or the job
 # server's; docs/clusters.md has the commands of the jobs.
 set -euo pipefail
@@ -21,8 +21,11 @@ HOST=${HOST:-$(hostname)}
 export SPARK_HOME
 
 spark() {
-    compgen -G "${SPARK_HOME:-}/jars/spark-core_*.jar" > /dev/null ||
+    local core
+    core=$(compgen -G "${SPARK_HOME:-}/jars/spark-core_*.jar") ||
         fail "SPARK_HOME=${SPARK_HOME:-} has no jars/spark-core_*.jar; give the folder of Spark 3"
+    core=${core##*spark-core_}
+    export SPARK_SCALA_VERSION=${core%%-*}  # set by Spark's scripts; without it a worker starts no executor
     java_17 -Xmx1g -classpath "$SPARK_HOME/jars/*" "$@"
 }
 
@@ -39,7 +42,7 @@ case $role in
         ;;
     job-server)
         opened+=("-Dspark.driver.host=$HOST" "-Dspark.executor.extraJavaOptions=${opened[*]}" "-Dspark.executor.memory=${EXECUTOR_MEMORY:-1g}")
-        job_server org.apache.beam.runners.spark.SparkJobServerDriver "Spark 3" "${SPARK_HOME:+$SPARK_HOME/jars/*}" \
+        job_server org.apache.beam.runners.spark.SparkJobServerDriver "Spark 3" \
             --spark-master-url "spark://$MASTER:7077" "$@"
         ;;
     *)
