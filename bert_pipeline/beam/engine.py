@@ -69,8 +69,10 @@ def engine_pipeline(options: PipelineOptions, name: str, files: Path) -> Iterato
             _detach(runner, options, at_end.callback)
         pipeline = beam.Pipeline(runner, options)
         yield pipeline
+        pipeline.result = None  # Beam sets it when the job has been sent
         job = _Job(options, files)
         job.name_earlier()
+        job.name_shared_process()
         ended = in_background(lambda: _run(pipeline))
         try:
             while not concurrent.futures.wait([ended], _REPORT_SECONDS).done:
@@ -121,6 +123,7 @@ class _Job:
         self.endpoint = portable.job_endpoint or ""
         self.pool = portable.environment_config if portable.environment_type == "EXTERNAL" else ""
         self.slots = max(1, flink.parallelism)
+        self.processes = int(portable.sdk_worker_parallelism)
         master = flink.flink_master.removeprefix("http://")
         if master.startswith("[") and self.endpoint:
             master = f"{self.endpoint.rpartition(':')[0]}:8081"
@@ -158,6 +161,15 @@ class _Job:
             logger.warning(
                 "%s: a job of this name runs already; if an earlier start was killed, end it on %s", self.name, way
             )
+
+    def name_shared_process(self) -> None:
+        """Warn if all slots of a TaskManager share one Python process, and with it one core."""
+        cluster = self._ask("/overview") if self.flink else {}
+        if self.processes == 1 and self.slots > 1 and cluster.get("slots-total", 0) > cluster.get("taskmanagers", 0):
+            logger.warning(
+                "%s: Flink's TaskManagers have several slots, which share one Python process; start TaskManagers of one "
+                "slot, or give --sdk_worker_parallelism=N, about twice the slots of a TaskManager", self.name,
+            )  # fmt: skip
 
     def _served(self) -> list[str]:
         """Return what the job server, if one is named, has running under this name."""

@@ -117,6 +117,8 @@ def work() -> None:
     harness._worker_thread_pool.shutdown = lambda: os._exit(0)
     try:
         harness.run()
+    except grpc.RpcError:  # the engine's process has ended without a goodbye
+        os._exit(0)
     finally:
         os._exit(1)
 

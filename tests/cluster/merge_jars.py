@@ -1,4 +1,4 @@
-"""One jar of many, for Spark: its job server sends every jar of its classpath to the executors, hundreds of them slowly."""
+"""One jar of many, for Spark: its job server sends each jar of its classpath to the executors."""
 
 import re
 import zipfile
@@ -7,8 +7,8 @@ from pathlib import Path
 
 # Parts of Spark that the data jobs do not use.
 UNUSED = re.compile(
-    r"(rocksdbjni|breeze|hive|mesos|spire|spark-(mllib|mesos|repl|yarn|kubernetes|hive)|kubernetes|derby|datanucleus|arrow|orc"
-    r"|parquet|tink|cats|scala-compiler|lapack|arpack|blas|JTransforms|algebra|curator|zookeeper|okhttp)[-_]"
+    r"(rocksdbjni|breeze|hive|mesos|spire|spark-(mllib|mesos|repl|yarn|kubernetes|hive)|kubernetes|derby|datanucleus"
+    r"|arrow|orc|parquet|tink|cats|scala-compiler|lapack|arpack|blas|JTransforms|algebra|curator|zookeeper|okhttp)[-_]"
 )
 
 
