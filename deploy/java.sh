@@ -39,8 +39,10 @@ job_server() {
 }
 
 workers() {
-    local python=${PYTHON:-python} found
-    found=$("$python" -c 'import apache_beam, bert_pipeline' 2>&1) ||
-        fail "PYTHON=$python cannot run workers ($(tail -n 1 <<< "$found")); give an interpreter with this project installed"
-    run "$python" -m bert_pipeline.beam.pool --port "${WORKER_PORT:-50000}"
+    run "${PYTHON:-python}" -c 'import sys
+try:
+    from bert_pipeline.beam.pool import main
+except ImportError as error:
+    sys.exit(f"{sys.executable} cannot run workers ({error}); set PYTHON to an interpreter with this project installed")
+main()' --port "${WORKER_PORT:-50000}"
 }
