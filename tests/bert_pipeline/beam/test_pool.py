@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import apache_beam as beam
 import grpc
 import pytest
 from apache_beam.portability.api import (
@@ -93,6 +94,7 @@ def test_a_worker_ends_with_its_connection_and_never_by_an_id(pool) -> None:
     engines[0].closing.set()
     wait_until(lambda: len(children(process)) == 1)
     assert "ended with 0" in log.read_text()
+    assert f"Beam {beam.__version__}, {sys.executable}" in log.read_text()
     # The pool takes its workers along.
     (worker,) = children(process)
     process.send_signal(signal.SIGTERM)
