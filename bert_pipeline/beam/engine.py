@@ -13,24 +13,17 @@ import re
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
-from apache_beam.options.pipeline_options import (
-    FlinkRunnerOptions,
-    GoogleCloudOptions,
-    JobServerOptions,
-    PipelineOptions,
-    PortableOptions,
-    StandardOptions,
-)
+from apache_beam.options import pipeline_options as beam_options
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.runners import create_runner
 
 from bert_pipeline import storage
-from bert_pipeline.beam import beam
+from bert_pipeline.beam import PipelineOptions, beam
 from bert_pipeline.beam.progress import in_background
 from bert_pipeline.errors import BertError
 
@@ -40,19 +33,15 @@ _REPORT_SECONDS = 10.0
 _FIRST_RESULT_SECONDS = 60.0
 _CANCEL_SECONDS = 8.0
 _ANSWER_SECONDS = 3.0
-_RUNNING = ("STARTING", "RUNNING", "CREATED", "INITIALIZING", "RESTARTING", "FAILING")
+_ENDED = ("FINISHED", "FAILED", "CANCELED")
 _OWN_SESSION = "import os, sys; os.setsid(); os.execvp(sys.argv[1], sys.argv[1:])"
 
 
 def job_name(stage: str, directory: Path) -> str:
     """Return a name such as bert-corpus-enwiki-20261101: what is made, and the folder that tells the results apart."""
-    found: list[str] = []
-    for part in (part for part in reversed(directory.parts) if part.strip("/")):
-        if part != stage:
-            found.insert(0, part)
-        if part != stage and not part.isdigit():
-            break
-    return re.sub(r"[^a-z0-9]+", "-", "-".join(["bert", stage, *found]).lower()).strip("-")
+    parts = [part for part in directory.parts if part.strip("/") and part != stage]
+    start = next((at for at in reversed(range(len(parts))) if not parts[at].isdigit()), 0)
+    return re.sub(r"[^a-z0-9]+", "-", "-".join(["bert", stage, *parts[start:]]).lower()).strip("-")
 
 
 @contextlib.contextmanager
@@ -61,77 +50,67 @@ def engine_pipeline(options: PipelineOptions, name: str, files: Path) -> Iterato
 
     `files` is the folder that the workers write to. The job is cancelled if the program is interrupted.
     """
-    cloud = options.view_as(GoogleCloudOptions)
+    cloud = options.view_as(beam_options.GoogleCloudOptions)
     cloud.job_name = cloud.job_name or name
-    runner = create_runner(options.view_as(StandardOptions).runner)
+    runner = create_runner(options.view_as(beam_options.StandardOptions).runner)
     with contextlib.ExitStack() as at_end:
         if hasattr(runner, "default_job_server"):
-            _detach(runner, options, at_end.callback)
+            _keep_job_server(runner, options, at_end)
         pipeline = beam.Pipeline(runner, options)
         yield pipeline
         pipeline.result = None  # Beam sets it when the job has been sent
         job = _Job(options, files)
-        job.name_earlier()
-        job.name_shared_process()
-        ended = in_background(lambda: _run(pipeline))
+        job.warn()
+        ended = in_background(lambda: pipeline.__enter__().__exit__(None, None, None))
         try:
             while not concurrent.futures.wait([ended], _REPORT_SECONDS).done:
                 job.report(pipeline.result)
-            ended.result()
-        except Exception:
+        except BaseException as error:
+            if not isinstance(error, Exception):  # Ctrl-C, SIGTERM, the end of a run in Dagster
+                job.cancel(pipeline, ended)
             raise
-        except BaseException:  # Ctrl-C, SIGTERM, the end of a run in Dagster
-            job.cancel(pipeline, ended)
-            raise
+        ended.result()
 
 
-def _run(pipeline: Any) -> None:
-    with pipeline:
-        pass
-
-
-def _detach(runner: Any, options: PipelineOptions, at_end: Callable[[Callable[[], None]], object]) -> None:
+def _keep_job_server(runner: Any, options: PipelineOptions, at_end: contextlib.ExitStack) -> None:
     """Keep a job server that Beam starts for this job alive after Ctrl-C, when it has to cancel the job."""
     default = runner.default_job_server
 
     def start(options: PipelineOptions) -> Any:
         server = default(options)
         server = getattr(server, "_job_server", server)  # without the handler of SIGINT around it
-        at_end(server.stop)
+        at_end.callback(server.stop)
         return server
 
     runner.default_job_server = start
     # A terminal sends Ctrl-C to all processes of its session.
-    java = options.view_as(JobServerOptions)
-    if java.job_server_java_launcher != sys.executable:
-        java.job_server_jvm_properties = [
-            "-c",
-            _OWN_SESSION,
-            java.job_server_java_launcher,
-            *java.job_server_jvm_properties,
-        ]
-        java.job_server_java_launcher = sys.executable
+    java = options.view_as(beam_options.JobServerOptions)
+    java.job_server_jvm_properties = [
+        "-c",
+        _OWN_SESSION,
+        java.job_server_java_launcher,
+        *java.job_server_jvm_properties,
+    ]
+    java.job_server_java_launcher = sys.executable
 
 
 class _Job:
     """A job that has not ended, or not begun."""
 
     def __init__(self, options: PipelineOptions, files: Path) -> None:
-        portable, flink = options.view_as(PortableOptions), options.view_as(FlinkRunnerOptions)
-        self.name = options.view_as(GoogleCloudOptions).job_name
-        self.files = files
-        self.endpoint = portable.job_endpoint or ""
+        portable, flink = (
+            options.view_as(kind) for kind in (beam_options.PortableOptions, beam_options.FlinkRunnerOptions)
+        )
+        self.name, self.files = options.view_as(beam_options.GoogleCloudOptions).job_name, files
+        self.endpoint, self.processes = portable.job_endpoint or "", int(portable.sdk_worker_parallelism)
         self.pool = portable.environment_config if portable.environment_type == "EXTERNAL" else ""
         self.slots = max(1, flink.parallelism)
-        self.processes = int(portable.sdk_worker_parallelism)
         master = flink.flink_master.removeprefix("http://")
-        if master.startswith("[") and self.endpoint:
-            master = f"{self.endpoint.rpartition(':')[0]}:8081"
-        self.flink = "" if master.startswith("[") else f"http://{master}"
+        if master.startswith("["):
+            master = f"{self.endpoint.rpartition(':')[0]}:8081" if self.endpoint else ""
+        self.flink = f"http://{master}"
         self.earlier = {job["jid"] for job in self._jobs()}
-        self.started = time.monotonic()
-        self.before = self._count()
-        self.is_hint_due = True
+        self.started, self.before, self.has_result = time.monotonic(), self._count(), False
 
     def _ask(self, path: str, method: str = "GET") -> Any:
         """Return what Flink answers; {} if it does not."""
@@ -143,8 +122,17 @@ class _Job:
 
     def _jobs(self) -> list[dict[str, Any]]:
         """Return Flink's jobs of this name that have not ended."""
-        found = self._ask("/jobs/overview").get("jobs", []) if self.flink else []
-        return [job for job in found if job["name"] == self.name and job["state"] in _RUNNING]
+        found = self._ask("/jobs/overview").get("jobs", [])
+        return [job for job in found if job["name"] == self.name and job["state"] not in _ENDED]
+
+    def _served(self) -> list[str]:
+        """Return what a job server has running under this name."""
+        running = (beam_job_api_pb2.JobState.STARTING, beam_job_api_pb2.JobState.RUNNING)
+        with contextlib.suppress(grpc.RpcError), grpc.insecure_channel(self.endpoint or "localhost:1") as channel:
+            service = beam_job_api_pb2_grpc.JobServiceStub(channel)
+            found = service.GetJobs(beam_job_api_pb2.GetJobsRequest(), timeout=_ANSWER_SECONDS).job_info
+            return [job.job_id for job in found if job.job_id.startswith(f"{self.name}_") and job.state in running]
+        return []
 
     def _count(self) -> int:
         """Return the number of files that the job has written; 0 where they cannot be counted."""
@@ -154,101 +142,77 @@ class _Job:
             return sum(len(names) for _, _, names in os.walk(self.files))
         return 0
 
-    def name_earlier(self) -> None:
-        """Warn of jobs of the same name that run already: of a program that was killed."""
-        known = {f"Flink: curl -X PATCH {self.flink}/jobs/{job}" for job in self.earlier}
-        for way in known or {f"the job server at {self.endpoint}: restart it ({job})" for job in self._served()}:
-            logger.warning(
-                "%s: a job of this name runs already; if an earlier start was killed, end it on %s", self.name, way
-            )
-
-    def name_shared_process(self) -> None:
-        """Warn if all slots of a TaskManager share one Python process, and with it one core."""
-        cluster = self._ask("/overview") if self.flink else {}
+    def warn(self) -> None:
+        """Warn of jobs of this name that run already, and of slots that share a process."""
+        ways = [f"on Flink: curl -X PATCH {self.flink}/jobs/{job}" for job in self.earlier]
+        for way in ways or [f"by a restart of the job server at {self.endpoint} ({job})" for job in self._served()]:
+            logger.warning("%s: a job of this name runs already; if its start was killed, end it %s", self.name, way)
+        cluster = self._ask("/overview")
         if self.processes == 1 and self.slots > 1 and cluster.get("slots-total", 0) > cluster.get("taskmanagers", 0):
             logger.warning(
-                "%s: Flink's TaskManagers have several slots, which share one Python process; start TaskManagers of one "
-                "slot, or give --sdk_worker_parallelism=N, about twice the slots of a TaskManager", self.name,
-            )  # fmt: skip
-
-    def _served(self) -> list[str]:
-        """Return what the job server, if one is named, has running under this name."""
-        running = (beam_job_api_pb2.JobState.STARTING, beam_job_api_pb2.JobState.RUNNING)
-        if self.endpoint:
-            with contextlib.suppress(grpc.RpcError), grpc.insecure_channel(self.endpoint) as channel:
-                service = beam_job_api_pb2_grpc.JobServiceStub(channel)
-                found = service.GetJobs(beam_job_api_pb2.GetJobsRequest(), timeout=_ANSWER_SECONDS).job_info
-                return [job.job_id for job in found if job.job_id.startswith(self.name) and job.state in running]
-        return []
+                "%s: all slots of a TaskManager share one Python process; start TaskManagers of one slot, or give "
+                "--sdk_worker_parallelism=N, twice the slots of each",
+                self.name,
+            )
 
     def report(self, result: Any) -> None:
         """Log a line with the job's state, and once, what is likely missing if no file has been written in time."""
         seconds, files = time.monotonic() - self.started, self._count() - self.before
-        job = next((job for job in self._jobs() if job["jid"] not in self.earlier), None)
-        tasks = {name: number for name, number in (job or {}).get("tasks", {}).items() if number}
-        state = job["state"] if job else getattr(result, "_state", None) or "being sent"
+        job = next((job for job in self._jobs() if job["jid"] not in self.earlier), {"tasks": {}})
+        tasks = {name: number for name, number in job["tasks"].items() if number}
+        state = job.get("state") or getattr(result, "_state", None) or "being sent"
+        level = logging.WARNING if state in ("RESTARTING", "FAILING") else logging.INFO
         if total := tasks.pop("total", 0):
             state += f" ({', '.join(f'{number} {name}' for name, number in tasks.items())} of {total} tasks)"
-        is_calm = state.split()[0] not in ("RESTARTING", "FAILING")
         logger.log(
-            logging.INFO if is_calm else logging.WARNING,
-            "%s: %s for %.0f s, %s files written by the workers", self.name, state, seconds, f"{max(0, files):,}",
-        )  # fmt: skip
-        if files > 0:
-            self.is_hint_due = False
-        elif self.is_hint_due and seconds > _FIRST_RESULT_SECONDS:
-            self.is_hint_due = False
+            level, "%s: %s for %.0f s, %d files written by the workers", self.name, state, seconds, max(0, files)
+        )
+        if not self.has_result and files <= 0 and seconds > _FIRST_RESULT_SECONDS:
             logger.warning("%s: no result after %.0f s; most likely %s", self.name, seconds, self._missing(tasks))
+            self.has_result = True  # said once
+        self.has_result |= files > 0
 
     def _missing(self, tasks: dict[str, int]) -> str:
-        cluster = self._ask("/overview") if self.flink else {}
-        total, needed = cluster.get("slots-total", self.slots), self.slots
-        if total < needed:
+        cluster, needed = self._ask("/overview"), self.slots
+        if (total := cluster.get("slots-total", needed)) < needed:
             return (
                 f"task slots: Flink at {self.flink} has {total}, --parallelism={needed} needs {needed}; start "
                 "TaskManagers (deploy/flink/start.sh taskmanager)"
             )
         if cluster.get("jobs-running", 0) > 1 and not tasks.keys() & {"running", "finished"}:
             return f"task slots: other jobs at {self.flink} take them, {cluster['slots-available']} of {total} are free"
-        if self.pool:
-            return (
-                f"workers: a pool has to answer at {self.pool} beside each TaskManager or Spark worker "
-                "(deploy/flink/start.sh workers), and its output says why a worker ended"
-            )
-        return "the engine's workers; see its page and their logs"
+        where = f"a pool has to answer at {self.pool} beside each TaskManager or Spark worker " if self.pool else ""
+        return f"workers: {where}(deploy/flink/start.sh workers), and their output says why one ended"
 
     def cancel(self, pipeline: Any, ended: "concurrent.futures.Future[None]") -> None:
-        """End the job on the engine; where that fails, say how to."""
+        """End the job on the engine; where that fails, say so."""
         deadline = time.monotonic() + _CANCEL_SECONDS
         # A job that is being sent cannot be cancelled yet.
         while pipeline.result is None and not ended.done() and time.monotonic() < deadline:
             time.sleep(0.1)
         if pipeline.result is not None:
-            cancelled = in_background(pipeline.result.cancel)
-            concurrent.futures.wait([cancelled, ended], deadline - time.monotonic())
+            in_background(pipeline.result.cancel)
             concurrent.futures.wait([ended], max(0.0, deadline - time.monotonic()))
-        for job in {job["jid"] for job in self._jobs()} - self.earlier:
+        for job in (running := {job["jid"] for job in self._jobs()} - self.earlier):
             self._ask(f"/jobs/{job}", "PATCH")
-            return
-        if not ended.done():
-            where = f"the job server at {self.endpoint}" if self.endpoint else "the engine"
-            logger.warning("%s: %s has not confirmed the end of the job; see the engine's page", self.name, where)
+        if not ended.done() and not running:
+            logger.warning("%s: the engine has not confirmed the end of the job; see its page", self.name)
 
 
 def explain(text: str, options: PipelineOptions) -> str:
     """Return who did not answer, by the text of a job's failure; "" for another reason."""
-    portable, flink = options.view_as(PortableOptions), options.view_as(FlinkRunnerOptions)
-    refused = re.search(r"Connection refused|[Cc]onnection timed out|No route to host|UnknownHostException", text)
-    if refused and "finishConnect" in text and portable.environment_type == "EXTERNAL":
+    if not re.search(r"Connection refused|[Cc]onnection timed out|No route to host|UnknownHostException", text):
+        return ""
+    portable = options.view_as(beam_options.PortableOptions)
+    if "finishConnect" in text and portable.environment_type == "EXTERNAL":
         return (
             f"no worker pool answers at {portable.environment_config}, asked from a TaskManager or Spark worker; start "
             "one beside each: deploy/flink/start.sh workers"
         )
-    if refused:
-        given = flink.flink_master if flink.flink_master[:1] != "[" else "the address that it was started with"
-        asker = f"the job server at {portable.job_endpoint}" if portable.job_endpoint else "this command's job server"
-        return (
-            f"the JobManager or Spark master does not answer at {given}, asked from {asker}; start it: "
-            "deploy/flink/start.sh jobmanager or deploy/spark/start.sh master"
-        )
-    return ""
+    master = options.view_as(beam_options.FlinkRunnerOptions).flink_master
+    given = "the address that it was started with" if master.startswith("[") else master
+    asker = f"the job server at {portable.job_endpoint}" if portable.job_endpoint else "this command's job server"
+    return (
+        f"the JobManager or Spark master does not answer at {given}, asked from {asker}; start it: "
+        "deploy/flink/start.sh jobmanager or deploy/spark/start.sh master"
+    )

@@ -18,6 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
+from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
+from apache_beam.portability.api import beam_provision_api_pb2 as provision
+from apache_beam.portability.api import beam_provision_api_pb2_grpc as provision_grpc
 from google.protobuf import json_format, text_format
 
 from bert_pipeline.beam import beam
@@ -25,86 +28,69 @@ from bert_pipeline.beam import beam
 logger = logging.getLogger(__name__)
 
 _PROVISION_SECONDS = 10.0
-_WORKER = "from bert_pipeline.beam.pool import work; work()"
 
 
-def serve(port: int) -> None:
-    """Serve until SIGTERM or SIGINT; the workers end then, too. OSError if the port is taken."""
-    from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
+class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]
+    """Workers as processes of this interpreter."""
 
-    workers: set[subprocess.Popen[bytes]] = set()
+    def __init__(self) -> None:
+        self.workers: set[subprocess.Popen[bytes]] = set()
 
-    class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
-        def StartWorker(self, request: Any, context: Any) -> Any:
-            try:
-                worker = subprocess.Popen([sys.executable, "-c", _WORKER], env=os.environ | _described(request))
-            except (grpc.RpcError, OSError, ValueError) as error:
-                reason = error.details() if isinstance(error, grpc.Call) else str(error)
-                logger.error("worker %s: %s", request.worker_id, reason)
-                return beam_fn_api_pb2.StartWorkerResponse(error=reason)
-            workers.add(worker)
-            threading.Thread(target=reap, args=(worker, request.worker_id), daemon=True).start()
-            return beam_fn_api_pb2.StartWorkerResponse()
+    def StartWorker(self, request: Any, context: Any) -> Any:
+        command = [sys.executable, "-c", "from bert_pipeline.beam.pool import work; work()"]
+        try:
+            worker = subprocess.Popen(command, env=os.environ | _environment(request))
+        except (grpc.RpcError, OSError, ValueError) as error:
+            logger.error("worker %s: %s", request.worker_id, error)
+            return beam_fn_api_pb2.StartWorkerResponse(error=str(error))
+        self.workers.add(worker)
+        threading.Thread(target=self._follow, args=(worker, request.worker_id), daemon=True).start()
+        return beam_fn_api_pb2.StartWorkerResponse()
 
-        def StopWorker(self, request: Any, context: Any) -> Any:
-            return beam_fn_api_pb2.StopWorkerResponse()  # the id may be another job's: a worker ends by itself
+    def StopWorker(self, request: Any, context: Any) -> Any:
+        return beam_fn_api_pb2.StopWorkerResponse()  # the id may be another job's: a worker ends by itself
 
-    def reap(worker: subprocess.Popen[bytes], name: str) -> None:
+    def _follow(self, worker: subprocess.Popen[bytes], name: str) -> None:
         logger.info("worker %s (process %d) started", name, worker.pid)
         code = worker.wait()
-        workers.discard(worker)
-        logger.log(logging.ERROR if code else logging.INFO, "worker %s (%d) ended with %d", name, worker.pid, code)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(0))
-    server = grpc.server(ThreadPoolExecutor(), options=[("grpc.so_reuseport", 0)])
-    beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(Pool(), server)
-    try:
-        server.add_insecure_port(f"[::]:{port}")
-    except RuntimeError as error:
-        raise OSError(f"port {port} cannot be served; is another pool running here?") from error
-    server.start()
-    versions = f"bert-workflow {importlib.metadata.version('bert-workflow')}, Beam {beam.__version__}"
-    logger.info("workers at port %d: %s, %s", port, versions, sys.executable)
-    try:
-        server.wait_for_termination()
-    finally:
-        for worker in tuple(workers):
-            worker.kill()
+        self.workers.discard(worker)
+        logger.info("worker %s (process %d) ended with %d", name, worker.pid, code)
 
 
-def _described(request: Any) -> Mapping[str, str]:
+def _environment(request: Any) -> Mapping[str, str]:
     """Return a worker's environment, as the program `boot` of Beam's images makes it of what the engine provides.
 
     ValueError if the job stages files, which `boot` would install.
     """
-    from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc
-
     with grpc.insecure_channel(request.provision_endpoint.url) as channel:
-        stub = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
-        info = stub.GetProvisionInfo(
-            beam_provision_api_pb2.GetProvisionInfoRequest(),
-            metadata=[("worker_id", request.worker_id)],
-            timeout=_PROVISION_SECONDS,
-        ).info
+        info = (
+            provision_grpc.ProvisionServiceStub(channel)
+            .GetProvisionInfo(
+                provision.GetProvisionInfoRequest(),
+                metadata=[("worker_id", request.worker_id)],
+                timeout=_PROVISION_SECONDS,
+            )
+            .info
+        )
     if info.dependencies:
         raise ValueError(
             "the job stages files (--requirements_file, --extra_package, --setup_file, --save_main_session), which "
             "this pool does not fetch; leave the option out, and install packages where the pool runs"
         )
     endpoints = {
-        "LOGGING": request.logging_endpoint if request.HasField("logging_endpoint") else info.logging_endpoint,
-        "CONTROL": request.control_endpoint if request.HasField("control_endpoint") else info.control_endpoint,
+        "LOGGING": request.logging_endpoint,
+        "CONTROL": request.control_endpoint,
         "STATUS": info.status_endpoint,
     }
     return {
         "WORKER_ID": request.worker_id,
         "PIPELINE_OPTIONS": json_format.MessageToJson(info.pipeline_options),
         "RUNNER_CAPABILITIES": " ".join(info.runner_capabilities),
-    } | {
-        f"{name}_API_SERVICE_DESCRIPTOR": text_format.MessageToString(endpoint)
-        for name, endpoint in endpoints.items()
-        if endpoint.url
+        **{
+            f"{name}_API_SERVICE_DESCRIPTOR": text_format.MessageToString(endpoint)
+            for name, endpoint in endpoints.items()
+            if endpoint.url
+        },
     }
 
 
@@ -124,15 +110,29 @@ def work() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--port", type=int, default=50000, help="port of all interfaces (default: %(default)s)")
-    arguments = parser.parse_args()
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", stream=sys.stderr)
+    """Serve until SIGTERM or Ctrl-C; the workers end then, too."""
+    parser = argparse.ArgumentParser(description="Python workers for Beam's engines")
+    parser.add_argument("--port", type=int, default=50000, help="of all interfaces (default: %(default)s)")
+    port = parser.parse_args().port
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     logger.setLevel(logging.INFO)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
+
+    pool, server = Pool(), grpc.server(ThreadPoolExecutor(), options=[("grpc.so_reuseport", 0)])
+    beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(pool, server)
     try:
-        serve(arguments.port)
-    except OSError as error:
-        parser.exit(1, f"{error}\n")
+        server.add_insecure_port(f"[::]:{port}")
+    except RuntimeError:
+        sys.exit(f"port {port} cannot be served; is another pool running here?")
+    server.start()
+    version = importlib.metadata.version("bert-workflow")
+    logger.info("workers at port %d: bert-workflow %s, Beam %s, %s", port, version, beam.__version__, sys.executable)
+    try:
+        server.wait_for_termination()
+    finally:
+        for worker in tuple(pool.workers):
+            worker.kill()
 
 
 if __name__ == "__main__":

@@ -123,7 +123,7 @@ def test_after_a_minute_without_a_result_what_is_missing_is_named_once(
 
 def test_a_job_of_a_killed_program_is_named_with_how_to_end_it(rest, tmp_path, caplog) -> None:
     rest.show([("f0", "RUNNING", {})])
-    job(rest, tmp_path).name_earlier()
+    job(rest, tmp_path).warn()
     (record,) = caplog.records
     assert f"end it on Flink: curl -X PATCH http://{rest.address}/jobs/f0" in record.getMessage()
 
@@ -133,7 +133,7 @@ def test_a_job_of_a_killed_program_is_named_with_how_to_end_it(rest, tmp_path, c
 )
 def test_slots_that_share_one_process_are_warned_of(slots, more, warned, rest, tmp_path, caplog) -> None:
     rest.answers["/overview"]["slots-total"] = slots
-    job(rest, tmp_path, *more).name_shared_process()
+    job(rest, tmp_path, *more).warn()
     assert ["share one Python process" in record.getMessage() for record in caplog.records] == [True] * warned
 
 
