@@ -14,7 +14,7 @@ from network import ROOT, Host, Network
 from processes import Server
 
 JOBS, POOL = 8099, 50000
-QUICK = ("heartbeat.interval=1000", "heartbeat.timeout=6000", "restart-strategy.fixed-delay.delay=2 s")
+QUICK = ("heartbeat.interval=2000", "heartbeat.timeout=20000", "restart-strategy.fixed-delay.delay=2 s")
 """Settings of Flink with which a test does not wait long for a lost host."""
 
 
