@@ -20,7 +20,7 @@ from typing import Any
 import grpc
 from apache_beam.options import pipeline_options as beam_options
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
-from apache_beam.runners import create_runner
+from apache_beam.runners.runner import create_runner
 
 from bert_pipeline import storage
 from bert_pipeline.beam import PipelineOptions, beam
@@ -158,8 +158,8 @@ class _Job:
     def report(self, result: Any) -> None:
         """Log a line with the job's state, and once, what is likely missing if no file has been written in time."""
         seconds, files = time.monotonic() - self.started, self._count() - self.before
-        job = next((job for job in self._jobs() if job["jid"] not in self.earlier), {"tasks": {}})
-        tasks = {name: number for name, number in job["tasks"].items() if number}
+        job: dict[str, Any] = next((job for job in self._jobs() if job["jid"] not in self.earlier), {})
+        tasks = {name: number for name, number in job.get("tasks", {}).items() if number}
         state = job.get("state") or getattr(result, "_state", None) or "being sent"
         level = logging.WARNING if state in ("RESTARTING", "FAILING") else logging.INFO
         if total := tasks.pop("total", 0):

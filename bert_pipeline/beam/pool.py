@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 _PROVISION_SECONDS = 10.0
 
 
-class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]
+class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
     """Workers as processes of this interpreter."""
 
     def __init__(self) -> None:

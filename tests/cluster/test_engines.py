@@ -119,7 +119,7 @@ def test_an_interrupted_program_cancels_its_job(
     assert "bert-vocabulary-interrupted" in flink.jobs("RUNNING").values()  # what an operator sees in Flink's page
     assert command.end(number) < 15
     assert flink.jobs("RUNNING", "RESTARTING") == {}
-    assert list(flink.jobs("CANCELED").keys() - before.keys())
+    wait_until(lambda: flink.jobs("CANCELED").keys() - before.keys(), 60)
     assert command.process.returncode == (130 if number == signal.SIGINT else 143)
 
 
