@@ -13,7 +13,7 @@ NAME ?= $(firstword $(subst -, ,$(lastword $(subst :, ,$(lastword $(subst =, ,$(
 DEV_FRACTION ?= 0.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev demo demo-full real ui test test-services test-cluster test-engines test-containers screenshots check format lint types bench bench-corpus audit-corpus bench-instances bench-pretraining bench-finetuning bench-serving bench-duel constraints clean
+.PHONY: help install install-dev demo demo-full real ui test test-services test-cluster test-engines test-containers screenshots check format lint types bench bench-corpus audit-corpus bench-instances bench-pretraining bench-finetuning bench-serving bench-duel constraints clean clean-home
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -27,13 +27,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install --quiet -c constraints.txt -e .
 	@touch $@
 
-# An extra of exams, tried once: without a C++ compiler they have no n-gram floor, and its tests are skipped
-$(VENV)/.tried-kenlm: | $(VENV)/.installed
-	@$(PIP) install --quiet -c constraints.txt 'kenlm>=0.2' || \
-		echo "kenlm could not be installed (see above; it is compiled): exams will have no n-gram floor" >&2
-	@touch $@
-
-$(VENV)/.installed-dev: $(VENV)/.installed $(VENV)/.tried-kenlm
+$(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@
 
@@ -55,7 +49,7 @@ demo: install  ## the whole pipeline on a generated encyclopedia, two to six min
 demo-full: install  ## the same with half an hour of pre-training
 	$(BIN)/python -m workflows.run --preset demo-full --dump samplewiki-1
 
-real: install $(VENV)/.tried-kenlm  ## the whole pipeline on your files: DUMP="…" [GLUE=… SQUAD=… SWAG=… NER=…] [PRESET=laptop] [NAME=enwiki-1] [LICENSE=id]
+real: install  ## the whole pipeline on your files: DUMP="…" [GLUE=… SQUAD=… SWAG=… NER=…] [PRESET=laptop] [NAME=enwiki-1] [LICENSE=id]
 	@test -n "$(DUMP)" || { echo "make real: DUMP is not set; give a Wikipedia dump: make real DUMP=enwiki-….xml.bz2 [GLUE=dir SQUAD=dir SWAG=dir NER=dir]" >&2; exit 2; }
 	$(BIN)/python -m workflows.run --preset $(PRESET) --dump $(NAME) $(foreach source,$(DUMP),--dump-file '$(source)') \
 		$(if $(GLUE),--glue $(GLUE)) $(if $(SQUAD),--squad $(SQUAD)) $(if $(SWAG),--swag $(SWAG)) $(if $(NER),--ner $(NER)) \
@@ -146,5 +140,10 @@ constraints: $(VENV)/.installed-services $(VENV)/.installed-cluster  ## write th
 	@{ echo "# The versions that this project was last tested with; pip reads them by -c. Regenerate: make constraints"; \
 	   $(PIP) freeze --exclude-editable | sed 's/+cpu$$//'; } > constraints.txt.new && mv constraints.txt.new constraints.txt
 
-clean:  ## remove .bert (data, models, runs); .venv stays
-	rm -rf "$(BERT_HOME)"
+clean:  ## remove what builds and tools leave: caches, packages, compiled Python; .venv and .bert stay
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find bert_pipeline bert_model workflows benchmarks tests -name __pycache__ -prune -exec rm -rf {} +
+
+clean-home:  ## remove .bert with its data, models, runs and registry, if you confirm it
+	@printf 'Delete %s with its data, models, runs and registry? Type yes: ' "$(BERT_HOME)"; \
+	read -r answer; test "$$answer" = yes && rm -rf "$(BERT_HOME)" || { echo "nothing was deleted" >&2; exit 1; }

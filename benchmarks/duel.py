@@ -63,8 +63,8 @@ from bert_pipeline.atomic import atomic_directory, atomic_write, write_text_dura
 from bert_pipeline.configuration import from_mapping, override, to_mapping
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.errors import BertError, UsageError
-from bert_pipeline.exam.floor import FLOOR_NAME, has_kenlm
 from bert_pipeline.exam.job import prepared_exam
+from bert_pipeline.exam.ngrams import FLOOR_NAME
 from bert_pipeline.exam.pairs import read_pairs_of
 from bert_pipeline.instances.job import build_instances
 from bert_pipeline.manifest import Manifest, load_manifest
@@ -395,8 +395,8 @@ def held_out_losses(directory: Path, test: Path) -> tuple[np.ndarray, np.ndarray
     return losses, masked.sum(axis=1)
 
 
-def score_side(side: Side, test: Path, exams: Mapping[str, tuple[Path, str, Path | None]], path: Path) -> None:
-    """Add what is missing to a side's scores in a JSON file: loss, and exams by name: pairs, part, n-gram model."""
+def score_side(side: Side, test: Path, exams: Mapping[str, tuple[Path, str, Path]], path: Path) -> None:
+    """Add what is missing to a side's scores in a JSON file: loss, and exams by name: pairs, part, trigrams."""
     scores = json.loads(path.read_text()) if path.is_file() else {}
 
     def add(name: str, value: Any) -> None:
@@ -410,10 +410,9 @@ def score_side(side: Side, test: Path, exams: Mapping[str, tuple[Path, str, Path
     print(f"{side.name}: held-out loss {losses / counts:.3f} nats a token", file=sys.stderr, flush=True)
     for name, (source, part, floor) in exams.items():
         pairs = read_pairs_of(source, part)
-        # Other pairs under the same name are another exam, and so is one with a floor that was not there.
-        exam = {"pairs": input_of_pairs(pairs)["sha256"], "has_floor": floor is not None}
-        if any(scores.get(name, {}).get(key) != value for key, value in exam.items()):
-            add(name, take_exam(side.model, pairs, floor=floor).to_json() | exam)
+        sha256 = input_of_pairs(pairs)["sha256"]
+        if scores.get(name, {}).get("pairs") != sha256:  # other pairs under the same name are another exam
+            add(name, take_exam(side.model, pairs, floor=floor).to_json() | {"pairs": sha256})
 
 
 def difference_of_losses(ours: np.ndarray, peer: np.ndarray, counts: np.ndarray) -> tuple[float, float, float]:
@@ -463,11 +462,11 @@ def report(sides: Sequence[Side], directory: Path, exams: Sequence[str]) -> str:
         cells = (f"{by_side[side]:,.{_digits(name)}f}{intervals.get((name, side), '')}" for side in SIDES)
         rows.append((name, *cells, f"{by_side['ours'] / by_side['peer']:.2f}"))
     table = markdown_table(("what", "ours", "transformers", "ratio"), rows, ("---", "---:", "---:", "---:"))
-    floors = [f"{name} {found:.1f}" for name in exams if (found := scores["ours"][name]["floor_mean"]) is not None]
+    floors = [f"{name} {scores['ours'][name]['floor_mean']:.1f}" for name in exams]
     return (
         f"{table}\n\nDifference of the losses: {difference:+.3f} nats a token [{low:+.3f}, {high:+.3f}], "
         f"{int(counts[0].sum()):,} masked tokens of {counts.shape[1]:,} texts. Chance in the exams: 50"
-        f"{''.join(f'; n-gram floor: {floor}' for floor in floors)}."
+        f"{''.join(f'; trigram: {floor}' for floor in floors)}."
     )
 
 
@@ -633,8 +632,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         # The pairs come from the held-out text, which neither side has read.
         made = prepared_exam(corpus.path, bert_home() / "exams")
-        floor = made / FLOOR_NAME if has_kenlm() else None
-        exams: dict[str, tuple[Path, str, Path | None]] = {"made pairs": (made, "reporting", floor)}
+        floor = made / FLOOR_NAME
+        exams = {"made pairs": (made, "reporting", floor)}
         blimp = args.blimp or bert_home() / "data" / "blimp.zip"
         if args.blimp or blimp.exists():
             exams["BLiMP"] = (blimp, "all", floor)

@@ -126,7 +126,10 @@ def _copy_of_page(page: str, copy: int, number: int) -> str:
 
 def text_bytes(manifest: Manifest) -> int:
     """Return the size of a corpus' sentences in UTF-8."""
-    return sum(_text_bytes(pq.read_table(path, columns=["sentences"])) for path in manifest.file_paths("documents-"))
+    return sum(
+        _text_bytes(pq.read_table(path, columns=["sentences"], page_checksum_verification=True))
+        for path in manifest.file_paths("documents-")
+    )
 
 
 def repeat_corpus(source: Manifest, target: Path, megabytes: float, *, shard_megabytes: float = 64.0) -> Manifest:
@@ -136,7 +139,9 @@ def repeat_corpus(source: Manifest, target: Path, megabytes: float, *, shard_meg
     """
     if (target / "manifest.json").is_file():
         return load_manifest(target, kind="corpus")
-    table = pa.concat_tables([pq.read_table(path) for path in source.file_paths("documents-")])
+    table = pa.concat_tables(
+        [pq.read_table(path, page_checksum_verification=True) for path in source.file_paths("documents-")]
+    )
     num_shards = max(1, round(megabytes / shard_megabytes))
     per_shard = max(1, math.ceil(megabytes * 1e6 / _text_bytes(table) / num_shards))
     copies = per_shard * num_shards
@@ -144,7 +149,9 @@ def repeat_corpus(source: Manifest, target: Path, megabytes: float, *, shard_meg
     with publishing(target, kind="corpus", configuration=configuration, inputs={"corpus": input_of(source)}) as draft:
         for index, first in enumerate(range(0, copies, per_shard)):
             name = f"documents-{index:05d}.parquet"
-            with pq.ParquetWriter(draft.path / name, DOCUMENT_SCHEMA, compression="zstd") as writer:
+            with pq.ParquetWriter(
+                draft.path / name, DOCUMENT_SCHEMA, compression="zstd", write_page_checksum=True
+            ) as writer:
                 for copy in range(first, min(first + per_shard, copies)):
                     writer.write_table(_copy_of_documents(table, copy), row_group_size=DOCUMENTS_PER_ROW_GROUP)
                     draft.rows[name] = draft.rows.get(name, 0) + table.num_rows
@@ -155,10 +162,10 @@ def cut_corpus(source: Manifest, target: Path, num_documents: int) -> Manifest:
     """Publish the first documents of a corpus."""
     if (target / "manifest.json").is_file():
         return load_manifest(target, kind="corpus")
-    table = pq.read_table(source.file_paths("documents-")[0]).slice(0, num_documents)
+    table = pq.read_table(source.file_paths("documents-")[0], page_checksum_verification=True).slice(0, num_documents)
     configuration = {"documents": num_documents}
     with publishing(target, kind="corpus", configuration=configuration, inputs={"corpus": input_of(source)}) as draft:
-        pq.write_table(table, draft.path / "documents-00000.parquet", compression="zstd")
+        pq.write_table(table, draft.path / "documents-00000.parquet", compression="zstd", write_page_checksum=True)
         draft.rows["documents-00000.parquet"] = table.num_rows
     return load_manifest(target, kind="corpus")
 

@@ -32,6 +32,7 @@ from benchmarks.finetuning import FinetuningCase, OurFinetuning, PeerFinetuning,
 from benchmarks.harness import describe_machine, errors_as_exit_codes, markdown_table, program, working_directory
 from bert_model.finetuning.decode import decode
 from bert_model.metrics.score import score
+from bert_model.metrics.uncertainty import interval_of, resample, stacked, unit_statistics
 from bert_model.model.weights import weight_files
 from bert_model.training.distributed import keep_freed_memory
 from bert_pipeline.atomic import atomic_write, write_text_durably
@@ -45,7 +46,6 @@ SIDES: dict[str, dict[str, Side]] = {
     "random": {"ours": OurFinetuning, "random": functools.partial(OurFinetuning, weights="random")},
 }
 """By baseline: this project's training first."""
-NUM_RESAMPLES = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,24 +134,18 @@ def _sha256_of(case: FinetuningCase) -> str:
 
 
 def resampled_differences(case: FinetuningCase, runs: Mapping[str, Sequence[Run]]) -> np.ndarray:
-    """Return (first side - second) of `NUM_RESAMPLES` draws of dev examples, jointly, and of each side's seeds."""
-    rng = np.random.default_rng(1)
-    differences = []
-    for _ in range(NUM_RESAMPLES):
-        chosen = rng.integers(len(case.dev_examples), size=len(case.dev_examples))
-        examples = [case.dev_examples[index] for index in chosen]
-        means = []
-        for side_runs in runs.values():
-            seeds, counts = np.unique(rng.integers(len(side_runs), size=len(side_runs)), return_counts=True)
-            scores = [score(case.task, examples, side_runs[seed].predictions)[case.task.main_metric] for seed in seeds]
-            means.append(float(np.average(scores, weights=counts)))
-        differences.append(means[0] - means[1])
-    return np.array(differences)
+    """Return (first side - second) for draws of dev examples, jointly, and of each side's seeds."""
+    first, second = (
+        stacked([unit_statistics(case.task, case.dev_examples, run.predictions) for run in side_runs])
+        for side_runs in runs.values()
+    )
+    means = resample([first, second], seed=1)
+    return means[:, 0] - means[:, 1]
 
 
 def difference_with_interval(difference: float, resampled: np.ndarray) -> str:
     """Return a difference and its 95 % interval."""
-    low, high = np.percentile(resampled, [2.5, 97.5])
+    low, high = interval_of(resampled)
     return f"{difference:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 

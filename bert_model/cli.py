@@ -64,6 +64,7 @@ def commands() -> list[Command]:
                 Argument("--output", required=True, type=local_path, metavar="DIR"),
                 Argument("--dev-fraction", type=float, default=0.0, metavar="SHARE", help=DEV_FRACTION_HELP),
                 Argument("--workers", type=int, metavar="N", help="training processes (default: one per core or GPU)"),
+                Argument("--replace", action="store_true", help="replace a finished model of another task or start"),
                 Argument(
                     "--settings",
                     action=SettingsAction,
@@ -136,7 +137,7 @@ def commands() -> list[Command]:
                     "--corpus",
                     type=local_path,
                     metavar="DIR",
-                    help="the corpus of the model: source of made pairs and of the n-gram floor (needs kenlm)",
+                    help="the corpus of the model: source of made pairs and of the trigram model",
                 ),
                 Argument(
                     "--part",
@@ -374,9 +375,10 @@ def run_finetune(arguments: argparse.Namespace) -> int:
 
     task = get_task(arguments.task)  # reports an unknown task before torch is loaded
     from bert_model.finetuning.analysis import errors_path
+    from bert_model.finetuning.caveats import describe, read_caveats
     from bert_model.finetuning.config import task_configuration
     from bert_model.finetuning.display import TrialDisplay
-    from bert_model.finetuning.finetune import finetune
+    from bert_model.finetuning.finetune import finetune, replaced_model
     from bert_model.finetuning.worker_pool import WorkerPool
     from bert_model.registry.model_card import stated_license, write_readme
     from bert_model.registry.resolve import resolve_model
@@ -387,41 +389,48 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     for key, instead in {"learning_rates": "; give lstm_learning_rates", "head": ""}.items():
         if task.feature_based and key in settings:
             raise UsageError(f"{arguments.task}: {key} has no effect on frozen features{instead}")
+    if task.kind != "tagging" and settings.get("document_context"):
+        raise UsageError(f"{arguments.task}: document_context has no effect, expected it with tagging only")
     data = load_task_data(arguments.task, _fetched(arguments.data), arguments.dev_fraction)
     for note in data.notes():
         print(f"{arguments.task}: {note}", file=sys.stderr)
-    license = stated_license(arguments.output)  # of an earlier fine-tuning, which this one extends
+    # The license of an earlier search that this one extends is kept; that of another model is no statement on this one.
+    model = resolve_model(arguments.model)
+    other = replaced_model(arguments.output, data.task.name, model)
+    license = "" if other else stated_license(arguments.output)
     shown = TrialDisplay()
     try:
         with shown, WorkerPool(num_workers=arguments.workers) as pool:
             result = finetune(
                 data,
-                resolve_model(arguments.model),
+                model,
                 arguments.output,
                 config,
                 pool=pool,
                 progress=shown.finished,
                 watch=shown.running,
+                replace=arguments.replace,
             )
     finally:
         # Also after an interruption, once the model is there: the license would be lost with the former README.md.
-        if _lacks_readme(arguments.output):
+        if _lacks_readme(arguments.output) and (arguments.replace or not other):
             write_readme(arguments.output, {"license": license} if license else {})
 
     # Metrics go to standard output, as JSON lines for programs; all else to standard error.
     for key, entry in result.metrics.items():
         print(json.dumps({"metric": key, **entry, "own_split": data.own_split}))
+    print(f"known about this score: {describe(read_caveats(result.results['known']))}", file=sys.stderr)
     print(f"{result.path}/results.md, {errors_path(result.path)}", file=sys.stderr)
     return 0
 
 
 def _lacks_readme(directory: Path) -> bool:
-    """Return whether there is a fine-tuned model without README.md."""
-    from bert_model.registry.model_card import README_NAME
+    """Return whether there is a fine-tuned model without README.md, or with one that is not whole."""
+    from bert_model.registry.model_card import readme_problem
 
     with contextlib.suppress(ArtifactError):
         load_manifest(directory, kind="finetuned_model")
-        return not (directory / README_NAME).is_file()
+        return readme_problem(directory) is not None
     return False
 
 
@@ -503,7 +512,7 @@ def run_submission(arguments: argparse.Namespace) -> int:
 def run_exam(arguments: argparse.Namespace) -> int:
     from bert_model.registry.resolve import resolve_model
     from bert_model.training.home import bert_home
-    from bert_pipeline.exam.floor import FLOOR_NAME, KENLM_MISSING, has_kenlm
+    from bert_pipeline.exam.ngrams import FLOOR_NAME
     from bert_pipeline.exam.pairs import blimp_path, read_pairs_of
 
     if arguments.output is not None:
@@ -517,9 +526,7 @@ def run_exam(arguments: argparse.Namespace) -> int:
     pairs = [] if is_made else read_pairs_of(path, part)
     directory = resolve_model(arguments.model)
     floor = None
-    if arguments.corpus is not None and not is_made and not has_kenlm():
-        logging.getLogger(__name__).warning(KENLM_MISSING)
-    elif arguments.corpus is not None:
+    if arguments.corpus is not None:
         from bert_pipeline.exam.job import prepared_exam
 
         exam = prepared_exam(arguments.corpus, bert_home() / "exams")
@@ -639,7 +646,10 @@ def run_promote(arguments: argparse.Namespace) -> int:
     from bert_model.registry.operations import promote
     from bert_model.registry.promotion import GateConfig
 
-    gates = from_mapping(GateConfig, override({}, arguments.assignments))
+    settings = override({}, arguments.assignments)
+    if "retraining_margin" in settings:
+        raise UsageError("retraining_margin is that of automatic runs; give margin")
+    gates = from_mapping(GateConfig, settings)
     decision = promote(arguments.name, arguments.version, arguments.dry_run, config=gates)
     print(decision.table())
     return 0 if decision.passed else PromotionError.exit_code

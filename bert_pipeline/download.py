@@ -30,6 +30,7 @@ from bert_pipeline.errors import ArtifactError, InputError, UsageError, suggest
 from bert_pipeline.manifest import Manifest, load_manifest, publishing, refuse_foreign_directory
 from bert_pipeline.tasks.archive import extract_archive
 from bert_pipeline.tasks.catalogue import TASKS
+from bert_pipeline.tasks.task import DOWNLOAD_KIND, TaskData
 
 LOG = logging.getLogger(__name__)
 
@@ -103,6 +104,15 @@ rowanz/swagaf/master/data/test.csv 7817885 a689a1a4e892a65ca625c1f0fcf77bcce004b
 }
 """Suite -> its official site and files, with the sizes and hashes published in the dataset_infos.json files of
 huggingface/datasets and in url_checksums/ of tensorflow/datasets."""
+
+
+def are_official(data: TaskData) -> bool:
+    """Return whether a task's examples are the published ones, by the hashes of its files."""
+    published = {file.sha256 for _, files in OFFICIAL_FILES.values() for file in files}
+    return not data.own_split and (
+        data.downloaded or (bool(data.sha256) and published.issuperset(data.sha256.values()))
+    )
+
 
 _CHUNK_BYTES = 1 << 20
 _MAX_WAIT = 60
@@ -188,7 +198,7 @@ def download_tasks(
     if suite not in OFFICIAL_FILES:
         raise UsageError(f"unknown task files {suite!r}{suggest(suite, OFFICIAL_FILES)}")
     output = Path(output)
-    refuse_foreign_directory(output, "task_files")
+    refuse_foreign_directory(output, DOWNLOAD_KIND)
     site, files = OFFICIAL_FILES[suite]
 
     # Local folders first, then mirrors, then the official site.
@@ -215,7 +225,7 @@ def download_tasks(
 
         # Local files are copied, and never moved out of their folder.
         inputs = {file.name: {"name": file.name, "sha256": file.sha256} for file in files}
-        with publishing(output, kind="task_files", configuration={"suite": suite}, inputs=inputs) as draft:
+        with publishing(output, kind=DOWNLOAD_KIND, configuration={"suite": suite}, inputs=inputs) as draft:
             if suite == "glue":
                 _unpack_glue(paths, draft.path, parts / "unpacked")
             else:
@@ -224,7 +234,7 @@ def download_tasks(
             draft.counts = {"files": len(files), "bytes": done}
             draft.provenance = {"sources": [*sources, site]}
         shutil.rmtree(parts, ignore_errors=True)
-    return load_manifest(output, kind="task_files")
+    return load_manifest(output, kind=DOWNLOAD_KIND)
 
 
 @contextlib.contextmanager

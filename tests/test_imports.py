@@ -36,7 +36,6 @@ ONLY_IN = {
     "fsspec": ("bert_pipeline/storage.py",),
     "upath": ("bert_pipeline/storage.py",),
     "tensorflow": ("bert_model/conversion/google_checkpoint.py",),
-    "kenlm": ("bert_pipeline/exam/floor.py",),
     "transformers": (),
     "sklearn": (),  # 1.3 s and 150 MB in every process that scores; see bert_model/metrics/glue.py
     "scipy": (),
@@ -58,7 +57,7 @@ MODULES = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.p
 
 ROOMS = {
     "bert_pipeline": (
-        {"errors", "randomness"},
+        {"errors", "parent", "randomness"},
         {"storage"},
         {"atomic"},
         {"configuration", "manifest", "parquet_io"},

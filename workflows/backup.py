@@ -1,4 +1,4 @@
-"""`python -m workflows.backup`: Dagster's and MLflow's databases and the artifact store, while they are in use.
+"""`python -m workflows.backup`: Dagster's and MLflow's databases, artifacts and predictions, while they are in use.
 
 The order of the copies keeps them consistent: Dagster's events refer to registered versions, and these to artifacts. So
 what is written last is copied first; a copy may hold new artifacts without a row, but no row without its artifacts.
@@ -6,13 +6,13 @@ what is written last is copied first; a copy may hold new artifacts without a ro
 
 import argparse
 import contextlib
-import re
 import shutil
 import sqlite3
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from bert_model.training.home import relocate
 from bert_pipeline.atomic import atomic_directory
 from bert_pipeline.errors import ArtifactError, BertError, UsageError
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
@@ -21,6 +21,8 @@ from workflows.lib.resources import BertHome
 
 BACKUP_KIND = "backup"
 DAGSTER, MLFLOW, ARTIFACTS = "dagster", "mlflow.db", "artifacts"
+FOLDERS = ("archive", "predictions", "inputs")
+"""Records of archived dumps, answers of `predictions` and what it answered: nothing can make these again."""
 DAGSTER_DATABASE, MLFLOW_DATABASE = "Dagster's database", "MLflow's database"
 SQLITE_HEADER = b"SQLite format 3\0"
 SQLITE_COMPANIONS = ("-wal", "-shm", "-journal")
@@ -59,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def create_backup(home: BertHome, directory: Path) -> Manifest:
-    """Copy the home to a new directory: Dagster's storage, then MLflow's database, then the artifacts.
+    """Copy the home to a new directory: Dagster's storage, MLflow's database, the artifacts, then FOLDERS.
 
     Services may run meanwhile: each database is copied as a snapshot by SQLite. ArtifactError when `directory` exists
     or there is nothing to copy.
@@ -74,7 +76,8 @@ def create_backup(home: BertHome, directory: Path) -> Manifest:
         # In this order, what is copied later has all that the earlier copies refer to.
         copy_tree(dagster_home, draft.path / DAGSTER)
         copy_file(home.path / MLFLOW, draft.path / MLFLOW)
-        copy_tree(home.artifacts, draft.path / ARTIFACTS)
+        for part in (ARTIFACTS, *FOLDERS):
+            copy_tree(home.path / part, draft.path / part)
         draft.counts = {"parts": len(parts)}
         draft.provenance = {"home": str(home.path)}
     return load_manifest(directory, kind=BACKUP_KIND)
@@ -83,7 +86,7 @@ def create_backup(home: BertHome, directory: Path) -> Manifest:
 def restore_backup(directory: Path, home: BertHome) -> Manifest:
     """Restore a backup to an empty home, which may have another path; return the backup's manifest.
 
-    Every file is verified first. MLflow's rows, which hold absolute paths of artifacts, are updated to the new path.
+    Every file is verified first. Rows of the databases, which hold absolute paths, are updated to the new path.
     ArtifactError when the backup is damaged or the home is not empty.
     """
     manifest = load_manifest(directory, kind=BACKUP_KIND, verify="sha256")
@@ -98,8 +101,7 @@ def restore_backup(directory: Path, home: BertHome) -> Manifest:
         for name in manifest.files:
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(directory / name, temporary / name)
-        if (temporary / MLFLOW).is_file():
-            relocate(temporary / MLFLOW, Path(manifest.provenance["home"]), target)
+        relocate(temporary, Path(manifest.provenance["home"]), target)
 
     # Runs that were going on when the backup was made have no process here. Those that a server keeps may be going on.
     if DAGSTER_DATABASE not in elsewhere(home):
@@ -142,26 +144,6 @@ def copy_file(source: Path, target: Path) -> None:
             return
         with contextlib.closing(sqlite3.connect(source)) as live, contextlib.closing(sqlite3.connect(target)) as copy:
             live.backup(copy)
-
-
-def relocate(database: Path, old: Path, new: Path) -> None:
-    """Replace the path `old` by `new` in all text columns of an MLflow database."""
-    # With a slash at the end, /srv/bert does not match /srv/bert2; nor does it match below another directory.
-    places = {f"{old.as_uri()}/": f"{new.as_uri()}/", f"{old}/": f"{new}/"}
-    pattern = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, places))})")
-    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
-        # In one pass: the new path may contain the old one.
-        connection.create_function("relocated", 1, lambda text: pattern.sub(lambda match: places[match[0]], text))
-        tables = [name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")]
-        for table in tables:
-            for _, column, kind, *_ in connection.execute(f'pragma table_info("{table}")').fetchall():
-                if "CHAR" not in kind.upper() and "TEXT" not in kind.upper():
-                    continue
-                connection.execute(
-                    f'update "{table}" set "{column}" = relocated("{column}") where typeof("{column}") = \'text\' '
-                    f'and (instr("{column}", ?) > 0 or instr("{column}", ?) > 0)',
-                    tuple(places),
-                )
 
 
 if __name__ == "__main__":

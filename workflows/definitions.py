@@ -5,12 +5,14 @@ from pathlib import Path
 
 import dagster as dg
 
+from bert_pipeline.parent import end_with_parent
 from workflows.lib.console import progress_logger
 from workflows.lib.resources import BertHome
 
 
 @dg.definitions
 def defs() -> dg.Definitions:
+    end_with_parent()  # Dagster loads this in every process of a run and in its code server, which it starts itself
     # An asset that another module imports is found there too: the same object, until it gets a reference to its source.
     found = dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
     with warnings.catch_warnings():

@@ -20,7 +20,7 @@ from typing import Any
 from bert_model.presets import RunPreset, load_preset, preset_names
 from bert_pipeline.configuration import SettingsAction
 from bert_pipeline.corpus.sources import parse_source, split_name
-from bert_pipeline.errors import BertError, InputError, UsageError
+from bert_pipeline.errors import BertError, InputError, UsageError, suggest
 from bert_pipeline.storage import is_remote
 from workflows.lib.launchpad import DEFAULT_PRESET, PRESET_VARIABLE, asset_configs
 from workflows.lib.resources import (
@@ -32,6 +32,7 @@ from workflows.lib.resources import (
     BertHome,
     checked_dump_name,
     checked_tasks,
+    dump_partitions,
     read_own_tasks,
     sample_seed,
 )
@@ -172,6 +173,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     dev_fraction = preset.finetuning.dev_fraction if arguments.dev_fraction is None else arguments.dev_fraction
     if not 0 <= dev_fraction < 1:
         raise UsageError(f"--dev-fraction {dev_fraction}: expected a number from 0 to below 1")
+    check_dump_is_known(dump, arguments)
     return Plan(
         preset=preset,
         preset_reference=arguments.preset
@@ -184,6 +186,26 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         license=arguments.license,
         tasks=tasks,
     )
+
+
+def check_dump_is_known(dump: str, arguments: argparse.Namespace) -> None:
+    """Raise UsageError for a dump that neither exists nor can be made: its partition would stay for good."""
+    home = BertHome()
+    if home.of_dump(dump).is_dir():
+        return
+    problem = "has no data yet; run the stage data first"
+    if arguments.phase in ("data", "all"):
+        from workflows.defs.data import published_dump
+
+        if arguments.dump_file or sample_seed(dump) is not None:
+            return
+        try:
+            published_dump(dump)
+            return
+        except UsageError:
+            problem = "is no known, generated or published dump, such as enwiki-20261101; give --dump-file for another"
+    known = {DEFAULT_DUMP, *(folder.name for folder in home.of_dump(dump).parent.glob("*/"))} - {dump}
+    raise UsageError(f"--dump {dump}: {problem}{suggest(dump, known) if known else ''}")
 
 
 def run_stages(plan: Plan, stages: Sequence[str]) -> int:
@@ -200,6 +222,7 @@ def run_stages(plan: Plan, stages: Sequence[str]) -> int:
     # Shares are known for the whole demo only; any other run estimates each stage by itself.
     TIME_LEFT.begin(DEMO_SHARES if plan.preset.name == "demo" and tuple(stages) == STAGES else {})
     dumps = (DEFAULT_DUMP, plan.dump)
+    is_new = not home.of_dump(plan.dump).is_dir()
     with database_errors(), log_of_libraries(details), open_instance(home, dumps=dumps) as instance:
         home.apply_environment()
         # A killed run holds its slot of a pool, for which this one would wait.
@@ -207,18 +230,20 @@ def run_stages(plan: Plan, stages: Sequence[str]) -> int:
         for stage in stages:
             TIME_LEFT.enter(stage)
             started = time.monotonic()
-            failed = run_stage(plan, stage, instance, details)
+            failed = run_stage(plan, stage, instance)
             seconds[stage] = time.monotonic() - started
             for partition in failed:
                 print(f"workflows.run: {stage} of {partition} failed; the cause is above", file=sys.stderr)
             if failed:
+                if is_new and not home.dump(plan.dump).is_dir():  # such as a download under a misspelt name
+                    instance.delete_dynamic_partition(str(dump_partitions.name), plan.dump)
                 return 1
     if "report" in stages:
         print_outcome(plan, seconds)
     return 0
 
 
-def run_stage(plan: Plan, stage: str, instance: Any, details: Path) -> list[str]:
+def run_stage(plan: Plan, stage: str, instance: Any) -> list[str]:
     """Materialize the assets of one stage, partition by partition; return the partitions that failed."""
     import dagster as dg
 
@@ -241,7 +266,7 @@ def run_stage(plan: Plan, stage: str, instance: Any, details: Path) -> list[str]
             instance=instance,
             partition_key=partition,
             asset_selection=[dg.AssetKey(name) for name in STAGE_ASSETS[stage]],
-            run_config=run_config(plan, stage, details),
+            run_config=run_config(plan, stage),
             tags={"bert/preset": plan.preset.name, "bert/phase": stage, PROCESS_TAG: run_mark(run_id)},
             raise_on_error=False,
         )
@@ -267,8 +292,9 @@ def was_interrupted(instance: Any, run_id: str) -> bool:
     return any(reason is not None and reason.value == "UNEXPECTED_TERMINATION" for reason in reasons)
 
 
-def run_config(plan: Plan, stage: str, details: Path) -> dict[str, Any]:
+def run_config(plan: Plan, stage: str) -> dict[str, Any]:
     """Return the run config of a stage for the plan's preset and files, as it would be entered in the launchpad."""
+    home = BertHome()
     configs = asset_configs(
         plan.preset,
         sources=plan.sources,
@@ -278,24 +304,40 @@ def run_config(plan: Plan, stage: str, details: Path) -> dict[str, Any]:
     )
     return {
         "ops": {name: {"config": configs[name]} for name in STAGE_ASSETS[stage] if name in configs},
-        "loggers": {"console": {"config": {"details": str(details)}}},
+        # Relative to the home, so that a run that is executed again after a move writes into the new place.
+        "loggers": {"console": {"config": {"details": str(home.run_log(plan.dump).relative_to(home.path))}}},
     }
 
 
 def print_outcome(plan: Plan, seconds: Mapping[str, float]) -> None:
     """Print the results table, the paths of plots and report, the time, and how to open the UIs."""
-    directory = BertHome().report(plan.dump)
+    home = BertHome()
+    directory = home.report(plan.dump)
     print()
     print((directory / "results.txt").read_text(encoding="utf-8"))
     for path in sorted(directory.glob("*.png")):
         print(f"plot: {path}")
     print(f"report: {directory / 'report.md'}")
+    for line in without_champion(home, plan):
+        print(line)
     parts = ", ".join(f"{stage} {spent:.0f} s" for stage, spent in seconds.items())
-    print(f"{sum(seconds.values()) / 60:.1f} minutes ({parts}); data, runs and registry are in {BertHome().path}")
+    print(f"{sum(seconds.values()) / 60:.1f} minutes ({parts}); data, runs and registry are in {home.path}")
     # The launchpad and automatic runs have the values of the preset that the UI was started with.
     reference = plan.preset_reference
     command = "make ui" if reference == DEFAULT_PRESET else f"{PRESET_VARIABLE}={shlex.quote(reference)} make ui"
     print(f"{command}    opens Dagster on http://127.0.0.1:3000 and MLflow on http://127.0.0.1:5000")
+
+
+def without_champion(home: BertHome, plan: Plan) -> list[str]:
+    """Return a line for each model of a run that has no champion, with the reason."""
+    from bert_model.registry.operations import why_no_champion
+    from workflows.lib.lineage import registered_name
+
+    # A task without files was skipped, and has no model.
+    done = [task for task in plan.tasks if (home.finetuning(plan.dump, task) / "manifest.json").is_file()]
+    names = [registered_name(home.current_model(plan.dump), task) for task in (None, *done)]
+    reasons = {name: why_no_champion(name) for name in names}
+    return [f"no champion: {name} {reason}" for name, reason in reasons.items() if reason]
 
 
 if __name__ == "__main__":

@@ -2,22 +2,28 @@
 
 import argparse
 import contextlib
+import dataclasses
 import http.client
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 import psutil
 from filelock import FileLock, Timeout
 
+from bert_model.training.home import settle
 from bert_pipeline.errors import BertError, UsageError
+from bert_pipeline.parent import start
 from workflows.lib.instance import (
     database_errors,
     end_abandoned_runs,
@@ -25,10 +31,12 @@ from workflows.lib.instance import (
     open_instance,
     unfinished_runs_of,
 )
+from workflows.lib.processes import wait_for_left_over
 from workflows.lib.resources import MLFLOW_ADDRESS_VARIABLE, BertHome
-from workflows.lib.torchrun import ending_with_parent
 
 LOG_TAIL_LINES = 30
+SETTLED_SECONDS = 20.0
+"""A service that ends sooner is not started again."""
 ROOT = Path(__file__).resolve().parent.parent
 CODE_HOST_VARIABLE = "DAGSTER_CODE_HOST"
 """Host name of the code server, as webserver and daemon know it; see deploy/workspace.yaml."""
@@ -73,21 +81,23 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def serve_ui(arguments: argparse.Namespace) -> int:
-    """Start the Dagster and MLflow UIs of one home; if either ends, the other is ended too.
+    """Start the Dagster and MLflow UIs of one home. What ends by itself is started again, unless it has just begun.
 
     With MLFLOW_TRACKING_URI set to a server, start Dagster's alone.
     """
     home = BertHome()
     locks = home.path / "locks"
     locks.mkdir(parents=True, exist_ok=True)
+    settle(home.path)  # before its lock is taken
     try:
-        with FileLock(locks / "ui.lock", blocking=False):
-            return _serve_ui(home, arguments)
+        with FileLock(locks / "ui.lock", blocking=False), tempfile.TemporaryDirectory(prefix="bert-ui-") as folder:
+            return _serve_ui(home, arguments, Path(folder))
     except Timeout:
         raise UsageError(f"the UI of {home.path} is running already; end it first, or set another BERT_HOME") from None
 
 
-def _serve_ui(home: BertHome, arguments: argparse.Namespace) -> int:
+def _serve_ui(home: BertHome, arguments: argparse.Namespace, folder: Path) -> int:
+    wait_for_left_over(home.path, lambda message: print(message, flush=True))
     arguments.port = free_port(arguments.host, arguments.port, "--port")
     if not home.is_served:
         arguments.mlflow_port = free_port(arguments.host, arguments.mlflow_port, "--mlflow-port")
@@ -99,34 +109,85 @@ def _serve_ui(home: BertHome, arguments: argparse.Namespace) -> int:
         signal.signal(signal.SIGHUP, lambda *_: sys.exit(0))
     # A shell's background job ignores SIGINT and its children inherit that: Dagster could not be stopped then.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    services = ui_services(home, arguments, folder)
+
+    # They write a line for each request and each tick, which only a failure makes worth reading.
+    log = home.path / "ui.log"
+    print(f"Starting Dagster{'' if home.is_served else ' and MLflow'}; details in {log}", flush=True)
+    if home.is_served:
+        print(f"MLflow: {home.mlflow_address}", flush=True)
+    with open(log, "w", encoding="utf-8") as output:
+        try:
+            _supervise(services, output)
+        except KeyboardInterrupt:
+            return 0
+        finally:
+            _stop([service.process for service in services if service.process is not None])
+    ended = [service.process.returncode for service in services if service.process is not None]
+    return max(1, *ended)  # a negative code is the signal sent
+
+
+@dataclasses.dataclass(kw_only=True)
+class Service:
+    """One of the programs behind the UIs. Each is in a session of its own: Ctrl-C reaches this process only."""
+
+    name: str
+    command: list[str]
+    address: str = ""
+    """What a user opens; without one the service has no page."""
+    socket: Path | None = None
+    """Where it listens if it has no page."""
+    after: "Service | None" = None
+    """The service that has to answer before this one starts, and with which it is started again."""
+    process: "subprocess.Popen[bytes] | None" = None
+    started: float = 0.0
+    answers: bool = False
+
+    def has_ended(self) -> bool:
+        """Return whether its process, or the one that a code server loads the code in, has ended."""
+        if self.process is None or self.process.poll() is not None:
+            return self.process is not None
+        if self.socket is None or not self.answers:
+            return False
+        with contextlib.suppress(psutil.Error):
+            children = psutil.Process(self.process.pid).children()
+            return all(child.status() == psutil.STATUS_ZOMBIE for child in children)
+        return False
+
+    def end(self, number: signal.Signals) -> None:
+        """Send a signal to its process and to all that this has started; those of a code server are runs."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
+
+
+def ui_services(home: BertHome, arguments: argparse.Namespace, folder: Path) -> list[Service]:
+    """Return the services of the UIs, MLflow's only if no server holds runs and registry."""
     host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
-    services = {"Dagster": (f"http://{host}:{arguments.port}", dagster_command(arguments))}
+    # A code server of its own, as `dagster dev` has, loads the code again when the UI asks for it.
+    server = folder / "code.socket"
+    workspace = folder / "workspace.yaml"
+    location = {"grpc_server": {"socket": str(server), "location_name": "bert"}}
+    workspace.write_text(json.dumps({"load_from": [location]}), encoding="utf-8")
+    code = Service(name="code server", command=code_command(server), socket=server)
+    services = [
+        code,
+        Service(
+            name="Dagster",
+            command=webserver_command(arguments, workspace),
+            address=f"http://{host}:{arguments.port}",
+            after=code,
+        ),
+        Service(name="daemon", command=daemon_command(workspace), after=code),
+    ]
     if not home.is_served:
         address = f"http://{host}:{arguments.mlflow_port}"
         os.environ.setdefault(MLFLOW_ADDRESS_VARIABLE, address)
         os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
         # Every user of the machine can read a command line, and the URI of a database may hold a password.
         os.environ["MLFLOW_BACKEND_STORE_URI"] = home.tracking_uri
-        services["MLflow"] = (address, mlflow_command(home, arguments))
-
-    # Both write a line for each request and each tick, which only a failure makes worth reading.
-    log = home.path / "ui.log"
-    print(f"Starting {' and '.join(services)}; details in {log}", flush=True)
-    if home.is_served:
-        print(f"MLflow: {home.mlflow_address}", flush=True)
-    with open(log, "w", encoding="utf-8") as output:
-        # Each in a session of its own: Ctrl-C reaches this process only, which stops them in order.
-        processes = {
-            name: subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=output, stderr=subprocess.STDOUT)
-            for name, (_, command) in services.items()
-        }
-        try:
-            _supervise(processes, {name: address for name, (address, _) in services.items()}, log)
-        except KeyboardInterrupt:
-            return 0
-        finally:
-            _stop(list(processes.values()))
-    return max(1, *(process.returncode for process in processes.values()))  # a negative code is the signal sent
+        services.append(Service(name="MLflow", command=mlflow_command(home, arguments), address=address))
+    return services
 
 
 def free_port(host: str, port: int, option: str) -> int:
@@ -148,29 +209,57 @@ def free_port(host: str, port: int, option: str) -> int:
     raise UsageError(f"port {port} of {host}: {problem}{holder}; free it, or give another with {option}")
 
 
-def _supervise(processes: Mapping[str, "subprocess.Popen[bytes]"], addresses: Mapping[str, str], log: Path) -> None:
-    """Print each address as soon as it answers; when a process ends by itself, print the end of the log and return.
+def _supervise(services: Sequence[Service], log: TextIO) -> None:
+    """Print each address as soon as it answers; start again what ends by itself.
 
-    Dagster ends, with 0, if its webserver or its daemon was killed.
+    If a service ends that has hardly begun, starting it again would not help: print the end of the log and return.
     """
-    waiting = dict(addresses)
-    while all(process.poll() is None for process in processes.values()):
-        for name, address in list(waiting.items()):
-            if _answers(address):
-                del waiting[name]
-                print(f"{name}: {address}", flush=True)
-                if not waiting:
+    while True:
+        for service in services:
+            if service.process is None:
+                if service.after is None or service.after.answers:
+                    service.process = start(service.command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+                    service.started = time.monotonic()
+            elif service.has_ended():
+                code = service.process.poll()
+                ended = f"{service.name} ended" if code is None else f"{service.name} ended with {code}"
+                if time.monotonic() < service.started + SETTLED_SECONDS:
+                    lines = Path(log.name).read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:]
+                    tail = "\n".join(lines)
+                    print(f"{tail}\n{ended}; the lines above are the end of {log.name}", file=sys.stderr)
+                    return
+                print(f"{ended}, and is started again; details in {log.name}", file=sys.stderr, flush=True)
+                # The daemon goes first: it would give up the runs that fail while there is no code server.
+                for other in services:
+                    if other.after is service:
+                        other.end(signal.SIGKILL)
+                        other.process, other.answers = None, False
+                # Runs save and end; they are tried again by the new daemon, or say how to continue.
+                if service.socket is not None:
+                    service.process.kill()
+                service.end(signal.SIGKILL if service.socket is None else signal.SIGTERM)
+                service.process.wait()
+                service.process, service.answers = None, False
+            elif not service.answers and _answers(service):
+                service.answers = True
+                if service.address:
+                    print(f"{service.name}: {service.address}", flush=True)
+                if all(other.answers for other in services):
                     print("Ctrl-C ends what was started here.", flush=True)
         time.sleep(0.5)
-    tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:])
-    ended = [f"{name} ended with {code}" for name, process in processes.items() if (code := process.poll()) is not None]
-    print(f"{tail}\n{', '.join(ended)}; the lines above are the end of {log}", file=sys.stderr)
 
 
-def _answers(address: str) -> bool:
+def _answers(service: Service) -> bool:
+    if service.socket is not None:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(str(service.socket))
+            return True
+        return False
+    if not service.address:
+        return True
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy does not know this machine's ports
     try:
-        with direct.open(address, timeout=5):
+        with direct.open(service.address, timeout=5):
             return True
     except urllib.error.HTTPError:
         return True
@@ -178,12 +267,25 @@ def _answers(address: str) -> bool:
         return False
 
 
-def dagster_command(arguments: argparse.Namespace) -> list[str]:
-    """Return the command line of Dagster's webserver and daemon: `dagster dev` starts both."""
+def code_command(address: Path) -> list[str]:
+    """Return the command line of the code server at a socket, which starts another process for each reload."""
     return [
-        *(sys.executable, "-W", "ignore::UserWarning", "-m", "dagster", "dev"),
-        *("-w", str(ROOT / "workspace.yaml"), "--host", arguments.host, "--port", str(arguments.port)),
+        *(sys.executable, "-m", "dagster", "code-server", "start", "--socket", str(address)),
+        *("--module-name", "workflows.definitions", "--working-directory", str(ROOT), "--location-name", "bert"),
     ]
+
+
+def webserver_command(arguments: argparse.Namespace, workspace: Path) -> list[str]:
+    """Return the command line of Dagster's webserver."""
+    return [
+        *(sys.executable, "-m", "dagster_webserver", "--workspace", str(workspace)),
+        *("--host", arguments.host, "--port", str(arguments.port), "--live-data-poll-rate", "2000"),
+    ]
+
+
+def daemon_command(workspace: Path) -> list[str]:
+    """Return the command line of Dagster's daemon."""
+    return [sys.executable, "-m", "dagster._daemon", "run", "--workspace", str(workspace)]
 
 
 def mlflow_command(home: BertHome, arguments: argparse.Namespace) -> list[str]:
@@ -214,7 +316,7 @@ def serve_code(arguments: argparse.Namespace) -> int:
     ]
 
     # A signal is passed on to the server, and this process waits for its end.
-    server = subprocess.Popen(ending_with_parent(command))
+    server = start(command, start_new_session=False)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda received, _: server.send_signal(received))
 

@@ -21,7 +21,7 @@ from bert_model.finetuning.finetune import model_identity
 from bert_model.finetuning.task_model import prediction_device
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
-from bert_model.model.weights import POSITION_IDS, Weights, fill_model, read_weights, write_weights
+from bert_model.model.weights import POSITION_IDS, Weights, check_embeddings, fill_model, read_weights, write_weights
 from bert_model.pretraining.batch import collate, split_micro_batches
 from bert_model.pretraining.data import Samples, rank_slice
 from bert_model.pretraining.evaluation import EVALUATION_SEED, batch_totals
@@ -58,11 +58,7 @@ def adapt_model(model: Path, vocabulary: Path, output: Path, corpus: Path | None
         raise UsageError(f"{vocabulary}: is the vocabulary of {model} already; give another one")
     source = load_manifest(corpus, kind="corpus") if corpus is not None else None
     weights, config = read_weights(model), BertConfig.from_directory(model)
-    if old.vocab_size > config.vocab_size:
-        raise InputError(
-            f"{model}: its vocabulary has {old.vocab_size} tokens, its embeddings only {config.vocab_size} rows; the "
-            "vocabulary is not this model's"
-        )
+    check_embeddings(model, config, old)
     fill_model(BertForPreTraining, config, weights)  # raises for tensors that do not fit
     config = dataclasses.replace(config, vocab_size=new.vocab_size, pad_token_id=new.pad_id)
 

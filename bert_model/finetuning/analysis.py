@@ -11,20 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from bert_model.finetuning.caveats import describe, read_caveats
 from bert_model.finetuning.dataset import EncodedSet
 from bert_model.finetuning.decode import Evaluation, confidences
 from bert_model.metrics.analysis import (
-    CONFIDENCE,
-    RESAMPLES,
-    bootstrap_interval,
     calibration_error,
     class_scores,
     confusion_matrix,
     entity_scores,
     label_scores,
-    main_statistic,
 )
 from bert_model.metrics.score import score
+from bert_model.metrics.uncertainty import CONFIDENCE, RESAMPLES, bootstrap_interval, unit_statistics
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.example import ChoiceExample, SpanExample, TaggedExample, TextExample
 
@@ -84,7 +82,7 @@ def decisions(
 
 def analyze(task: Task, examples: Sequence[Any], evaluation: Evaluation, found: Sequence[Decision]) -> dict[str, Any]:
     """Return the analysis of a split: interval of the main metric, calibration, classes and confusion."""
-    low, high = bootstrap_interval(*main_statistic(task, examples, evaluation.predictions))
+    low, high = bootstrap_interval(unit_statistics(task, examples, evaluation.predictions))
     document: dict[str, Any] = {
         "metric": task.main_metric,
         "score": round(evaluation.scores[task.main_metric], 6),
@@ -135,6 +133,8 @@ def results_table(results: Mapping[str, Any]) -> str:
 
     # After the means over seeds, the details of the one published model.
     parts = [f"# {results['title']}", _markdown(rows), f"Baseline: {results['baseline']}."]
+    parts.append(f"Known about this score: {describe(read_caveats(results['known']))}.")
+    parts += [results["note"]] if "note" in results else []
     for split, analysis in results["analysis"].items():
         low, high = analysis["interval"]
         line = f"{analysis['metric']} {analysis['score']:.1f}, {CONFIDENCE:.0%} interval {low:.1f} to {high:.1f}"

@@ -1,5 +1,7 @@
 """Configuration of fine-tuning."""
 
+import dataclasses
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
@@ -32,7 +34,7 @@ class FinetuningConfig:
     batch_sizes: tuple[PositiveInt, ...] = (32,)
     """Batch sizes of the grid."""
     epochs: tuple[PositiveFloat, ...] = (3.0,)
-    """Numbers of epochs of the grid."""
+    """Numbers of epochs of the grid. Without any it is 3, or as many as make 300 steps of a small training set."""
     seeds: tuple[Seed, ...] = (1, 2, 3)
     """Restarts: the seed decides the head's first weights, the order of the data and dropout."""
     search: Literal["grid", "first_seed"] = "grid"
@@ -63,6 +65,9 @@ class FinetuningConfig:
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
     """`bfloat16` computes under autocast, weights and optimizer state stay in float32; `auto` does so where the device
     has instructions for it."""
+    document_context: bool = False
+    """Whether a tagger's rows of training are filled with the neighboring sentences of their documents (paper, 5.3),
+    where the files separate documents. By default a row has one sentence."""
     feature_inputs: tuple[FeatureInput, ...] = ("concat_last_four",)
     """What a feature-based tagger reads from the frozen encoder (paper, Table 7); of several the best is kept, and
     each is reported."""
@@ -76,7 +81,7 @@ class FinetuningConfig:
     def __post_init__(self) -> None:
         for key in ("learning_rates", "batch_sizes", "epochs", "seeds", "lstm_learning_rates", "feature_inputs"):
             values = getattr(self, key)
-            if not values or len(set(values)) < len(values):
+            if not (values or key == "epochs") or len(set(values)) < len(values):
                 raise ConfigurationError(f"{key}: found {list(values)}, expected one or more different values")
         for size in self.batch_sizes:
             if size % self.gradient_accumulation:
@@ -107,20 +112,35 @@ def recorded_configuration(config: FinetuningConfig) -> dict[str, Any]:
     return {key: value for key, value in mapping.items() if (key, value) != ("keep", "best")}
 
 
+EPOCHS = 3
+SMALL_SET_STEPS = 300
+"""Optimizer steps that a small training set is read for, where the configuration leaves the epochs to its size."""
+
+
+def with_epochs(config: FinetuningConfig, num_examples: int) -> FinetuningConfig:
+    """Return a configuration without epochs with those for a training set of so many examples."""
+    if config.epochs:
+        return config
+    steps_per_epoch = math.ceil(num_examples / max(config.batch_sizes))
+    epochs = max(EPOCHS, math.ceil(SMALL_SET_STEPS / steps_per_epoch))
+    return dataclasses.replace(config, epochs=(float(epochs),))
+
+
 PAPER_SETTINGS: dict[str, dict[str, Any]] = {
     "squad1": {"max_seq_length": 384, "learning_rates": [5e-5]},
     "squad2": {"max_seq_length": 384, "learning_rates": [5e-5], "batch_sizes": [48], "epochs": [2.0]},
     "swag": {"learning_rates": [2e-5], "batch_sizes": [16]},
-    "ner": {"max_seq_length": 512, "seeds": [1, 2, 3, 4, 5]},
-    "ner_features": {"max_seq_length": 512, "seeds": [1, 2, 3, 4, 5], "epochs": [20.0]},
+    "ner": {"batch_sizes": [16], "epochs": [], "seeds": [1, 2, 3, 4, 5]},
+    "ner_features": {"seeds": [1, 2, 3, 4, 5], "epochs": [20.0]},
 }
-"""Where a task's settings differ from the GLUE runs' (paper, 4.2 to 4.4 and 5.3)."""
+"""Where a task's settings differ from the GLUE runs' (paper, 4.2 to 4.4 and 5.3). A tagger's rows are sentences, as its
+input is; the paper's document context is a setting of the paper's presets."""
 
 
 def task_configuration(task: str | Task, settings: dict[str, Any] | None = None) -> FinetuningConfig:
     """Return the configuration of a task, or by name of one of TASKS: the paper's settings, overridden by `settings`.
 
-    A task of one's own has those of SQuAD if it answers with spans, and of CoNLL-2003 if it tags: their windows.
+    A task of one's own has those of SQuAD if it answers with spans, and of CoNLL-2003 if it tags.
     """
     known = TASKS.get(task) if isinstance(task, str) else task
     name = str(task) if isinstance(task, str) else task.name

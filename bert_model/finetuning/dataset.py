@@ -17,6 +17,8 @@ import numpy as np
 
 from bert_model.model.config import IGNORED_LABEL
 
+FEW_STEPS = 100
+"""Fewer optimizer steps than these rarely fine-tune a model: the warm-up alone is a tenth of them."""
 POOL_BATCHES = 16
 """Training sorts by length within pools of so many batches: wide enough to save padding, narrow enough to mix."""
 
@@ -63,6 +65,16 @@ class EncodedSet:
     def unit_lengths(self) -> np.ndarray:
         """Return the length of the longest row of each unit, (units,)."""
         return np.asarray(self.lengths().reshape(self.num_units, self.rows_per_example).max(axis=1))
+
+    def units_of_batch(self, batch_size: int) -> int:
+        """Return how many units make a batch of so many examples; a window of SQuAD counts as an example.
+
+        A row of tags may have many sentences, or be a part of one: as many rows as hold `batch_size` sentences on
+        average, at most `batch_size`.
+        """
+        if self.kind != "tagging":
+            return batch_size
+        return min(batch_size, max(1, round(batch_size * self.num_rows / self.num_examples)))
 
     def token_indices(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return where a padded batch of rows has tokens, bool (rows, S), and the indices of these in (T,) arrays."""

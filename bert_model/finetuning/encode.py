@@ -4,6 +4,7 @@ Texts longer than a row become several windows: with a stride for SQuAD, at word
 tagging.
 """
 
+import itertools
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from bert_model.model.config import IGNORED_LABEL
 from bert_pipeline.errors import InputError, UsageError, suggest
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.example import ChoiceExample, SpanExample, TaggedExample, TextExample
+from bert_pipeline.tasks.ner import documents
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 
@@ -261,23 +263,23 @@ def maximum_context(windows: Sequence[tuple[int, int]]) -> list[np.ndarray]:
 def _encode_tagging(
     task: Task, examples: Sequence[TaggedExample], tokenizer: Tokenizer, config: FinetuningConfig
 ) -> EncodedSet:
-    """Encode sentences with the context of their document; each word is scored in exactly one window.
+    """Encode sentences, with `document_context` the documents they form; each word is scored in exactly one window.
 
-    The first piece of a word carries its label (paper, section 5.3). The other pieces, and words that are only context
-    in a window, are ignored.
+    What does not fit into a row becomes several windows, of a document or of a long sentence. The first piece of a word
+    carries its label (paper, section 5.3). The other pieces, and words that are only context in a window, are ignored.
     """
     index = {label: number for number, label in enumerate(task.labels)}
     labeled = all(example.tags is not None for example in examples)
     room = config.max_seq_length - 2
     max_pieces = max(1, room // 4)  # a longer word keeps its first pieces, so that no word is lost
     collector = RowCollector()
-    for members in _documents(examples):
+    numbers = itertools.count()
+    for document in documents(examples) if config.document_context else ([example] for example in examples):
         # The words of the document: pieces, (example, word index) and label.
         pieces: list[list[int]] = []
         owners: list[tuple[int, int]] = []
         labels: list[int] = []
-        for number in members:
-            example = examples[number]
+        for example, number in zip(document, numbers):
             ids, words = tokenizer.encode_words(example.words)
             own: list[list[int]] = [[] for _ in example.words]
             for piece, word in zip(ids, words):
@@ -287,6 +289,8 @@ def _encode_tagging(
             owners.extend((number, word) for word in range(len(own)))
             if labeled:
                 labels.extend(_tag_labels(task, example, index))
+        if not pieces:  # sentences without words
+            continue
 
         # One row for each window; -1 and IGNORED_LABEL where nothing is scored.
         lengths = np.asarray([len(own) for own in pieces], dtype=np.int64)
@@ -309,20 +313,6 @@ def _encode_tagging(
                 del columns["labels"]
             collector.add(row, len(row), owners[scored_first][0], **columns)
     return collector.close("tagging", len(examples), {})
-
-
-def _documents(examples: Sequence[TaggedExample]) -> list[list[int]]:
-    """Group the indices of adjacent examples of the same document, without sentences that have no words."""
-    groups: list[list[int]] = []
-    document: int | None = None
-    for number, example in enumerate(examples):
-        if not example.words:
-            continue
-        if example.document != document:
-            groups.append([])
-            document = example.document
-        groups[-1].append(number)
-    return groups
 
 
 def _tag_labels(task: Task, example: TaggedExample, index: dict[str, int]) -> list[int]:

@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from bert_model.finetuning.analysis import analyze, decisions, errors_page, errors_path, results_table
-from bert_model.finetuning.config import GRID_KEYS, FinetuningConfig, recorded_configuration, task_configuration
+from bert_model.finetuning.config import (
+    GRID_KEYS,
+    FinetuningConfig,
+    recorded_configuration,
+    task_configuration,
+    with_epochs,
+)
 from bert_model.finetuning.decode import evaluate
 from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.results import SearchLog, dev_data, results_document, search_identity
@@ -32,13 +38,14 @@ from bert_model.finetuning.trial_runner import (
     trial_directory,
 )
 from bert_model.finetuning.worker_pool import WorkerPool
+from bert_model.metrics.uncertainty import STATISTICS_NAME, stacked
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import onednn_choice, processor
 from bert_model.model.weights import WEIGHTS_NAME, weight_files
 from bert_model.training.metrics_log import DataInput
 from bert_pipeline.atomic import replace_text
 from bert_pipeline.configuration import to_mapping
-from bert_pipeline.errors import UsageError
+from bert_pipeline.errors import ArtifactError, UsageError
 from bert_pipeline.manifest import (
     MANIFEST_NAME,
     Draft,
@@ -90,6 +97,7 @@ def finetune(
     progress: Progress | None = None,
     watch: Watch | None = None,
     experiment: str = "finetuning",
+    replace: bool = False,
 ) -> FinetuningResult:
     """Fine-tune `model` on a task's data and publish the best trial in `output`, a "finetuned_model" directory.
 
@@ -99,15 +107,18 @@ def finetune(
     each trial; an empty `experiment` logs nothing. The page of the worst errors is `errors_path(output)`.
 
     An interrupted fine-tuning resumes when it is started again, without repeating finished trials, and so does a
-    finished one with further seeds or other values of the grid. UsageError if model and data do not fit, or `output` is
-    in a store, TrainingError if every trial diverged; neither leaves anything behind.
+    finished one with further seeds or other values of the grid. UsageError if model and data do not fit, `output` is in
+    a store, or is another model (`replaced_model`) and `replace` is not given; TrainingError if every trial diverged.
+    Neither leaves anything behind.
     """
     # Trials of several processes lock and share the directory, which a store cannot do.
     output = to_path(str(output))
     if is_remote(output):
         raise UsageError(f"{output}: a fine-tuning writes to a local directory; give one, and copy it to the store")
     # Check that everything fits, and name what decides the results.
-    task = data.task
+    task, config = data.task, with_epochs(config, len(data.train))
+    if not replace and (other := replaced_model(output, task.name, model)):
+        raise UsageError(f"{output}: {other}; give another output, or --replace")
     tokenizer = Tokenizer.from_directory(model)
     model_config = BertConfig.from_directory(model)
     check_fit(task, data, tokenizer, model_config, config, model)
@@ -183,11 +194,15 @@ def finetune(
             # The first search is that of the pre-trained weights: the only one whose model is published.
             saved = runner.best_of(searches[0].setting)
             analysis, page = _analyze(runner, saved)
-            results = results_document(data, config, searches, hashes=hashes, analysis=analysis)
+            results = results_document(
+                data, config, searches, hashes=hashes, analysis=analysis, truncated=runner.truncated
+            )
             files = _write(draft, runner, searches, saved, {**hashes, "main_key": results["main_key"]})
             text = json.dumps(results, indent=1, ensure_ascii=False) + "\n"
             (draft.path / "results.json").write_text(text, encoding="utf-8")
             (draft.path / "results.md").write_text(results_table(results), encoding="utf-8")
+            statistics = stacked([runner.statistics[r.trial] for r in searches[0].chosen if not r.diverged])
+            (draft.path / STATISTICS_NAME).write_text(statistics.to_json() + "\n", encoding="utf-8")
             if log is not None:
                 draft.provenance["mlflow_run_id"] = log.run_id
         # Only now, as the weights and the page belong to this manifest and a failure above must leave neither.
@@ -287,7 +302,7 @@ def _write(
         if split in saved.evaluations:  # it has labels: every trial predicted it
             draft.rows |= write_predictions(draft.path, split, examples, saved.evaluations[split])
             continue
-        encoded = encode_examples(task, examples, runner.tokenizer, config)
+        encoded = encode_examples(task, examples, runner.tokenizer, runner.alone)
         logits = model.logits(encoded, num_threads=pool.threads_per_worker)
         evaluation = evaluate(task, examples, encoded, logits, config, null_threshold=null_threshold, labeled=False)
         draft.rows |= write_predictions(draft.path, split, examples, evaluation)
@@ -335,6 +350,23 @@ def check_fit(
             f"{task.name}: every training example has the label {next(iter(found))!r}, expected two or more of "
             f"{', '.join(task.labels)}; check the file and the task's labels"
         )
+
+
+def replaced_model(output: Path, task: str, model: Path) -> str:
+    """Return which other model a fine-tuning of `model` would replace: the start, or one of another task or start.
+
+    "" for none, and for a model of the same task and start, whose search is extended.
+    """
+    if output.exists() and model.exists() and output.samefile(model):
+        return "is the model that the fine-tuning starts from"
+    try:
+        manifest = load_manifest(output, kind=KIND)
+    except (ArtifactError, OSError):  # there is none, or it is damaged, or of a kind that is refused elsewhere
+        return ""
+    if (found := manifest.configuration.get("task")) != task:
+        return f"holds a finished model for {found}"
+    start, expected = (next(reversed(entry.values())) for entry in (manifest.inputs["model"], model_identity(model)))
+    return "" if start == expected else f"holds a finished model that was fine-tuned from another one ({start[:12]}…)"
 
 
 def model_identity(model: Path) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Results of a search: results.json, and its log in metrics.jsonl and MLflow with a child run for every trial."""
 
 import contextlib
+import dataclasses
 import math
 import shutil
 import statistics
@@ -9,12 +10,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_model.finetuning.caveats import known_about, read_caveats
 from bert_model.finetuning.config import FinetuningConfig
+from bert_model.finetuning.decode import WITH_CONTEXT
 from bert_model.finetuning.search import SearchResult, Trial, TrialResult
 from bert_model.finetuning.trial import TrialProgress
 from bert_model.metrics.score import BASELINES, trivial_baseline
 from bert_model.training.metrics_log import STATE_NAME, DataInput, RunStatus, read_lines, read_state
 from bert_model.training.mlflow_sync import CLOSE_TIMEOUT_SECONDS, Tracker
+from bert_pipeline.download import are_official
 from bert_pipeline.errors import DiskFullError
 from bert_pipeline.manifest import Manifest, content_sha256
 from bert_pipeline.tasks.catalogue import Task
@@ -34,6 +38,11 @@ PAPER_FEATURE_INPUTS = {
     "weighted_sum_all": "base, weighted all",
 }
 """Names of the feature inputs in the catalogue's published figures."""
+
+CONTEXT_NOTE = (
+    f"Metrics with {WITH_CONTEXT!r} read each sentence among its neighbors in the document; the others, by which the "
+    "model was chosen, read it alone, as text lines, requests and transformers' pipeline do."
+)
 
 LOGS = ".tracking"
 """Directory of the logs, next to the fine-tuned models: a published directory never changes."""
@@ -57,18 +66,28 @@ def results_document(
     *,
     hashes: Mapping[str, str],
     analysis: Mapping[str, Any],
+    truncated: Mapping[str, float],
 ) -> dict[str, Any]:
     """Return the content of results.json. `searches[0]` is the reported one, from pre-trained weights.
 
-    `analysis` maps a split to what `analyze` returned for the published model.
+    `analysis` maps a split to what `analyze` returned for the published model, `truncated` train and each scored split
+    to the share of its examples whose texts were cut.
     """
     # The keys are read by the registry, the model card and the report: they are a format, not names of this module.
     task = data.task
     main_split = next(iter(data.dev))
+    main_key, metrics, official = (
+        f"{task.name}/{main_split}/{task.main_metric}",
+        _metrics(data, searches),
+        are_official(data),
+    )
+    known = known_about(data, metrics[main_key], official=official, steps=searches[0].best.steps, truncated=truncated)
     return {
         "task": task.name,
         "title": task.title,
-        "main_key": f"{task.name}/{main_split}/{task.main_metric}",
+        "main_key": main_key,
+        "known": [dataclasses.asdict(caveat) for caveat in known],
+        "official": official,
         "own_split": data.own_split,
         "generated_sample": data.generated,
         **hashes,
@@ -76,7 +95,8 @@ def results_document(
             "procedure": PROCEDURES[config.search].format(split=main_split) + "; the same for every start",
             "seeds": list(config.seeds),
         },
-        "metrics": _metrics(data, searches),
+        "metrics": metrics,
+        **({"note": CONTEXT_NOTE} if any(key.endswith(WITH_CONTEXT) for key in metrics) else {}),
         **({"feature_inputs": _feature_inputs(data, searches[0])} if task.feature_based else {}),
         "baseline": BASELINES["span with unanswerable" if task.has_impossible else task.kind],
         "paper_source": task.paper_source,
@@ -106,9 +126,10 @@ def _metrics(data: TaskData, searches: Sequence[SearchResult]) -> dict[str, dict
                 entry[name] = summary["mean"]
                 entry[f"{name}_sd"] = summary["sd"]
                 entry[f"{name}_values"] = summary["values"]
-            entry["majority"] = round(baseline[metric], 6) if metric in baseline else None
+            official = metric.removesuffix(WITH_CONTEXT)
+            entry["majority"] = round(baseline[official], 6) if official in baseline else None
             # The paper's figures are of the real task; a score on a generated sample does not compare with them.
-            published = (None, None) if data.generated else _paper_figure(task, split, metric)
+            published = (None, None) if data.generated else _paper_figure(task, split, official)
             entry["paper"], entry["paper_model"] = published
             table[f"{task.name}/{split}/{metric}"] = entry
     return table
@@ -296,7 +317,8 @@ class SearchLog:
 
         # Children are written last, in one go: trials of seconds would otherwise wait for the server one by one.
         self.tracker.record("end", len(self._logged), metrics, degenerate=results["degenerate"])
-        self.tracker.set_tags({"output": str(output), "degenerate": str(results["degenerate"]).lower()})
+        known = ", ".join(map(str, read_caveats(results["known"]))) or "nothing"
+        self.tracker.set_tags({"output": str(output), "degenerate": str(results["degenerate"]).lower(), "known": known})
         for path in (output / "results.json", output / "results.md", *pages):
             self.tracker.log_artifact(path)
         for result in searches[0].trials:

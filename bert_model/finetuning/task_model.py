@@ -157,7 +157,9 @@ def load_task_model(directory: Path | str, task_name: str | None = None, *, log:
         # As `write_task_model` left it: only a task outside of TASKS has a description.
         described = facts.get("description")
         task = from_mapping(Task, described, where=str(directory / TASK_NAME)) if described else get_task(facts["task"])
-        config = from_mapping(FinetuningConfig, facts["configuration"], where=str(directory / TASK_NAME))
+        # Taggers of earlier revisions, which do not name it, were trained with it.
+        settings = {"document_context": task.kind == "tagging", **facts["configuration"]}
+        config = from_mapping(FinetuningConfig, settings, where=str(directory / TASK_NAME))
 
     # A feature-based model is a frozen encoder with a tagger in a file of its own.
     tokenizer = Tokenizer.from_directory(directory)

@@ -112,8 +112,8 @@ class TrialJob:
     """Directory with the encoded sets: "train", and every dev split."""
     dev_splits: tuple[str, ...] = ()
     """Splits to predict after training, and at the end of every epoch if `evaluates_epochs`."""
-    test_splits: tuple[str, ...] = ()
-    """Labeled test splits to predict after training."""
+    other_sets: tuple[str, ...] = ()
+    """Further sets to predict after training: labeled test splits, and splits with the context of documents."""
     evaluates_epochs: bool = False
     activations: Path | None = None
     """Directory with the frozen encoder's activations of each encoded set, for a feature-based tagger."""
@@ -170,7 +170,7 @@ def _encoded(directory: Path) -> EncodedSet:
 
 def _run(job: TrialJob, device: torch.device, report: Report | None) -> TrialOutput:
     train = _encoded(job.data / "train")
-    scored = {split: _encoded(job.data / split) for split in (*job.dev_splits, *job.test_splits)}
+    scored = {split: _encoded(job.data / split) for split in (*job.dev_splits, *job.other_sets)}
 
     # Either a tagger on the stored activations of a frozen encoder, or the encoder with a head.
     model: nn.Module
@@ -270,8 +270,9 @@ def train_model(
     # Batches sort units by their longest row; tokens are counted over all rows of a unit.
     lengths = train.unit_lengths()
     num_tokens = train.lengths().reshape(train.num_units, -1).sum(axis=1)
-    total_steps = num_training_steps(train.num_units, setting.batch_size, setting.epochs)
-    steps_per_epoch = num_training_steps(train.num_units, setting.batch_size, 1)
+    batch_size = train.units_of_batch(setting.batch_size)
+    total_steps = num_training_steps(train.num_units, batch_size, setting.epochs)
+    steps_per_epoch = num_training_steps(train.num_units, batch_size, 1)
     warmup_steps = int(total_steps * config.warmup_share)
 
     # The optimizer is built before resuming, which fills its state in place.
@@ -285,7 +286,7 @@ def train_model(
     batches = (
         batch
         for epoch in itertools.count()
-        for batch in training_batches(lengths, setting.batch_size, seed=job.trial.seed, epoch=epoch)
+        for batch in training_batches(lengths, batch_size, seed=job.trial.seed, epoch=epoch)
     )
 
     # A resumed training skips the batches of its finished steps; `started` is moved back by the seconds they took.

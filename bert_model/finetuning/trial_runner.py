@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import glob
+import itertools
 import json
 import logging
 import shutil
@@ -14,8 +15,9 @@ import tokenizers
 import torch
 from filelock import FileLock, Timeout
 
-from bert_model.finetuning.config import FinetuningConfig
-from bert_model.finetuning.decode import Evaluation, evaluate
+from bert_model.finetuning.config import SMALL_SET_STEPS, FinetuningConfig
+from bert_model.finetuning.dataset import FEW_STEPS, num_training_steps
+from bert_model.finetuning.decode import WITH_CONTEXT, Evaluation, evaluate
 from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.frozen_features import FeatureJob
 from bert_model.finetuning.results import SearchLog
@@ -31,6 +33,7 @@ from bert_model.finetuning.trial import (
     task_overrides,
 )
 from bert_model.finetuning.worker_pool import WorkerPool
+from bert_model.metrics.uncertainty import UnitStatistics, unit_statistics
 from bert_model.model.bert import BertModel
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import Shape
@@ -40,6 +43,7 @@ from bert_pipeline.atomic import creating, replace_text
 from bert_pipeline.errors import ArtifactError, UsageError
 from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, load_manifest, refuse_foreign_directory
 from bert_pipeline.tasks.catalogue import Task
+from bert_pipeline.tasks.ner import DOCUMENT_MARK
 from bert_pipeline.tasks.task import TaskData
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -53,6 +57,8 @@ Watch = Callable[[TrialProgress], None]
 """Called about every two seconds with each running trial, at the end of an epoch with its dev scores, and a last time
 with the last step."""
 
+CONTEXT_SET = "+context"
+"""Suffix of a split whose sentences are encoded in their documents; no split's name has a plus sign."""
 LOCK_NAME = "lock"
 PUBLISHED_NAME = "published.json"
 """File with the trials whose weights the output directory has: {"sha256": its hash, "weights": trial -> file}."""
@@ -183,6 +189,8 @@ class TrialRunner:
         self.main_split = next(iter(data.dev))
         self.saved: dict[Setting, SavedTrial] = {}
         """The best trial of each setting from pre-trained weights."""
+        self.statistics: dict[Trial, UnitStatistics] = {}
+        """What the main score of each trial from pre-trained weights is computed from."""
         self._results: dict[Trial, TrialResult] = {}
         self._running: dict[Trial, TrialProgress] = {}
         self.training_seconds = 0.0
@@ -214,7 +222,18 @@ class TrialRunner:
         self.train = encode_examples(task, data.train, tokenizer, config)
         self.examples = {**data.dev, **data.labeled_test}
         """Dev or labeled test split -> its examples. No choice depends on the test splits."""
-        self.encoded = {split: encode_examples(task, own, tokenizer, config) for split, own in self.examples.items()}
+        # A model is chosen as it is used: a tagger of documents by single sentences, which text and requests are.
+        self.alone = dataclasses.replace(config, document_context=False)
+        self.encoded = {s: encode_examples(task, own, tokenizer, self.alone) for s, own in self.examples.items()}
+        """The same encoded, and for a tagger of documents "<split>+context": the sentences in their documents."""
+        if config.document_context:
+            if all(example.document is None for example in data.train):
+                logger.warning(
+                    f"{task.name}: no {DOCUMENT_MARK} separates documents in train, so its rows have one sentence"
+                )
+            for split, own in self.examples.items():
+                if any(example.document is not None for example in own):
+                    self.encoded[split + CONTEXT_SET] = encode_examples(task, own, tokenizer, config)
         for name, encoded in {"train": self.train, **self.encoded}.items():
             encoded.save(self.sets / name)
             if cut := len(encoded.truncated):
@@ -222,6 +241,33 @@ class TrialRunner:
                     f"{task.name}: {cut} of {encoded.num_examples} examples of {name} were cut to fit into "
                     f"max_seq_length {config.max_seq_length}"
                 )
+        self.truncated = {
+            name: len(encoded.truncated) / encoded.num_examples
+            for name, encoded in {
+                "train": self.train,
+                **{split: self.encoded[split] for split in self.examples},
+            }.items()
+        }
+        """Train, or a scored split -> share of its examples whose texts were cut."""
+        self._warn_of_few_steps()
+
+    def _warn_of_few_steps(self) -> None:
+        steps, batch_size, epochs = min(
+            (num_training_steps(self.train.num_units, self.train.units_of_batch(size), epochs), size, epochs)
+            for size, epochs in itertools.product(self.config.batch_sizes, self.config.epochs)
+        )
+        if steps < FEW_STEPS and not self.data.generated:  # the sample is small on purpose
+            logger.warning(
+                "%s: %d optimizer steps (%d examples, batch %d, %g epochs) are too few to fine-tune well, expected %d "
+                "or more; give smaller batch_sizes or more epochs (epochs=[] makes %d steps of a small training set)",
+                self.data.task.name,
+                steps,
+                len(self.data.train),
+                batch_size,
+                epochs,
+                FEW_STEPS,
+                SMALL_SET_STEPS,
+            )
 
     def run_trials(self, trials: Sequence[Trial]) -> list[TrialResult]:
         """Run and score trials, the longest first so that the workers end together."""
@@ -327,7 +373,7 @@ class TrialRunner:
             keeps_head=self.keeps_head,
             data=self.sets,
             dev_splits=tuple(self.data.dev),
-            test_splits=tuple(self.data.labeled_test),
+            other_sets=tuple(name for name in self.encoded if name not in self.data.dev),
             evaluates_epochs=saves_weights and not (self.watch is None and self.log is None),
             activations=activations,
             pad_id=self.tokenizer.pad_id,
@@ -379,18 +425,29 @@ class TrialRunner:
             losses=output.losses,
             null_threshold=main.null_threshold if main is not None else None,
         )
-        if job.weights is not None and not result.diverged:
+        if job.weights is not None and main is not None:
+            seed, examples = job.trial.seed, self.examples[self.main_split]
+            self.statistics[job.trial] = unit_statistics(task, examples, main.predictions, seed=seed)
             self._save_if_best(SavedTrial(job=job, result=result, evaluations=evaluations))
         return result
 
     def _evaluate(self, outputs: Mapping[str, np.ndarray]) -> dict[str, Evaluation]:
-        """Decode and score outputs. Every dev split has its own null threshold, a test split that of the main one."""
+        """Decode and score outputs. Every dev split has its own null threshold, a test split that of the main one.
+
+        The scores with the context of documents are further metrics of their split, such as "f1_with_context".
+        """
         evaluations: dict[str, Evaluation] = {}
-        for split, logits in outputs.items():
+        for name, logits in outputs.items():
+            split = name.removesuffix(CONTEXT_SET)
             threshold = evaluations[self.main_split].null_threshold if split in self.data.test else None
-            evaluations[split] = evaluate(
-                self.data.task, self.examples[split], self.encoded[split], logits, self.config, null_threshold=threshold
+            found = evaluate(
+                self.data.task, self.examples[split], self.encoded[name], logits, self.config, null_threshold=threshold
             )
+            if split != name:
+                more = {metric + WITH_CONTEXT: score for metric, score in found.scores.items()}
+                own = evaluations[split]
+                found = dataclasses.replace(own, scores={**own.scores, **more})
+            evaluations[split] = found
         return evaluations
 
     def _save_if_best(self, new: SavedTrial) -> None:

@@ -26,6 +26,7 @@ import torch
 
 from bert_model.training.distributed import keep_freed_memory
 from bert_pipeline.errors import TrainingError, UsageError
+from bert_pipeline.parent import exit_with_parent
 
 Report = Callable[[Any], None]
 """Takes what a running job reports, such as a `TrialProgress`."""
@@ -121,7 +122,7 @@ class WorkerPool:
             devices = context.SimpleQueue()
             for number in range(self.num_workers):
                 devices.put(self.devices[number % len(self.devices)])
-            # Closing this end of the pipe, in `kill` or by the end of this process, wakes `_exit_with` in all workers.
+            # Closing this end of the pipe, in `kill` or by the end of this process, ends all workers.
             stopped, self._stop = context.Pipe(duplex=False)
             # A thread reads reports at once: a worker must not wait for a parent that is busy scoring.
             reader, writer = context.Pipe(duplex=False)
@@ -170,11 +171,8 @@ _worker: dict[str, Any] = {}
 
 
 def _start_worker(devices: Any, num_threads: int, stopped: Connection, writer: Connection, lock: Any) -> None:
-    # Workers outlive neither the parent nor a closed pool.
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "a worker is started by a pool"
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; the parent ends the workers
-    threading.Thread(target=_exit_with, args=(parent.sentinel, stopped), daemon=True).start()
+    exit_with_parent(stopped)  # workers outlive neither the parent nor a closed pool
     keep_freed_memory()
 
     # All workers write to one pipe: the lock keeps their messages apart.
@@ -183,11 +181,6 @@ def _start_worker(devices: Any, num_threads: int, stopped: Connection, writer: C
             writer.send(message)
 
     _worker.update(device=devices.get(), num_threads=num_threads, report=report)
-
-
-def _exit_with(*ends: Any) -> None:
-    multiprocessing.connection.wait(ends)
-    os._exit(1)
 
 
 def _run_in_worker(job: Job[Result]) -> Result:

@@ -13,12 +13,13 @@ from bert_model.finetuning.dataset import EncodedSet
 from bert_model.finetuning.encode import encode_texts
 from bert_model.finetuning.frozen_features import Activations, compute_activations
 from bert_model.finetuning.task_model import prediction_device
-from bert_model.inference.inputs import read_texts, reading
+from bert_model.inference.inputs import PredictionInput, Row, read_texts, reading, rejected_path, rejecting
 from bert_model.model.bert import BertModel
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.model.weights import check_embeddings, load_model
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import ConfigurationError, InputError
+from bert_pipeline.records import check_failures, failure
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -34,12 +35,12 @@ def write_features(
 
     Columns: `text` and `text_b`, `tokens` list<string> with [CLS] and [SEP], and `layer_<n>` list<list<float32>>, a
     vector for each token. Layers count from 0 for the embeddings, or from -1 for the top block. ConfigurationError
-    for a layer that the model does not have.
+    for a layer that the model does not have. Texts that fail are set aside (`rejecting`); InputError if they are too
+    many (`check_failures`).
     """
     # Layers are checked before the first text is read.
     tokenizer = Tokenizer.from_directory(directory)
     encoder, _ = load_model(BertModel, directory)
-    check_embeddings(directory, encoder.config, tokenizer)
     encoder.to(prediction_device())
     onednn = onednn_choice(encoder.config, device=prediction_device())
     numbers = layer_numbers(layers, encoder.config.num_hidden_layers)
@@ -48,25 +49,48 @@ def write_features(
     output = Path(output_path)
     output.parent.mkdir(parents=True, exist_ok=True)
     count = num_truncated = 0
+    failed: list[str] = []
     with (
         reading(input_path) as (lines, where),
         atomic_write(output) as temporary,
-        pq.ParquetWriter(temporary, _schema(numbers)) as writer,
+        pq.ParquetWriter(temporary, _schema(numbers), write_page_checksum=True) as writer,
+        rejecting(str(output_path)) as reject,
     ):
+
+        def write(items: Sequence[PredictionInput]) -> None:
+            """Write the features of texts; where they cannot be computed, halve the texts until one is alone."""
+            nonlocal count, num_truncated
+            try:
+                # Texts are cut at the model's last position.
+                pairs = [(item["text"], item.get("text_b")) for item in items]
+                if any(text_b is not None for _, text_b in pairs):
+                    check_embeddings(directory, encoder.config, tokenizer, pair_task="bert features")
+                encoded = encode_texts(pairs, tokenizer, encoder.config.max_position_embeddings)
+                with cpu_settings(onednn=onednn):
+                    activations = compute_activations(
+                        encoder, encoded, pad_id=tokenizer.pad_id, states=numbers, dtype=np.float32
+                    )
+                table = _table(pairs, encoded, activations, numbers, tokenizer)
+            except BaseException as error:
+                message = failure(error)
+                if len(items) == 1:
+                    failed.append(f"id {items[0]['id']} ({message})")
+                    reject(Row({"id": items[0]["id"]}, where, error=message, text=items[0]["text"]))
+                    return
+            else:
+                num_truncated += len(encoded.truncated)
+                writer.write_table(table)
+                count += len(items)
+                return
+            middle = len(items) // 2
+            write(items[:middle])
+            write(items[middle:])
+
         inputs = read_texts(lines, where)
         while chunk := list(itertools.islice(inputs, CHUNK)):
-            # Texts are cut at the model's last position.
-            pairs = [(item["text"], item.get("text_b")) for item in chunk]
-            if any(text_b is not None for _, text_b in pairs):
-                check_embeddings(directory, encoder.config, tokenizer, pair_task="bert features")
-            encoded = encode_texts(pairs, tokenizer, encoder.config.max_position_embeddings)
-            num_truncated += len(encoded.truncated)
-            with cpu_settings(onednn=onednn):
-                activations = compute_activations(
-                    encoder, encoded, pad_id=tokenizer.pad_id, states=numbers, dtype=np.float32
-                )
-            writer.write_table(_table(pairs, encoded, activations, numbers, tokenizer))
-            count += len(chunk)
+            write(chunk)
+        if warning := check_failures("texts", len(failed), count + len(failed), failed):
+            logger.warning("%s (%s lists them)", warning, rejected_path(str(output_path)))
         if not count:
             raise InputError(f"{where}: no text in it, so there are no features to write")
     if num_truncated:

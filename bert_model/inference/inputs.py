@@ -19,6 +19,7 @@ from typing import IO, Any
 
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import InputError
+from bert_pipeline.records import failure
 from bert_pipeline.storage import make_directory, remove_tree, to_path
 from bert_pipeline.tasks.catalogue import TASKS, Task
 from bert_pipeline.tasks.example import ChoiceExample, SpanExample, TaggedExample, TextExample
@@ -118,7 +119,7 @@ def open_rows(path: str, form: str, task: Task | None = None) -> Iterator[Iterat
 def read_texts(lines: Iterable[str], where: str) -> Iterator[PredictionInput]:
     """Read inputs that are each a text or a pair: lines, tab-separated pairs, JSON lines. InputError names the line.
 
-    Blank lines are skipped.
+    Blank lines are skipped; the id of a line without one is its number from 0.
     """
     lines = iter(lines)
     head = list(itertools.islice(lines, HEAD_LINES))
@@ -129,7 +130,7 @@ def read_texts(lines: Iterable[str], where: str) -> Iterator[PredictionInput]:
             text = text.removeprefix("\ufeff")
         if text.strip():
             form = "pair" if "\t" in text or '"text_b"' in text else "text"
-            yield _read_line(text, form, f"{where}:{number}", is_json)
+            yield {"id": str(number - 1)} | _read_line(text, form, f"{where}:{number}", is_json)
 
 
 def _task_rows(task: Task, file: Path, form: str) -> Iterator[Row]:
@@ -139,9 +140,10 @@ def _task_rows(task: Task, file: Path, form: str) -> Iterator[Row]:
         yield from _refused_rows(refused, file)
         place = f"{file}: id {example.example_id}"
         try:
-            yield Row(check_input(_from_example(example), form, place), place)
-        except InputError as error:
-            yield Row({"id": example.example_id}, place, error=str(error))
+            row = Row(check_input(_from_example(example), form, place), place)
+        except BaseException as error:
+            row = Row({"id": example.example_id}, place, error=reason(error, place))
+        yield row
     yield from _refused_rows(refused, file)
 
 
@@ -159,9 +161,15 @@ def _plain_rows(lines: Iterable[str], form: str, where: str, is_json: bool) -> I
             yield Row(key, place, is_blank=True)
             continue
         try:
-            yield Row(key | _read_line(text, form, place, is_json), place)
-        except InputError as error:
-            yield Row(key | _stated_id(text), place, error=str(error), text=text)
+            row = Row(key | _read_line(text, form, place, is_json), place)
+        except BaseException as error:
+            row = Row(key | _stated_id(text), place, error=reason(error, place), text=text)
+        yield row
+
+
+def reason(error: BaseException, where: str) -> str:
+    """Return why a row cannot be read; raise the exception again if it is not about the row (`records.failure`)."""
+    return str(error) if isinstance(error, InputError) else f"{where}: {failure(error)}"
 
 
 def _stated_id(line: str) -> PredictionInput:
@@ -375,9 +383,7 @@ def to_examples(inputs: Sequence[PredictionInput], form: str) -> list[Any]:
             examples.append(ChoiceExample(key, item["context"], item["endings"]))
         else:
             words = item["words"] if "words" in item else split_words(item["text"])
-            document = item.get("document")
-            # Without a document every input is one of its own: a negative number occurs in no file.
-            examples.append(TaggedExample(key, -1 - index if document is None else document, tuple(words)))
+            examples.append(TaggedExample(key, item.get("document"), tuple(words)))
     return examples
 
 

@@ -32,6 +32,7 @@ from bert_model.inference.inputs import (
     Row,
     check_input,
     open_rows,
+    reason,
     rejected_path,
     rejecting,
     to_examples,
@@ -41,6 +42,7 @@ from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.model.weights import check_embeddings, load_model
 from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.records import failure
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.vocabulary.tokenizer import MASK, Tokenizer
 
@@ -171,11 +173,14 @@ def _answers(predictor: Predictor, inputs: Sequence[PredictionInput]) -> Sequenc
     """Answer inputs; where one cannot be answered, halve them until it is alone."""
     try:
         return predictor.answer(inputs)
-    except InputError as error:
+    except BaseException as error:
+        unanswered = error if isinstance(error, InputError) else InputError(failure(error))
         if len(inputs) == 1:
-            return [error]
-        middle = len(inputs) // 2
-        return [*_answers(predictor, inputs[:middle]), *_answers(predictor, inputs[middle:])]
+            return [unanswered]
+    # The number of an input is its id, wherever it is answered.
+    numbered = [{"id": str(number), **item} for number, item in enumerate(inputs)]
+    middle = len(inputs) // 2
+    return [*_answers(predictor, numbered[:middle]), *_answers(predictor, numbered[middle:])]
 
 
 def _log_counts(counts: PredictionCounts, first_error: str, output_path: str) -> None:
@@ -194,9 +199,29 @@ def _log_counts(counts: PredictionCounts, first_error: str, output_path: str) ->
 
 
 def answer_inputs(predictor: Predictor, inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Check and answer inputs that do not come from a file; an input without "id" has its number from 0 as id."""
-    checked = [check_input(item, predictor.form, f"input {number}") for number, item in enumerate(inputs, start=1)]
-    return predictor.answer(checked) if checked else []
+    """Check and answer inputs that do not come from a file; an input without "id" has its number from 0 as id.
+
+    One that cannot be answered has an "error" in its answer. InputError if that is so for all of them.
+    """
+    rows = [_row(item, predictor.form, number) for number, item in enumerate(inputs)]
+    answers = [answer for _, answer in _answer_rows(predictor, rows)]
+    if answers and all(isinstance(answer, InputError) for answer in answers):
+        raise next(answer for answer in answers if isinstance(answer, InputError))
+    return [
+        {"id": row.item["id"], "prediction": None, "error": str(answer)} if isinstance(answer, InputError) else answer
+        for row, answer in zip(rows, answers)
+    ]
+
+
+def _row(item: Mapping[str, Any], form: str, number: int) -> Row:
+    place = f"input {number + 1}"
+    try:
+        return Row({"id": str(number), **check_input(item, form, place)}, place)
+    except BaseException as error:
+        example_id = item.get("id")
+        return Row(
+            {"id": example_id if isinstance(example_id, str | int) else str(number)}, place, error=reason(error, place)
+        )
 
 
 class TaskPredictor:

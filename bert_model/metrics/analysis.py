@@ -1,25 +1,18 @@
-"""What is behind a score: classes, confusion, calibration, and a bootstrap interval; scores from 0 to 100.
+"""What is behind a score: classes, confusion and calibration; scores from 0 to 100.
 
 In NumPy for the reason that `glue` gives; the tests compare with scikit-learn.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bert_model.metrics import glue, ner
-from bert_model.metrics.score import score
-from bert_pipeline.tasks.catalogue import Task
 
-CONFIDENCE = 0.95
-RESAMPLES = 1000
 CALIBRATION_BINS = 15
 """Number of bins of Guo et al. 2017, arXiv 1706.04599."""
-
-Statistic = Callable[[NDArray[np.int64]], float]
-"""The metric over the examples with these indices, of which some may be repeated."""
 
 
 def confusion_matrix(gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]) -> NDArray[np.int64]:
@@ -76,51 +69,3 @@ def calibration_error(confidences: ArrayLike, correct: ArrayLike, *, num_bins: i
     bins = np.clip(np.ceil(confidence * num_bins).astype(np.int64) - 1, 0, num_bins - 1)
     gaps = np.bincount(bins, weights=confidence - right, minlength=num_bins)
     return float(100.0 * np.abs(gaps).sum() / len(confidence))
-
-
-def bootstrap_interval(
-    statistic: Statistic, num_examples: int, *, seed: int = 0, num_resamples: int = RESAMPLES
-) -> tuple[float, float]:
-    """Return the percentile interval of a metric over resampled examples, a function of the seed (Efron 1979)."""
-    rng = np.random.default_rng(seed)
-    values = [statistic(rng.integers(num_examples, size=num_examples)) for _ in range(num_resamples)]
-    tail = 50.0 * (1.0 - CONFIDENCE)
-    low, high = np.percentile(values, [tail, 100.0 - tail])
-    return float(low), float(high)
-
-
-def main_statistic(task: Task, examples: Sequence[Any], predictions: Mapping[str, Any]) -> tuple[Statistic, int]:
-    """Return the task's main metric as a function of resampled units, and their number.
-
-    Units are the examples, or the groups of a metric on groups. No example is scored twice.
-    """
-    metric, count = task.main_metric, len(examples)
-    predicted = [predictions[example.example_id] for example in examples]
-    if task.kind == "tagging":
-        sentences = np.asarray([ner.count_tags(e.tags, tags) for e, tags in zip(examples, predicted)])
-        return lambda indices: ner.scores_of_counts(*sentences[indices].sum(axis=0).tolist())[metric], count
-    if task.kind == "regression":
-        pairs = np.asarray([[example.label for example in examples], predicted], dtype=np.float64)  # (2, N)
-        correlation = {"pearson": glue.pearson, "spearman": glue.spearman}[metric]
-        return lambda indices: correlation(*pairs[:, indices]), count
-    if task.kind == "multilabel" and metric != "accuracy":
-        a = glue.label_matrix([example.label for example in examples], task.labels)
-        b = glue.label_matrix(predicted, task.labels)
-        return lambda indices: glue.f1_of_decisions(a[indices], b[indices])[metric], count
-    if task.kind == "classification" and metric in ("f1", "macro_f1", "matthews"):
-        # All resamples of a pair of labels are alike, so the metric is computed on their counts.
-        size = len(task.labels)
-        index = {label: number for number, label in enumerate(task.labels)}
-        cells = np.asarray([index[e.label] * size + index[value] for e, value in zip(examples, predicted)])
-        return lambda indices: glue.metric_of_confusion(
-            metric, np.bincount(cells[indices], minlength=size**2).reshape(size, size)
-        ), count
-
-    # Every other metric is a mean over examples, or over groups of them.
-    if task.kind == "classification" and metric == "exact_match":
-        ids = [example.example_id for example in examples]
-        groups = glue.right_groups(ids, [example.label for example in examples], predicted)
-        values = 100.0 * np.asarray(list(groups.values()), dtype=np.float64)
-    else:
-        values = np.asarray([score(task, [example], predictions)[metric] for example in examples])
-    return lambda indices: float(values[indices].mean()), len(values)

@@ -35,7 +35,8 @@ def multilabel_f1(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]
 ) -> dict[str, float]:
     """Return "micro_f1", of all decisions, and "macro_f1", the mean over labels (0 for one never predicted right)."""
-    return f1_of_decisions(label_matrix(gold, labels), label_matrix(predicted, labels))
+    a, b = label_matrix(gold, labels), label_matrix(predicted, labels)
+    return f1_of_sums((a & b).sum(axis=0), a.sum(axis=0) + b.sum(axis=0))
 
 
 def label_matrix(rows: Sequence[Sequence[str]], labels: Sequence[str]) -> NDArray[np.bool_]:
@@ -43,9 +44,8 @@ def label_matrix(rows: Sequence[Sequence[str]], labels: Sequence[str]) -> NDArra
     return np.asarray([[label in row for label in labels] for row in rows])
 
 
-def f1_of_decisions(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> dict[str, float]:
-    """Return `multilabel_f1` of two matrices (N, labels)."""
-    right, total = (a & b).sum(axis=0), a.sum(axis=0) + b.sum(axis=0)  # (labels,)
+def f1_of_sums(right: NDArray[Any], total: NDArray[Any]) -> dict[str, float]:
+    """Return `multilabel_f1` from counts by label: of pairs that both have it, and of all that have it, (labels,)."""
     return {
         "micro_f1": float(200.0 * right.sum() / max(total.sum(), 1)),
         "macro_f1": float(np.mean(200.0 * right / np.maximum(total, 1))),

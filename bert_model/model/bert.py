@@ -353,9 +353,13 @@ class BertLMPredictionHead(nn.Module):
         super().__init__()
         self.transform = BertPredictionHeadTransform(config)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.num_tokens = config.vocab_size
+        """Tokens of the vocabulary. Embeddings may have further rows, to a multiple of 8: these get no logit."""
 
     def forward(self, hidden: Tensor, word_embeddings: Tensor) -> Tensor:
-        return linear(self.transform(hidden), word_embeddings, self.bias)  # (..., V)
+        logits = linear(self.transform(hidden), word_embeddings, self.bias)  # (..., V)
+        # Cut after the product, which is faster on padded rows.
+        return logits if self.num_tokens == logits.shape[-1] else logits[..., : self.num_tokens]
 
 
 class BertPreTrainingHeads(nn.Module):

@@ -1,6 +1,7 @@
 """Weights: Hugging Face directories, read strictly and written so that AutoModel opens them."""
 
 import errno
+import functools
 import json
 import logging
 import re
@@ -8,20 +9,18 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from bert_model.model.bert import empty_model, initialize_weights
+from bert_model.model.bert import BertForPreTraining, empty_model, initialize_weights
 from bert_model.model.config import BILSTM_PREFIX, CONFIG_NAME, BertConfig, read_document, stored_architectures
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import InputError, UsageError
-
-if TYPE_CHECKING:
-    from bert_pipeline.vocabulary.tokenizer import Tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer, read_tokens
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -117,14 +116,20 @@ def load_model(
 
     The tensors decide what is loaded, as in `fill_model`; the report is a line of the log unless `log` is false. The
     configuration is the directory's with `num_labels` and overrides, or `config` if the caller has read it already.
+    The embeddings are compared with the directory's vocabulary: UsageError if it has more tokens, a warning if it has
+    fewer, whose other rows are not predicted.
     """
     directory = Path(directory)
     if num_labels is not None:
         config_overrides.setdefault("labels", tuple(f"LABEL_{index}" for index in range(num_labels)))
     assert config is None or not config_overrides, "overrides are in `config` already"
     config = config or BertConfig.from_directory(directory, **config_overrides)
+    tokens = read_tokens(directory)
+    _compare_rows(directory, config, len(tokens) or config.vocab_size)
     weights = read_weights(directory)
     model, report = fill_model(model_class, config, weights, seed=seed, new_task_head=new_task_head)
+    if tokens and isinstance(model, BertForPreTraining):
+        model.cls.predictions.num_tokens = len(tokens)
     if log:
         logger.info("%s: %s", directory, report)
     return model, report
@@ -187,18 +192,38 @@ def fill_model(
     return model, report
 
 
-def check_embeddings(directory: Path, config: BertConfig, tokenizer: "Tokenizer", *, pair_task: str = "") -> None:
+def check_embeddings(directory: Path, config: BertConfig, tokenizer: Tokenizer, *, pair_task: str = "") -> None:
     """Raise UsageError if the embeddings are too small for the vocabulary, or for the two texts of `pair_task`."""
-    if tokenizer.vocab_size > config.vocab_size:
-        raise UsageError(
-            f"{directory}: its vocabulary has {tokenizer.vocab_size} tokens, its embeddings only {config.vocab_size}; "
-            "the vocabulary is not this model's"
-        )
+    _compare_rows(directory, config, tokenizer.vocab_size)
     if pair_task and config.type_vocab_size < 2:
         raise UsageError(
             f"{directory}: its embeddings have type_vocab_size={config.type_vocab_size}, but {pair_task} reads two "
             "texts, which need two segments; give a model with two"
         )
+
+
+def _compare_rows(directory: Path, config: BertConfig, num_tokens: int) -> None:
+    """Raise UsageError if a vocabulary has more tokens than the embeddings have rows; warn if it has fewer."""
+    if num_tokens > config.vocab_size:
+        raise UsageError(
+            f"{directory}: its vocabulary has {num_tokens} tokens, its embeddings only {config.vocab_size} rows; the "
+            "vocabulary is not this model's"
+        )
+    if num_tokens < config.vocab_size:
+        _warn_of_padding(str(directory), config.vocab_size, num_tokens)
+
+
+@functools.cache  # once in a process
+def _warn_of_padding(directory: str, num_rows: int, num_tokens: int) -> None:
+    # Rows are padded for speed. A vocabulary that lost a line looks alike, but its ids are shifted.
+    doubt = "" if num_rows % 8 == 0 else ", which is no multiple of 8 as padded ones are: is a line of it missing?"
+    logger.warning(
+        "%s: its embeddings have %d rows for the %d tokens of its vocabulary%s; rows without a token are not predicted",
+        directory,
+        num_rows,
+        num_tokens,
+        doubt,
+    )
 
 
 def read_weights(directory: Path) -> Weights:
@@ -242,7 +267,7 @@ def _heads_of(names: Iterable[str]) -> set[str]:
 def save_model(
     model: nn.Module,
     directory: Path,
-    tokenizer: "Tokenizer",
+    tokenizer: Tokenizer,
     *,
     max_seq_length: int | None = None,
     problem_type: str = "",

@@ -13,10 +13,11 @@ from pathlib import Path
 from bert_model.presets import load_configuration
 from bert_model.pretraining.config import INITIAL_SIZE, add_arguments
 from bert_model.pretraining.run import pretrain
-from bert_model.registry.model_card import README_NAME, write_readme
+from bert_model.registry.model_card import README_NAME, readme_problem, write_readme
 from bert_model.registry.resolve import resolve_model
 from bert_model.training.distributed import LostRanksError, OtherRankError, keep_freed_memory
 from bert_pipeline.errors import BertError, UsageError
+from bert_pipeline.parent import end_with_parent
 from bert_pipeline.storage import is_remote, upload
 
 CAUSE_SECONDS = 5
@@ -52,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     # One JSON line on standard output, from rank 0 only, so that scripts find status and model.
     if os.environ.get("RANK", "0") == "0":
-        if result.model is not None and not (result.model / README_NAME).exists():
+        if result.model is not None and readme_problem(result.model):
             write_readme(result.model)
             if is_remote(arguments.output):
                 upload(result.model / README_NAME, arguments.output / "model" / README_NAME)
@@ -68,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_arguments(parser)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     parsed = parser.parse_intermixed_args(arguments)
+    end_with_parent()
     # Progress is logged by rank 0 alone, warnings by every rank.
     rank = int(os.environ.get("RANK", "0"))
     logging.basicConfig(level=logging.INFO if rank == 0 else logging.WARNING, format="%(message)s", stream=sys.stderr)

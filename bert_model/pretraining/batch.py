@@ -55,27 +55,11 @@ class Batch(NamedTuple):
         moved = [item.to(device, non_blocking=True) if isinstance(item, Tensor) else item for item in self]
         return Batch(*moved)  # type: ignore[arg-type]
 
-    def mark_dynamic_lengths(self) -> None:
-        """Tell torch.compile which sizes vary between padded batches, so that it compiles one graph for all."""
-        if self.token_indices is None:
-            return
-        for tensor in (self.input_ids, self.attention_mask, self.token_type_ids, self.masked_lm_positions, self.labels):
-            _mark_dynamic(tensor, 1)  # (B, S) and (B, M)
-        for tensor in (self.token_indices, self.prediction_indices):
-            _mark_dynamic(tensor, 0)  # (T,) and (P,)
-
     def pinned(self, device: torch.device) -> "Batch":
         """Copy the tensors to pinned memory, which a GPU reads asynchronously."""
         with torch.cuda.device(device):  # the current device of a new thread is the first GPU
             pinned = [item.pin_memory() if isinstance(item, Tensor) else item for item in self]
         return Batch(*pinned)  # type: ignore[arg-type]
-
-
-def _mark_dynamic(tensor: Tensor | None, dimension: int) -> None:
-    """Hint that a size varies. The hint is private to torch; without it torch.compile learns it by recompiling once."""
-    mark = getattr(torch._dynamo, "maybe_mark_dynamic", None)
-    if mark is not None:
-        mark(tensor, dimension)
 
 
 def split_micro_batches(samples: Samples, micro_batch_size: int) -> list[Samples]:

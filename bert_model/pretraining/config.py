@@ -115,7 +115,7 @@ class PretrainingConfig:
     """`bfloat16` computes under autocast, with weights and optimizer state in float32; `auto` takes it if the device
     has instructions for it."""
     compile: bool = False
-    """Compile the model with torch.compile; with `ddp` and `fsdp` each layer alone."""
+    """Compile each layer with torch.compile."""
     activation_checkpointing: bool = False
     """Compute each block's activations again in the backward pass instead of keeping them: less memory, about a third
     more computation, the same gradients."""

@@ -16,7 +16,7 @@ from bert_model.zero_shot.exam import exam_result, floor_baseline
 from bert_model.zero_shot.pseudo_likelihood import PairScores, score_pairs
 from bert_model.zero_shot.result import ExamResult
 from bert_pipeline.errors import ConfigurationError, InputError
-from bert_pipeline.exam.floor import FLOOR_NAME
+from bert_pipeline.exam.ngrams import FLOOR_NAME
 from bert_pipeline.exam.pairs import Pair, read_pairs, sample_pairs
 from bert_pipeline.manifest import content_sha256
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -102,7 +102,7 @@ def whole_exam(
 ) -> tuple[ExamResult, list[Pair]] | None:
     """Score the pairs for reporting in float32, each rank its share; return result and scored pairs on every rank.
 
-    A directory of `build_exam` has an n-gram model to compare with. None if no pair can be scored.
+    A directory of `build_exam` has a trigram model to compare with. None if no pair can be scored.
     """
     pairs = group.call_on_main(lambda: [pair for pair in read_pairs(path) if pair.part == "reporting"])
     mine = range(group.rank, len(pairs), group.world_size)

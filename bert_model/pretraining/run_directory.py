@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import CONFIG_NAME, BertConfig
 from bert_model.model.unpadding import supports_varlen
-from bert_model.model.weights import check_embeddings, load_model, weight_files
+from bert_model.model.weights import load_model, weight_files
 from bert_model.pretraining.batch import ALIGNED_LENGTH
 from bert_model.pretraining.checkpoint import OPTIMIZER_NAME, restore
 from bert_model.pretraining.config import INITIAL_SIZE, PhaseConfig, PretrainingConfig
@@ -268,7 +268,9 @@ def _initial_model(config: PretrainingConfig, tokenizer: Tokenizer) -> tuple[Ber
                 f"{tokenizer.vocab_size} tokens"
             )
         origin = f"starting a {config.model.preset} model from random weights (seed {config.seed})"
-        return new_model(BertForPreTraining, model_config, seed=config.seed), origin
+        model = new_model(BertForPreTraining, model_config, seed=config.seed)
+        model.cls.predictions.num_tokens = tokenizer.vocab_size
+        return model, origin
 
     # An initial model must have the data's vocabulary, and the size of the preset if one is named.
     directory = Path(config.initial_model)
@@ -281,7 +283,6 @@ def _initial_model(config: PretrainingConfig, tokenizer: Tokenizer) -> tuple[Ber
     if config.model.preset != INITIAL_SIZE:
         _check_size(config, BertConfig.from_directory(directory, **overrides), directory)
     model, report = load_model(BertForPreTraining, directory, seed=config.seed, log=False, **overrides)
-    check_embeddings(directory, model.config, tokenizer)
     state = "its own" if config.initial_optimizer == "restored" else "fresh"
     return model, f"continuing from {config.initial_model} with {state} optimizer state: {report}"
 

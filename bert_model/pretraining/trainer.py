@@ -334,8 +334,6 @@ class Trainer:
 
     def _loss_sums(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the summed MLM and NSP losses of a micro-batch."""
-        if self.config.compile:
-            batch.mark_dynamic_lengths()
         with autocast(self.group.device, self.precision):
             sums: tuple[Tensor, Tensor] = self.gradients.loss_sums(
                 batch.input_ids,

@@ -30,9 +30,10 @@ from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import limited_threads
 from bert_model.model.weights import load_model
 from bert_model.registry.client import is_missing, read_facts, read_stored_file, silence_mlflow
-from bert_model.registry.model_card import CARD_NAME, card_problem
+from bert_model.registry.model_card import CARD_NAME, card_problem, card_sha256
 from bert_model.registry.promotion import Inspection
 from bert_model.registry.versions import (
+    CARD_TAG,
     EXAM_ACCURACY,
     EXAM_PAIRS,
     FACTS_NAME,
@@ -178,6 +179,15 @@ def read_card(client: "MlflowClient", version: RegisteredVersion) -> str:
     return card.replace("\n## Licence\n", "\n## License\n")  # the heading of earlier revisions
 
 
+def card_damage(client: "MlflowClient", version: RegisteredVersion) -> str | None:
+    """Describe how the stored model card differs from the one that was written last; None if it is that one."""
+    expected = version.tags.get(CARD_TAG)
+    card = read_stored_file(client, version.name, version.version, CARD_NAME)
+    if expected is None or (card is not None and card_sha256(card) == expected):
+        return None
+    return f"its {CARD_NAME} is {'missing' if card is None else 'cut off or was changed'}; register the model again"
+
+
 def fetch(client: "MlflowClient", version: RegisteredVersion) -> Path:
     """Return a local directory with a version's model, downloaded once into a cache keyed by content."""
     expected = version.content_sha256
@@ -238,7 +248,7 @@ def exam_on_pairs_of(
 
 def inspect(client: "MlflowClient", version: RegisteredVersion) -> Inspection:
     """Download a version, past the cache, and check its files, its outputs and its model card."""
-    card = card_problem(read_card(client, version))
+    card, damage = card_problem(read_card(client, version)), card_damage(client, version)
     if card is None and not version.description:
         card = "its description is empty"
 
@@ -268,7 +278,7 @@ def inspect(client: "MlflowClient", version: RegisteredVersion) -> Inspection:
             logits = check_outputs(manifest.path, version.facts.get("reference_logits", ""))
         except BertError as error:
             logits = str(error).replace(scratch, "")
-    return Inspection(logits=logits, card=card)
+    return Inspection(damage=damage, logits=logits, card=card)
 
 
 def check_outputs(directory: Path, recorded: str) -> str | None:
@@ -312,6 +322,7 @@ def _pretrained_logits(directory: Path) -> npt.NDArray[np.float64]:
     # A pair of texts, so that both segments and both heads have a part in the outputs.
     tokenizer = Tokenizer.from_directory(directory)
     model, _ = load_model(BertForPreTraining, directory, log=False)
+    model.cls.predictions.num_tokens = model.config.vocab_size  # those of padded embeddings too, as ever
     with limited_threads(1):
         a, b = tokenizer.encode_batch(list(EXAMPLE_INPUTS["pair"].values()))
         max_length = (model.config.max_position_embeddings - 3) // 2  # of each text, next to [CLS] and two [SEP]

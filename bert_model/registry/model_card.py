@@ -3,6 +3,7 @@
 It describes a registered version, and as README.md with the hub's YAML header a model directory.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from bert_model.finetuning.caveats import describe, read_caveats
+from bert_model.finetuning.decode import WITH_CONTEXT
 from bert_model.finetuning.results import comparison_keys
 from bert_model.model.config import CONFIG_NAME
 from bert_model.registry.versions import EXAM_ACCURACY, EXAM_FLOOR, EXAM_FOR_CHOOSING, FINETUNED, TaskScore, facts_of
@@ -24,6 +27,7 @@ README_NAME = "README.md"
 CURVES_NAME = "curves.png"
 SECTIONS = ("Scores", "Data", "Limits", "License", "Curves", "Configuration")
 """Sections in order of importance: the registry shows only the first 5,000 characters of a card."""
+PRETRAINED_TITLE, FINETUNED_TITLE = "a pre-trained BERT", "BERT fine-tuned for"
 
 MAX_DESCRIPTION_LENGTH = 5000
 MAX_EVALUATIONS = 12
@@ -134,10 +138,13 @@ def hub_metadata(manifest: Manifest, tags: Mapping[str, str]) -> dict[str, Any]:
     finetuned = manifest.kind == FINETUNED
     facts = json.loads((manifest.path / "task.json").read_text(encoding="utf-8")) if finetuned else {}
 
-    # The language is known for the paper's tasks and the sample; otherwise the dump's name tells it.
+    # The language is known for the published files of the paper's tasks and for the sample; otherwise the dump's name
+    # tells it.
+    results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8")) if finetuned else {}
+    official = bool(results.get("official"))
     header: dict[str, Any] = {}
     dump = WIKI.fullmatch(tags.get("dump", ""))
-    if facts.get("task") in TASKS or generated:
+    if official or generated:
         header["language"] = "en"  # that of every task of the paper
     elif dump is not None:
         header["language"] = {"simple": "en", "sample": "en"}.get(dump["language"], dump["language"])
@@ -153,24 +160,28 @@ def hub_metadata(manifest: Manifest, tags: Mapping[str, str]) -> dict[str, Any]:
         return header
 
     # Scores, as the hub lists them: the data set by its name on the hub, the means over seeds.
-    results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8"))
     task = TASKS.get(facts["task"])
     glue = task is not None and task.suite == "glue"
-    # A generated task shares only its name with the hub's data set.
-    dataset = None if generated else GLUE_DATASET if glue else HUB_DATASETS.get(facts["task"])
+    # Other files than the published ones share only their task with the hub's data set.
+    dataset = None if not official else GLUE_DATASET if glue else HUB_DATASETS.get(facts["task"])
     if dataset is not None:
         header["datasets"] = [dataset]
-    names = {key: key.rpartition("/")[2] for key in results["metrics"]}
+    names = {key: key.rpartition("/")[2].removesuffix(WITH_CONTEXT) for key in results["metrics"]}
     header["metrics"] = list(dict.fromkeys(HUB_METRICS.get(name, name) for name in names.values()))
     # One result with a row for each metric; "config" selects the task in GLUE's data set.
-    measured = {"name": results["title"], "type": dataset or facts["task"], "split": "validation"}
+    measured = {"name": results["title"], "type": dataset, "split": "validation"}
+    if dataset is None:
+        measured = {
+            "name": f"{results['title']}, {'generated' if generated else 'other'} examples",
+            "type": facts["task"],
+        }
     header["model-index"] = [
         {
             "name": manifest.path.name,
             "results": [
                 {
                     "task": {"type": PIPELINES[facts["kind"]], "name": results["title"]},
-                    "dataset": {**measured, **({"config": facts["task"]} if glue and not generated else {})},
+                    "dataset": {**measured, **({"config": facts["task"]} if glue and official else {})},
                     "metrics": [
                         {
                             "type": HUB_METRICS.get(name, name),
@@ -198,7 +209,7 @@ def model_card(
     # The order is that of SECTIONS: what comes first survives the registry's limit on a description.
     finetuned = manifest.kind == FINETUNED
     results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8")) if finetuned else {}
-    title = f"{name}: BERT fine-tuned for {results['title']}" if finetuned else f"{name}: a pre-trained BERT"
+    title = f"{name}: {FINETUNED_TITLE} {results['title']}" if finetuned else f"{name}: {PRETRAINED_TITLE}"
     sections = {
         "Scores": _result_rows(results, tags) if finetuned else NO_SCORES,
         "Data": _data(manifest, tags),
@@ -221,10 +232,11 @@ def with_scores(card: str, scores: Sequence[TaskScore]) -> str:
             f"{score.mean:.1f} ± {score.sd:.1f}",
             _figure(score.majority),
             _figure(score.paper),
+            ", ".join(map(str, score.known)),
         ]
         for score in scores
     ]
-    head = ["task", "metric", "N", "seeds", "score", "majority", "paper"]
+    head = ["task", "metric", "N", "seeds", "score", "majority", "paper", "known"]
     return _with_section(card, "Scores", _table([head, *rows]) if rows else NO_SCORES)
 
 
@@ -260,6 +272,32 @@ def card_problem(card: str) -> str | None:
     return None
 
 
+def card_sha256(card: str) -> str:
+    """Return the hash by which a card that was cut off or changed is told from the one that was written."""
+    return hashlib.sha256(card.encode()).hexdigest()
+
+
+def readme_problem(directory: Path) -> str | None:
+    """Describe why a directory's README.md is not whole; None if it is, with the text of `write_readme` or another."""
+    path = directory / README_NAME
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return f"{path}: there is none"
+    except (OSError, ValueError) as error:
+        return f"{path}: cannot be read ({error})"
+    # Its owner may have written another text, or the header alone; one with our title has our last section.
+    has_header = text.startswith("---\n")
+    body = text.split("---\n", 2)[-1] if has_header else text
+    is_closed = not has_header or text.count("---\n") >= 2
+    is_ours = re.search(rf"^# .*: ({PRETRAINED_TITLE}|{FINETUNED_TITLE} )", body, re.MULTILINE) is not None
+    if not text.strip():
+        return f"{path}: is empty"
+    if not is_closed or body.count("```") % 2 or (is_ours and f"\n## {SECTIONS[-1]}\n" not in body):
+        return f"{path}: is cut off"
+    return None
+
+
 def _result_rows(results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
     # Columns of the comparison: the same search from random weights, as "random" and "random_x4".
     starts = sorted({key for entry in results["metrics"].values() for key in comparison_keys(entry)})
@@ -274,7 +312,8 @@ def _result_rows(results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
     of_weights = float(tags.get("score_of_weights", tags["score"]))
     best = f"The weights are those of the best seed: {tags['metric']} {of_weights:.1f}."
     compared = " `random` is the same search from random weights." if starts else ""
-    return f"{_table(rows)}\n\n{best}{compared}"
+    note = f" {results['note']}" if "note" in results else ""
+    return f"{_table(rows)}\n\n{best}{compared}{note}"
 
 
 def _data(manifest: Manifest, tags: Mapping[str, str]) -> str:
@@ -305,8 +344,8 @@ def _limits(manifest: Manifest, results: Mapping[str, Any], tags: Mapping[str, s
         )
     if results:
         lines.append("Settings were chosen and scores taken on the same dev set, which flatters the scores a little.")
-    if results.get("own_split"):
-        lines.append("The dev set was cut off the only file there was: the scores are not those of the official split.")
+        known = describe(read_caveats(results.get("known", [])))
+        lines.append(f"Known about this score: {known}.")
     if results.get("degenerate"):
         lines.append("It predicts the same for every dev example: do not use it.")
     if not results:

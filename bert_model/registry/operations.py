@@ -5,7 +5,9 @@ file against its manifest, and loads nothing but safetensors, JSON and text.
 """
 
 import dataclasses
+import hashlib
 import json
+import logging
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -13,9 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bert_model.finetuning.task_model import read_task_facts
+from bert_model.metrics.uncertainty import STATISTICS_NAME, UnitStatistics
 from bert_model.model.config import PRESET_SIZES, BertConfig
 from bert_model.registry.artifacts import (
     attach,
+    card_damage,
     exam_on_pairs_of,
     fetch,
     inspect,
@@ -32,6 +36,7 @@ from bert_model.registry.client import (
     known_names,
     model_name,
     parse_uri,
+    read_stored_file,
     read_version,
     registry_client,
     registry_lock,
@@ -41,13 +46,17 @@ from bert_model.registry.client import (
 from bert_model.registry.model_card import (
     CARD_NAME,
     CURVES_NAME,
+    README_NAME,
+    card_sha256,
     description_of,
     model_card,
+    readme_problem,
     with_license,
     with_scores,
 )
 from bert_model.registry.promotion import Decision, GateConfig, decide, text_table
 from bert_model.registry.versions import (
+    CARD_TAG,
     FACTS_NAME,
     FINETUNED,
     KINDS,
@@ -65,6 +74,8 @@ from bert_pipeline.manifest import Manifest, load_manifest
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+logger = logging.getLogger(__name__)
+
 __all__ = [
     "RegisteredVersion",
     "default_name",
@@ -76,11 +87,14 @@ __all__ = [
     "promote",
     "register",
     "rollback",
+    "why_no_champion",
 ]
 
 CANDIDATE, CHAMPION, PREVIOUS = "candidate", "champion", "previous"
 MOVE_TAG = "champion_move"
 """Tag of a registered model: the mark of the client that was last to begin a move of the champion."""
+TOLERANCE = 1e-3
+"""Accepted difference of a score that is computed again, in points."""
 DECISION_NAME, DECISION_TABLE_NAME = "promotion.json", "promotion.txt"
 
 
@@ -115,18 +129,22 @@ def register(
     facts: score, data, lineage and reference outputs, the searched ones of which are tags too. `tags` adds to them
     ("license" is required for promotion). Content that is already registered under the name keeps its version, unless
     that is damaged; it gets a license if it had none, or with `replaces_license`. ArtifactError if the directory is not
-    a model or is damaged.
+    a model or is damaged, or its README.md is empty or cut off.
     """
     check_name(name)
     manifest = load_manifest(directory, verify="sha256")
     if manifest.kind not in KINDS:
         raise ArtifactError(f"{directory}: is a {manifest.kind}, expected a {' or a '.join(KINDS)}; give another path")
     refuse_unsafe_files(manifest)
+    if (manifest.path / README_NAME).is_file() and (problem := readme_problem(manifest.path)):
+        raise ArtifactError(f"{problem}; write it again, or remove it")
 
     # Content is registered once. A version that can no longer be promoted gets a successor: one that is damaged, or of
     # an earlier revision, without reference outputs.
     with registry_client() as client:
         known = _newest_with(manifest, find_versions(client, name))
+        if known is None and manifest.kind == FINETUNED:
+            _refuse_other_score(manifest)
         # It is downloaded: too long to hold the lock.
         damaged = known.version if known is not None and inspect(client, known).damage is not None else 0
         with registry_lock(name):
@@ -174,10 +192,15 @@ def _refuse_other_task(versions: Sequence[RegisteredVersion], manifest: Manifest
 def _set_license(client: "MlflowClient", version: RegisteredVersion, license: str) -> None:
     """Give a registered version its license, or another one, in tag and card."""
     client.set_model_version_tag(version.name, str(version.version), "license", license)
-    if card := read_card(client, version):
-        card = with_license(card, license)
-        attach(client, version, {CARD_NAME: card.encode()})
-        client.update_model_version(version.name, str(version.version), description=description_of(card))
+    if (card := read_card(client, version)) and card_damage(client, version) is None:
+        _rewrite_card(client, version, with_license(card, license))
+
+
+def _rewrite_card(client: "MlflowClient", version: RegisteredVersion, card: str) -> None:
+    """Replace a version's model card, with its hash and the description that is its beginning."""
+    attach(client, version, {CARD_NAME: card.encode()})
+    client.set_model_version_tag(version.name, str(version.version), CARD_TAG, card_sha256(card))
+    client.update_model_version(version.name, str(version.version), description=description_of(card))
 
 
 def _now() -> str:
@@ -194,13 +217,15 @@ def _create_version(
     card = model_card(name, manifest, facts, events=events, curves=curves is not None)
     stored = {**facts, "reference_logits": json.dumps(reference_logits(manifest.path))}
     attachments = {CARD_NAME: card.encode(), FACTS_NAME: json.dumps(stored, indent=1).encode()}
+    if STATISTICS_NAME in manifest.files:
+        attachments[STATISTICS_NAME] = (manifest.path / STATISTICS_NAME).read_bytes()
     model = upload(client, manifest, name, facts, attachments | ({CURVES_NAME: curves} if curves else {}))
     created = client.create_model_version(
         name,
         source=f"models:/{model.model_id}",
         model_id=model.model_id,  # required by a server, though not by MLflow's SQL store
         run_id=model.source_run_id,
-        tags=tags_of(facts) | {REGISTERED_TAG: _now()},
+        tags=tags_of(facts) | {REGISTERED_TAG: _now(), CARD_TAG: card_sha256(card)},
         description=description_of(card),
     )
     return read_version(client, name, int(created.version))
@@ -239,12 +264,10 @@ def promote(
                 champion = dataclasses.replace(champion, facts=champion.facts | exam)
             elif champion is not None and needs_exam(chosen, champion):
                 raise _champion_changed(name, chosen.version)
-            decision = decide(
-                with_finetuning_scores(client, chosen),
-                with_finetuning_scores(client, champion) if champion else None,
-                inspection=inspection,
-                config=config,
-            )
+            judged = with_finetuning_scores(client, chosen)
+            holder = with_finetuning_scores(client, champion) if champion else None
+            statistics = _statistics_of(client, judged, holder) if holder else {}
+            decision = decide(judged, holder, inspection=inspection, statistics=statistics, config=config)
             if dry_run or champion_number == chosen.version:  # the decision that made it champion stays with it
                 return decision
             # The alias moves before the decision is stored: a stored decision never claims a move that failed.
@@ -255,15 +278,51 @@ def promote(
             return decision
 
 
+def _statistics_of(client: "MlflowClient", *versions: RegisteredVersion) -> dict[tuple[str, int], UnitStatistics]:
+    """Return task and version -> what the scores of some versions are computed from, where it is as registered."""
+    found = {}
+    for version in versions:
+        for score in version.scores:
+            name = version.name if version.kind == FINETUNED else f"{version.name}-{score.task}"
+            text = read_stored_file(client, name, score.version, STATISTICS_NAME) if score.statistics_sha256 else None
+            if text is not None and hashlib.sha256(text.encode()).hexdigest() == score.statistics_sha256:
+                found[score.task, score.version] = UnitStatistics.from_json(text)
+            elif score.statistics_sha256:
+                logger.warning("%s version %d: %s is missing or was changed", name, score.version, STATISTICS_NAME)
+    return found
+
+
+def _refuse_other_score(manifest: Manifest) -> None:
+    """Raise ArtifactError if a fine-tuned model's results.json or task.json has another score than its statistics."""
+    if STATISTICS_NAME not in manifest.files:
+        raise ArtifactError(
+            f"{manifest.path}: has no {STATISTICS_NAME}, from which its score is computed; fine-tune it again"
+        )
+    facts = read_task_facts(manifest.path) or {}
+    results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8"))
+    key, entry = facts["main_key"], results["metrics"][facts["main_key"]]
+    statistics = UnitStatistics.from_json((manifest.path / STATISTICS_NAME).read_text(encoding="utf-8"))
+    expected = statistics.scores()[0].tolist()  # by seed
+    found = [*entry["values"], entry["mean"]]
+    if key.rpartition("/")[2] != statistics.metric or list(entry["seeds"]) != list(statistics.seeds):
+        raise ArtifactError(f"{manifest.path / STATISTICS_NAME}: is of another score than {key} of results.json")
+    differ = [a for a, b in zip(found, [*expected, statistics.mean()], strict=True) if not abs(a - b) <= TOLERANCE]
+    of_weights = facts["scores"][key]
+    if differ or not any(abs(of_weights - value) <= TOLERANCE for value in expected):
+        raise ArtifactError(
+            f"{manifest.path}: found {key} {(differ or [of_weights])[-1]:.4f}, expected {statistics.mean():.4f} as "
+            f"computed from {STATISTICS_NAME}; results.json or task.json was changed: fine-tune it again"
+        )
+
+
 def _update_card(client: "MlflowClient", version: RegisteredVersion) -> RegisteredVersion:
     """Write the scores of a pre-trained model's fine-tunings, which are registered after it, into its card."""
     card = read_card(client, version)
-    if not card:
+    if not card or card_damage(client, version) is not None:  # a gate says so
         return version
     scored = with_scores(card, with_finetuning_scores(client, version).scores)
     if scored != card:
-        attach(client, version, {CARD_NAME: scored.encode()})
-        client.update_model_version(version.name, str(version.version), description=description_of(scored))
+        _rewrite_card(client, version, scored)
     return read_version(client, version.name, version.version)
 
 
@@ -334,6 +393,26 @@ def list_models(name: str | None = None) -> list[RegisteredVersion]:
     return sorted(found, key=lambda version: (version.name, version.version))
 
 
+def why_no_champion(name: str) -> str:
+    """Return why a registered model has no champion, by the decision on its newest version; "" if it has one."""
+    check_name(name)
+    with registry_client() as client:
+        versions = find_versions(client, name)
+        if any(CHAMPION in version.aliases for version in versions):
+            return ""
+        if not versions:
+            return "is not registered"
+        newest = versions[-1]
+        outcome = newest.tags.get("promotion", "was never decided on")
+        try:
+            decision = json.loads(read_stored_file(client, name, newest.version, DECISION_NAME) or "{}")
+            refusing = [gate for gate in decision["gates"] if not (gate["passed"] or gate["waived"])]
+        except (ValueError, KeyError):  # there is none
+            return f"version {newest.version} {outcome}"
+    found = "; ".join(f"{gate['name']}: {gate['detail']}" for gate in refusing)
+    return f"version {newest.version} is refused ({found})" if found else f"version {newest.version} {outcome}"
+
+
 def models_table(versions: list[RegisteredVersion]) -> str:
     """Format versions as a plain-text table."""
     if not versions:
@@ -354,6 +433,7 @@ def _table_row(version: RegisteredVersion) -> dict[str, str]:
         "SCORE": score + (" degenerate" if facts.get("degenerate") == "true" else ""),
         "DATA": facts.get("data_sha256", "")[:12],
         "MODEL": version.content_sha256[:12],
+        "KNOWN": facts.get("known", ""),
     }
 
 

@@ -2,7 +2,8 @@
 
 A fine-tuned model is judged by the score of its own task, a pre-trained one by those of its fine-tunings: held-out
 losses on different dumps or vocabularies do not compare. Scores are means over seeds, because the best of five seeds
-beats the best of three by luck, and count only if both versions have them on the same examples.
+beats the best of three by luck, and count only if both versions have them on the same examples. A difference is taken
+with its interval over resampled examples and seeds.
 """
 
 import dataclasses
@@ -10,8 +11,19 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import FiniteFloat, NonNegativeFloat, NonNegativeInt, PositiveInt
 
+from bert_model.metrics.uncertainty import (
+    CONFIDENCE,
+    RESAMPLES,
+    UnitStatistics,
+    interval_of,
+    is_at_chance,
+    resample,
+    standard_error,
+)
 from bert_model.registry.versions import PRETRAINED, RegisteredVersion, TaskScore
 from bert_pipeline.configuration import Proportion, configuration
 from bert_pipeline.errors import ConfigurationError, PromotionError, suggest
@@ -19,6 +31,8 @@ from bert_pipeline.errors import ConfigurationError, PromotionError, suggest
 GATES = (
     "scored",
     "not_degenerate",
+    "beats_baseline",
+    "not_contaminated",
     "intact",
     "reproduces_logits",
     "licensed",
@@ -36,6 +50,13 @@ are left out if it has the same content under another number, or if it alone is 
 on the same data."""
 
 NEVER_WAIVED = ("scored", "intact", "new")
+MAX_REPEATS = 0.01
+"""Share of the scored examples that may be in the training set; for a pre-trained model, the mean over its tasks."""
+CHANCE = 50.0
+"""Accuracy on minimal pairs without any knowledge."""
+
+Statistics = Mapping[tuple[str, int], UnitStatistics]
+"""Task and registered version of a score -> what it is computed from."""
 
 
 @configuration
@@ -47,8 +68,11 @@ class GateConfig:
     min_tasks: PositiveInt = 1
     """How many fine-tuned tasks a pre-trained model needs, and how many of them on the champion's data."""
     margin: FiniteFloat = 0.0
-    """Points by which the average must beat the champion's; at 0 it must be better, below 0 it may be that much worse
-    (a newer dump for its own sake)."""
+    """Points by which the average must beat the champion's, at the lower end of the 95 % interval of the difference;
+    below 0 a newer version may be that much worse."""
+    retraining_margin: FiniteFloat = -1.0
+    """The default of `margin` for automatic runs, as scheduled retraining starts: fresh text rarely wins by more than
+    chance on a few hundred examples."""
     tolerance: NonNegativeFloat = 3.0
     """Points by which any one task may be worse: about the standard error of an accuracy on RTE's 277 examples."""
     exam_tolerance: NonNegativeFloat = 3.0
@@ -112,6 +136,8 @@ class TaskComparison:
     """True if the task enters the averages."""
     note: str
     """Why it does not, or what else differs."""
+    interval: tuple[float, float] | None = None
+    """Of the difference."""
 
     @property
     def difference(self) -> float | None:
@@ -132,6 +158,8 @@ class Decision:
     tasks: tuple[TaskComparison, ...]
     gates: tuple[Gate, ...]
     config: GateConfig
+    interval: tuple[float, float] | None = None
+    """95 % interval of the difference of the averages; None if no task counts."""
     promoted: bool = False
     """True once the alias is moved."""
 
@@ -177,8 +205,10 @@ class Decision:
                     "metric": item.metric.partition("/")[2],
                     "candidate": str(item.candidate or ""),
                     "champion": str(item.champion or ""),
-                    "change": "" if change is None else f"{change:+.2f}",
-                    "note": item.note,
+                    "change": "" if change is None else _with_interval(change, item.interval),
+                    "note": "; ".join(
+                        filter(None, [item.note, *map(str, item.candidate.known if item.candidate else ())])
+                    ),
                 }
             )
 
@@ -186,7 +216,7 @@ class Decision:
         averages = self.averages()
         if averages and self.champion is not None:
             new, old = averages
-            total = f"{new - old:+.2f}"
+            total = _with_interval(new - old, self.interval)
             note = f"over {sum(item.difference is not None for item in self.tasks)} tasks"
             rows.append(
                 {"task": "average", "metric": "", "candidate": f"{new:.2f}", "champion": f"{old:.2f}"}
@@ -213,17 +243,26 @@ def decide(
     champion: RegisteredVersion | None,
     *,
     inspection: Inspection | None = None,
+    statistics: Statistics | None = None,
     config: GateConfig | None = None,
 ) -> Decision:
     """Evaluate the gates for a version. Without a champion there is no comparison, and it only needs to be sound."""
     config, inspection = config or GateConfig(), inspection or Inspection()
     tasks = _compare(candidate, champion, config)
+    drawn = [_drawn_differences(task, statistics or {}, seed) for seed, task in enumerate(tasks)]
+    tasks = tuple(
+        task if one is None else dataclasses.replace(task, interval=interval_of(one)) for task, one in zip(tasks, drawn)
+    )
+    counted = [one for one in drawn if one is not None]
+    interval = interval_of(np.mean(counted, axis=0)) if counted else None
 
     # Whether the version is sound, by itself.
     gates = [
         _scored(candidate, config),
         _not_degenerate(candidate, config),
-        _no_problem("intact", inspection.damage, "every file has the hash of its manifest"),
+        _beats_baseline(candidate, config),
+        _not_contaminated(candidate, config),
+        _no_problem("intact", inspection.damage, "every file and the model card have their hashes"),
         _no_problem("reproduces_logits", inspection.logits, "the stored weights compute what the trained ones did"),
         Gate(name="licensed", passed=bool(candidate.license), detail=candidate.license or "it names no license"),
         _no_problem("documented", inspection.card, "it has a complete model card"),
@@ -245,7 +284,7 @@ def decide(
     if champion is not None and not is_demo and not candidate.is_copy_of(champion):
         gates += [_comparable(tasks, candidate, config), _covers(tasks, config)]
         is_newer = candidate.version > champion.version
-        gates += [_better(tasks, config, is_newer=is_newer), _no_task_worse(tasks, config)]
+        gates += [_better(tasks, interval, config, is_newer=is_newer), _no_task_worse(tasks, config)]
         if inspection.exam is not None:
             gates.append(Gate(name="exam_not_worse", passed=False, detail=inspection.exam))
         elif champion.exam_accuracy is not None:
@@ -260,6 +299,7 @@ def decide(
         tasks=tasks,
         gates=tuple(sorted(waived, key=lambda gate: GATES.index(gate.name))),
         config=config,
+        interval=interval,
     )
 
 
@@ -340,6 +380,34 @@ def _not_degenerate(candidate: RegisteredVersion, config: GateConfig) -> Gate:
     return Gate(name="not_degenerate", passed=len(collapsed) <= limit, detail=detail)
 
 
+def _beats_baseline(candidate: RegisteredVersion, config: GateConfig) -> Gate:
+    """Refuse a score at chance: of a task model its own, of a pre-trained one the mean over tasks, and an exam."""
+    scores = [s for s in candidate.judged_scores(config.ignored_tasks).values() if s.majority is not None]
+    problems, detail = [], "no baseline is known"
+    if scores:
+        mean, baseline = (sum(values) / len(scores) for values in zip(*((s.mean, s.majority or 0.0) for s in scores)))
+        error = math.hypot(*(score.standard_error for score in scores)) / len(scores)
+        detail = f"{mean:.1f}, the trivial baseline {baseline:.1f}, standard error {error:.1f}"
+        if is_at_chance(mean, baseline, error):
+            problems.append(f"at chance: {detail}")
+    if candidate.exam_accuracy is not None and is_at_chance(
+        candidate.exam_accuracy, CHANCE, standard_error(candidate.exam_size) if candidate.exam_size else 0.0
+    ):
+        problems.append(f"its exam is at chance: {candidate.exam_accuracy:.1f} of minimal pairs")
+    return Gate(name="beats_baseline", passed=not problems, detail="; ".join(problems) or detail)
+
+
+def _not_contaminated(candidate: RegisteredVersion, config: GateConfig) -> Gate:
+    repeats = {task: score.repeats for task, score in candidate.judged_scores(config.ignored_tasks).items()}
+    share = sum(repeats.values()) / len(repeats) if repeats else 0.0
+    detail = (
+        f"{share:.1%} of the scored examples are known to be in the training set, expected at most {MAX_REPEATS:.0%}"
+    )
+    if share > MAX_REPEATS and len(repeats) > 1:
+        detail += f" ({', '.join(f'{task} {own:.1%}' for task, own in repeats.items() if own)})"
+    return Gate(name="not_contaminated", passed=share <= MAX_REPEATS, detail=detail)
+
+
 def _no_problem(name: str, problem: str | None, detail: str) -> Gate:
     return Gate(name=name, passed=problem is None, detail=problem or detail)
 
@@ -363,19 +431,43 @@ def _covers(tasks: Sequence[TaskComparison], config: GateConfig) -> Gate:
     return Gate(name="covers_champion", passed=coverage >= config.min_coverage, detail=detail)
 
 
-def _better(tasks: Sequence[TaskComparison], config: GateConfig, *, is_newer: bool) -> Gate:
+def _better(
+    tasks: Sequence[TaskComparison], interval: tuple[float, float] | None, config: GateConfig, *, is_newer: bool
+) -> Gate:
     averages = _averages(tasks)
-    if averages is None:
+    if averages is None or interval is None:
         return Gate(name="better", passed=False, detail="there are no two scores to compare")
     new, old = averages
-    # At a margin of 0, an equal average is not better. A negative margin is for newer versions: with it, two versions
-    # would take the alias from each other at every new decision.
-    gain = new - old
-    return Gate(
-        name="better",
-        passed=gain >= config.margin and (gain > 0 or (config.margin < 0 and is_newer)),
-        detail=f"{new:.2f} against the champion's {old:.2f} ({gain:+.2f}), margin {config.margin:g}",
-    )
+    low, high = interval
+    # A negative margin is for newer versions: with it, two versions would take the alias from each other at every new
+    # decision.
+    passed = low > config.margin and (low > 0 or is_newer)
+    unclear = "not distinguishable: " if low <= 0 <= high and not passed else ""
+    change = _with_interval(new - old, interval)
+    detail = f"{unclear}{new:.2f} against the champion's {old:.2f} ({change}), margin {config.margin:g}"
+    return Gate(name="better", passed=passed, detail=detail)
+
+
+def _drawn_differences(task: TaskComparison, statistics: Statistics, seed: int) -> NDArray[np.float64] | None:
+    """Return resampled differences of a task's scores; None for a task that does not count.
+
+    Without statistics, as for a score of an earlier revision, the standard errors stand for them, as if the scores were
+    on different examples.
+    """
+    new, old, difference = task.candidate, task.champion, task.difference
+    if new is None or old is None or difference is None:
+        return None
+    sides = [statistics[key] for score in (new, old) if (key := (score.task, score.version)) in statistics]
+    if len(sides) == 2:
+        means = resample(sides, seed=seed)
+        return np.asarray(means[:, 0] - means[:, 1])
+    error = math.hypot(new.standard_error, old.standard_error)
+    return np.random.default_rng(seed).normal(difference, error, RESAMPLES)
+
+
+def _with_interval(difference: float, interval: tuple[float, float] | None) -> str:
+    between = f", {100 * CONFIDENCE:.0f} % {interval[0]:.1f} to {interval[1]:.1f}" if interval else ""
+    return f"{difference:+.1f}{between}"
 
 
 def _no_task_worse(tasks: Sequence[TaskComparison], config: GateConfig) -> Gate:

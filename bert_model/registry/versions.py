@@ -9,6 +9,8 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from bert_model.finetuning.caveats import REPEATS, Caveat, read_caveats
+from bert_model.metrics.uncertainty import STATISTICS_NAME, standard_error
 from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import Manifest, content_sha256
 
@@ -19,6 +21,8 @@ EXAM_ACCURACY, EXAM_PAIRS = "exam_report/accuracy", "input.exam_report"
 EXAM_FLOOR = "exam_report/floor"
 """Facts of a model that was examined on minimal pairs for reporting: its score (0-100), the identity of the pairs, and
 the score of an n-gram model."""
+EXAM_SIZE = "exam_report/pairs"
+"""The number of these pairs."""
 EXAM_FOR_CHOOSING = "exam/accuracy"
 """Its score on the few pairs that checkpoints are compared by."""
 EXAM_INPUTS = ("exam", "exam_report")
@@ -33,6 +37,7 @@ FILTER_TAGS = (
     "dump",
     "license",
     "degenerate",
+    "known",
     "own_split",
     "generated_sample",
     "content_sha256",
@@ -41,6 +46,8 @@ FILTER_TAGS = (
 """Facts that are tags too: those by which versions are searched. Versions of earlier revisions have all as tags."""
 REGISTERED_TAG = "registered_at"
 """Tag with the seconds since 1970 at which the content of a version was last registered; its texts sort by time."""
+CARD_TAG = "card_sha256"
+"""Tag with the hash of a version's model card, which is rewritten after registration; earlier revisions have none."""
 SAFE_SUFFIXES = frozenset({".json", ".jsonl", ".safetensors", ".txt", ".md", ".png"})
 """File types that enter and leave the registry. None of them can carry code, as a pickle can."""
 
@@ -59,7 +66,7 @@ def tags_of(facts: Mapping[str, str]) -> dict[str, str]:
 def _finetuned_facts(manifest: Manifest) -> dict[str, str]:
     facts = json.loads((manifest.path / "task.json").read_text(encoding="utf-8"))
     results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8"))
-    entry = results["metrics"][facts["main_key"]]
+    entry, known = results["metrics"][facts["main_key"]], results.get("known", [])
 
     # Facts are text, as tags are: repr keeps every digit of a score, so that it is the same number when it is read.
     return {
@@ -76,7 +83,11 @@ def _finetuned_facts(manifest: Manifest) -> dict[str, str]:
         "configuration_sha256": facts["configuration_sha256"],
         "pretrained_model_sha256": facts["model_sha256"],
         "own_split": str(facts["own_split"]).lower(),
+        "official": str(results.get("official", False)).lower(),
         "degenerate": str(facts["degenerate"]).lower(),
+        "known": ", ".join(map(str, read_caveats(known))) or ("nothing" if "known" in results else ""),
+        "caveats": json.dumps(known),
+        "statistics_sha256": manifest.files.get(STATISTICS_NAME, {}).get("sha256", ""),
         **({"generated_sample": "true"} if results.get("generated_sample") else {}),
         **{key: repr(float(entry[key])) for key in ("majority", "paper") if entry.get(key) is not None},
     }
@@ -106,6 +117,8 @@ def _pretrained_facts(manifest: Manifest) -> dict[str, str]:
             if key in manifest.counts
         },
     }
+    if (size := manifest.inputs.get("exam_report", {}).get("name", "").removesuffix(" pairs")).isdecimal():
+        facts[EXAM_SIZE] = size
     if PRETRAINED_METRIC in manifest.counts:
         facts["score"] = repr(float(manifest.counts[PRETRAINED_METRIC]))
     return facts
@@ -139,6 +152,22 @@ class TaskScore:
     """Score of the trivial baseline."""
     paper: float | None = None
     """Score in the paper."""
+    known: tuple[Caveat, ...] = ()
+    """What is known against it."""
+    official: bool = False
+    """True if the examples are the published ones."""
+    statistics_sha256: str = ""
+    """Hash of the version's STATISTICS_NAME; "" for a version of an earlier revision, which has none."""
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error over examples and seeds."""
+        return standard_error(self.num_examples, self.sd, self.num_seeds)
+
+    @property
+    def repeats(self) -> float:
+        """Share of the examples that are known from training; 0 for the published files, which are as they are."""
+        return 0.0 if self.official else max((one.share for one in self.known if one.kind == REPEATS), default=0.0)
 
     @classmethod
     def from_facts(cls, version: int, facts: Mapping[str, str]) -> "TaskScore | None":
@@ -161,6 +190,9 @@ class TaskScore:
             majority=_number(facts.get("majority")),
             # The paper's score is on real data; it does not compare with one on the generated sample.
             paper=None if facts.get("generated_sample") == "true" else _number(facts.get("paper")),
+            known=read_caveats(json.loads(facts.get("caveats") or "[]")),
+            official=facts.get("official") == "true",
+            statistics_sha256=facts.get("statistics_sha256", ""),
         )
 
     def __str__(self) -> str:
@@ -219,6 +251,11 @@ class RegisteredVersion:
     def exam_accuracy(self) -> float | None:
         """Score of a pre-trained version on minimal pairs, from 0 to 100; None if it was not examined."""
         return _number(self.facts.get(EXAM_ACCURACY))
+
+    @property
+    def exam_size(self) -> int:
+        """Number of these pairs; 0 if it is not known."""
+        return int(self.facts.get(EXAM_SIZE, "0"))
 
     @property
     def exam_pairs(self) -> str:

@@ -67,8 +67,7 @@ def build_gradient_sum(
 ) -> GradientSum:
     """Build the sum for a model with the method `loss_sums`; for "fsdp" `shard_parameters` has sharded it.
 
-    `compile` compiles the whole model, or each layer alone where gradients are sent during the backward pass: the first
-    gradient of a graph is ready only when the whole graph has run.
+    `compile` compiles each layer alone: the first gradient of a graph is ready only when the whole graph has run.
     """
     kinds: dict[str, Callable[..., GradientSum]]
     kinds = {"buffer": GradientBuffer, "ddp": ReplicatedGradients, "fsdp": ShardedGradients}
@@ -79,28 +78,20 @@ def _layers(model: Any) -> list[nn.Module]:
     return list(model.bert.encoder.layer)
 
 
-def _compile_layers(model: nn.Module) -> None:
-    """Compile each layer's forward pass in training; without gradients it stays eager, as it does with the buffer.
+def compile_layers(model: nn.Module, **options: Any) -> None:
+    """Compile each layer's forward pass in training, with options of `torch.compile`; without gradients it stays eager.
 
     All layers share one function, of which torch compiles eight variants and leaves the rest eager. So sizes are
     dynamic from the first batch on, and evaluations take no variant.
     """
-    for layer in _layers(model):
-        layer.forward = _in_training(_compile(layer.forward, dynamic=True), layer.forward)
-
-
-def _compile(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Return `torch.compile(function)`, without an analysis of torch 2.11 that fails on sizes that vary.
-
-    It compares products of sizes term by term, which torch 2.13 no longer does:
-    https://github.com/pytorch/pytorch/issues/181563.
-    """
+    # An analysis of torch 2.11 compares products of sizes term by term, and fails on sizes that vary; torch 2.13 has
+    # none of it: https://github.com/pytorch/pytorch/issues/181563.
     if torch.__version__ < "2.13":  # a TorchVersion, which compares as versions do
         import torch._inductor.config as inductor
 
         inductor.triton.coalesce_tiling_analysis = False
-    compiled: Callable[..., Any] = torch.compile(function, **options)
-    return compiled
+    for layer in _layers(model):
+        layer.forward = _in_training(torch.compile(layer.forward, dynamic=True, **options), layer.forward)
 
 
 def _in_training(compiled: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
@@ -115,7 +106,9 @@ class GradientBuffer(GradientSum):
     """
 
     def __init__(self, model: Any, group: Group, num_numbers: int, *, compile: bool = False) -> None:
-        self.loss_sums = _compile(model.loss_sums) if compile else model.loss_sums
+        if compile:
+            compile_layers(model)
+        self.loss_sums = model.loss_sums
         self.group = group
         parameters = trained_parameters(model)[::-1]
         offsets = []
@@ -161,7 +154,7 @@ class ReplicatedGradients(GradientSum):
             rehearse()
         self.all_reduce()
         if self._to_compile is not None:  # after the rehearsal, whose sizes no batch has
-            _compile_layers(self._to_compile)
+            compile_layers(self._to_compile)
 
     def zero(self) -> None:
         self.numbers.zero_()
@@ -212,7 +205,7 @@ class ShardedGradients(GradientSum):
 
     def __init__(self, model: Any, group: Group, num_numbers: int, *, compile: bool = False) -> None:
         if compile:
-            _compile_layers(model)
+            compile_layers(model)
         self.numbers = torch.zeros(num_numbers, dtype=torch.float32, device=group.device)
         self.loss_sums = model.loss_sums
         self._model = model

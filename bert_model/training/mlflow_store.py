@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bert_model.training.home import bert_home, tracking_uri
+from bert_model.training.home import bert_home, settle, tracking_uri
 from bert_model.training.metrics_log import DataInput
 from bert_pipeline.errors import ArtifactError
 
@@ -44,7 +44,10 @@ def open_client(uri: str = "") -> "MlflowClient":
 
     uri = uri or tracking_uri()
     if uri.startswith("sqlite:///"):
-        Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+        database = Path(uri.removeprefix("sqlite:///"))
+        database.parent.mkdir(parents=True, exist_ok=True)
+        if database.parent == bert_home():
+            settle(bert_home())
     return mlflow.MlflowClient(tracking_uri=uri)
 
 

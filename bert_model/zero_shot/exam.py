@@ -1,4 +1,4 @@
-"""Take an exam: score a model on minimal pairs, beside an n-gram floor."""
+"""Take an exam: score a model on minimal pairs, beside a trigram model."""
 
 import collections
 import logging
@@ -10,7 +10,7 @@ import torch
 
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
-from bert_model.model.weights import MASKED_LM, check_embeddings, load_model
+from bert_model.model.weights import MASKED_LM, load_model
 from bert_model.zero_shot.pseudo_likelihood import (
     PairScores,
     correct_pairs,
@@ -20,7 +20,7 @@ from bert_model.zero_shot.pseudo_likelihood import (
 )
 from bert_model.zero_shot.result import ExamResult, KindResult, KindScore
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.exam.floor import floor_scores
+from bert_pipeline.exam.ngrams import floor_scores
 from bert_pipeline.exam.pairs import Pair
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -30,16 +30,14 @@ logger = logging.getLogger(__name__)
 def take_exam(
     directory: Path, pairs: Sequence[Pair], *, floor: Path | None = None, whole_words: bool = False
 ) -> ExamResult:
-    """Score a model directory on pairs, beside the n-gram model of the ARPA file `floor`.
+    """Score a model directory on pairs, beside the trigram model of the file `floor`.
 
     UsageError if the model has no masked-LM head or too few embeddings, InputError if it can read none of the pairs.
-    Without kenlm the floor is left out with a warning.
     """
     model, report = load_model(BertForPreTraining, directory)
     if any(name.startswith(MASKED_LM) for name in report.created):
         raise UsageError(f"{directory}: a {report.source_architecture} has no head for mlm; give a pre-trained model")
     tokenizer = Tokenizer.from_directory(directory)
-    check_embeddings(directory, model.config, tokenizer)
     next_sentence = model.has_trained_next_sentence
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with cpu_settings(onednn=onednn_choice(model.config, device=device)):
@@ -58,18 +56,12 @@ def take_exam(
 
 
 def floor_baseline(floor: Path | None, pairs: Sequence[Pair]) -> np.ndarray | None:
-    """Return what the n-gram model of a file has right (N,); None without a file or, with a warning, without kenlm."""
-    if floor is None:
-        return None
-    try:
-        return correct_pairs(*floor_scores(floor, pairs))
-    except UsageError as error:
-        logger.warning("%s", error)
-        return None
+    """Return what the trigram model of a file has right (N,); None without a file."""
+    return None if floor is None else correct_pairs(*floor_scores(floor, pairs))
 
 
 def exam_result(scores: PairScores, baseline: np.ndarray | None, *, whole_words: bool = False) -> ExamResult:
-    """Return the results of scored pairs; `baseline` (N,) is what the n-gram model has right."""
+    """Return the results of scored pairs; `baseline` (N,) is what the trigram model has right."""
     by_kind = scores.by_kind()
     parts: list[dict[str, KindScore]] = [{}, {}, {}]
     if baseline is not None:

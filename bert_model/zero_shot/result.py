@@ -1,4 +1,4 @@
-"""The result of an exam: the accuracy on each kind of minimal pair, beside an n-gram floor and chance."""
+"""The result of an exam: the accuracy on each kind of minimal pair, beside a trigram model and chance."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -26,9 +26,9 @@ class KindResult:
     score: KindScore
     chance: float = CHANCE
     floor: KindScore | None = None
-    """Of the n-gram model."""
+    """Of the trigram model."""
     floor_solved: KindScore | None = None
-    """Of the model, on the pairs that the n-gram model decides rightly; None also if there are none."""
+    """Of the model, on the pairs that the trigram model decides rightly; None also if there are none."""
     floor_unsolved: KindScore | None = None
     """Of the model, on the other pairs; None also if there are none."""
 
@@ -66,18 +66,18 @@ class ExamResult:
 def exam_table(result: ExamResult) -> str:
     """Format a result as plain text."""
     width = max(len(kind) for kind in [*result.kinds, "mean over groups"])
-    lines = [f"{'kind':{width}}      N  model        95 %  floor  chance  floor wrong: N  model        95 %"]
+    lines = [f"{'kind':{width}}      N  model        95 %  trigram  chance  trigram wrong: N  model        95 %"]
     lines.append("-" * len(lines[0]))
     for kind, found in result.kinds.items():
-        floor = f"{found.floor.accuracy:6.1f}" if found.floor else f"{'-':>6}"
+        floor = f"{found.floor.accuracy:8.1f}" if found.floor else f"{'-':>8}"
         unsolved = found.floor_unsolved
-        beyond = f"{unsolved.count:15}  {_interval(unsolved)}" if unsolved else f"{'-':>15}"
+        beyond = f"{unsolved.count:17}  {_interval(unsolved)}" if unsolved else f"{'-':>17}"
         score = f"{found.score.count:6}  {_interval(found.score)}"
         lines.append(f"{kind:{width}} {score} {floor}  {found.chance:6.1f}  {beyond}")
-    floor = "" if result.floor_mean is None else f", floor {result.floor_mean:.1f}"
+    floor = "" if result.floor_mean is None else f", trigram {result.floor_mean:.1f}"
     lines.append(f"mean over {len(result.kinds)} kinds: {result.mean:.1f}{floor}, chance {CHANCE:.1f}")
     if result.group_mean is not None:
-        floor = "" if result.floor_group_mean is None else f", floor {result.floor_group_mean:.1f}"
+        floor = "" if result.floor_group_mean is None else f", trigram {result.floor_group_mean:.1f}"
         lines.append(f"mean over groups: {result.group_mean:.1f}{floor}")
     return "\n".join(lines)
 

@@ -13,11 +13,10 @@ import os
 import re
 import signal
 import tempfile
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from typing import Any
 
 from apache_beam import DoFn
@@ -33,6 +32,7 @@ from bert_pipeline.beam.options import num_processes, num_workers
 from bert_pipeline.beam.progress import call_periodically
 from bert_pipeline.errors import BertError, UnavailableError
 from bert_pipeline.manifest import Draft
+from bert_pipeline.parent import exit_with_parent
 
 logger = logging.getLogger(__name__)
 
@@ -240,14 +240,7 @@ def _start_worker(running: Connection, scratch: str) -> None:
     """
     tempfile.tempdir = scratch
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    threading.Thread(target=_exit_after, args=([parent.sentinel, running],), daemon=True).start()
-
-
-def _exit_after(ends: list[Any]) -> None:
-    wait(ends)
-    os._exit(1)
+    exit_with_parent(running)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -21,6 +21,7 @@ from bert_pipeline.corpus.near_duplicates import SignedTexts, sign_documents, wr
 from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP, document_table
 from bert_pipeline.corpus.quality import QUALITY_COUNTS, SUSPECT
 from bert_pipeline.parquet_io import list_offsets, numbers_of
+from bert_pipeline.records import FAILED, MAX_NAMED, dropped_line
 from bert_pipeline.storage import local_copy, open_binary
 
 COUNTED = ("passages", "sentences", "words", "characters", "bytes", *QUALITY_COUNTS)
@@ -60,12 +61,8 @@ class PageBatch:
     """Number of dropped parts of kept pages, by kind."""
     problems: tuple[str, ...] = ()
     """One sentence for each thing that is missing from the input."""
-
-
-def dropped_line(document_id: str, reason: str, title: str) -> str:
-    """Format one line of the list of dropped articles."""
-    # Ids and titles of records may hold tabs and line ends.
-    return f"{' '.join(document_id.split())}\t{reason}\t{' '.join(title.split())}\n"
+    failures: tuple[str, ...] = ()
+    """The first pages that failed, with their errors."""
 
 
 def batch_stem(split: int, number: int) -> str:
@@ -121,6 +118,7 @@ class PageBatchWriter:
         self._documents: list[Document] = []
         self._revisions: list[int] = []
         self._listed: list[str] = []
+        self._failures: list[str] = []
 
     @property
     def num_pages(self) -> int:
@@ -131,6 +129,13 @@ class PageBatchWriter:
         self.dropped[reason] += 1
         if document_id:
             self._listed.append(dropped_line(document_id, reason, title))
+
+    def fail(self, reason: str, document_id: str, title: str) -> None:
+        """Count and list a page that the code cannot digest."""
+        self.dropped[FAILED] += 1
+        self._listed.append(dropped_line(document_id, f"{FAILED}: {reason}", title))
+        if len(self._failures) < MAX_NAMED:
+            self._failures.append(f"{' '.join(document_id.split())} ({reason})")
 
     def add(self, document: Document, *, revision: int) -> None:
         self._documents.append(document)
@@ -174,6 +179,7 @@ class PageBatchWriter:
             dropped=dict(self.dropped),
             dropped_elements=dict(self.dropped_elements),
             problems=tuple(self.problems),
+            failures=tuple(self._failures),
         )
         self._number += 1
         self._clear()

@@ -7,6 +7,7 @@ or in a store, gives the same bytes.
 
 import dataclasses
 import functools
+import itertools
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,11 +30,9 @@ from bert_pipeline.corpus.shards import Shard, collect_dropped, plan_shards, sha
 from bert_pipeline.corpus.splits import CorpusConfig, Split, languages_of_dumps, plan_splits, read_batches
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.manifest import Draft, Manifest, file_sha256, foreign_input, load_manifest, publishing
+from bert_pipeline.records import DROPPED_NAME, FAILED, check_failures
 from bert_pipeline.storage import absolute, make_directory, remove_tree, to_path, without_secrets
 from bert_pipeline.wikipedia.templates import load_wiki
-
-DROPPED_NAME = "dropped.tsv"
-"""File next to the shards that lists every article without output, with the reason."""
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +100,8 @@ def build_corpus(
         for problem in totals["problems"]:
             read, kept = counts.get("pages_read", 0), counts["documents"]
             logger.warning("%s; of %s pages read, %s documents were kept", problem, f"{read:,}", f"{kept:,}")
+        if totals["warning"]:
+            logger.warning("%s (%s lists them)", totals["warning"], DROPPED_NAME)
         same_id = counts["dropped"].get("same id", 0)
         if same_id and any(split.kind != "wikipedia" for split in splits):
             logger.warning(
@@ -223,12 +224,15 @@ def _plan_shards(
         "broken_files": len(problems),
         "near_duplicates": decisions.near_duplicates,
     }
+    failures = itertools.chain.from_iterable(batch.failures for batch in batches)
+    warning = check_failures("pages", dropped[FAILED], counts["pages_read"], list(failures))
     plan = {shard_name(shard.index): shard.counts["documents"] for shard in shards}
     lists = [f"{batch.stem}{DROPPED_SUFFIX}" for batch in batches]
     result = {
         "name": _TOTALS,
         "counts": totals,
         "problems": list(problems.values()),
+        "warning": warning,
         "plan": plan,
         "dropped_lists": lists,
     }

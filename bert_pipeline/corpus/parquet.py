@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Callable, Collection, Iterator, Sequence, Sized
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bert_pipeline.parquet_io import list_array, list_offsets, one_chunk, open_parquet, read_row_group, string_array
+from bert_pipeline.records import failure
 
 if TYPE_CHECKING:
     from bert_pipeline.corpus.documents import Document
 
+Value = TypeVar("Value")
 
 DOCUMENT_SCHEMA = pa.schema(
     [
@@ -63,8 +66,10 @@ def read_documents(path: Path | str) -> Iterator[Document]:
                 yield Document(**row)
 
 
-def read_sentences(path: Path | str) -> Iterator[tuple[pa.Table, np.ndarray, pa.Array]]:
-    """Yield the sentences of each row group of a document shard, as arrays.
+def read_sentences(
+    path: Path | str, leave_out: Collection[str] = ()
+) -> Iterator[tuple[pa.Table, np.ndarray, pa.Array]]:
+    """Yield the sentences of each row group of a document shard, as arrays, without the documents of some ids.
 
     A triple: the table (`document_id`, `language`, `split`) of D documents, the offsets (D + 1,) of each document's
     sentences, and all sentences as one string array.
@@ -72,5 +77,30 @@ def read_sentences(path: Path | str) -> Iterator[tuple[pa.Table, np.ndarray, pa.
     with open_parquet(path, DOCUMENT_SCHEMA, "a corpus shard") as file:
         for index in range(file.num_row_groups):
             table = read_row_group(file, index, path, ["document_id", "language", "split", "sentences"])
+            if leave_out:
+                table = table.filter(pc.invert(pc.is_in(table.column("document_id"), pa.array(leave_out, pa.string()))))
             sentences = one_chunk(table, "sentences")
             yield table, list_offsets(sentences), sentences.flatten()
+
+
+def without_failures(
+    path: Path | str, compute: Callable[[Collection[str]], Value], process: Callable[[pa.StringArray], object]
+) -> tuple[Value, list[tuple[str, str]]]:
+    """Compute something from a document shard; if that fails, without the documents whose sentences fail alone.
+
+    `compute` takes the ids to leave out, `process` sentences. Returns the result, and ids and errors of the others.
+    """
+    try:
+        return compute(()), []
+    except BaseException as error:
+        failure(error)
+        failed: list[tuple[str, str]] = []
+        for table, offsets, sentences in read_sentences(path):
+            for row, document_id in enumerate(table.column("document_id").to_pylist()):
+                try:
+                    process(sentences.slice(offsets[row], offsets[row + 1] - offsets[row]))
+                except BaseException as raised:
+                    failed.append((document_id, failure(raised)))
+        if not failed:  # no document is to blame
+            raise
+    return compute([document_id for document_id, _ in failed]), failed

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
-from bert_pipeline.storage import arrow_source
+from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA
+from bert_pipeline.parquet_io import open_parquet, read_row_group
 from bert_pipeline.wikipedia.punctuation import (
     BRACKETS,
     CLOSE_UP,
@@ -105,14 +104,14 @@ def sample_passages(shards: Sequence[tuple[Path, int, str]], number: int = SAMPL
         if not any(first <= row < first + rows for row in chosen):
             first += rows
             continue
-        with pq.ParquetFile(arrow_source(path)) as file:
+        with open_parquet(path, DOCUMENT_SCHEMA, "a corpus shard") as file:
             for group in range(file.num_row_groups):
                 size = file.metadata.row_group(group).num_rows
                 here = [row - first for row in chosen if first <= row < first + size]
                 first += size
                 if here:
                     columns = ["document_id", "title", "sentences", "passage_starts"]
-                    table = file.read_row_group(group, columns=columns).take(here)
+                    table = read_row_group(file, group, path, columns).take(here)
                     found += [entry for record in table.to_pylist() for entry in _draw(record, per_document, rng)]
     # A small corpus gives several passages per document, which may be too many.
     return [found[place] for place in sorted(rng.sample(range(len(found)), min(number, len(found))))]

@@ -1,9 +1,11 @@
 """Readers of text, JSON-lines, pair and Parquet sources: the records of a span of a file -> documents.
 
-Each yields None for a record without text, so that it can be counted.
+Each yields None for a record without text, and a `FailedRecord` for one whose document cannot be made, so that they can
+be counted.
 """
 
 import codecs
+import dataclasses
 import itertools
 import json
 import re
@@ -18,28 +20,47 @@ from bert_pipeline.corpus.documents import Document, document_of_sentences, make
 from bert_pipeline.corpus.text_files import GUTENBERG_END, WHOLE, Span, decode, open_text, read_records, stem_of
 from bert_pipeline.errors import InputError
 from bert_pipeline.parquet_io import open_parquet
+from bert_pipeline.records import failure
 from bert_pipeline.storage import failure_of
 from bert_pipeline.wikipedia.paragraphs import join_lines
 from bert_pipeline.wikipedia.punctuation import CJK, CLOSERS, QUOTATION_MARKS, SENTENCE_ENDS, UNSPACED_LETTERS
 from bert_pipeline.wikipedia.sentences import split_sentences
 
-Reader = Callable[[Path, str, str, Span, str], Iterator[Document | None]]
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FailedRecord:
+    """A record that the code cannot digest."""
+
+    document_id: str
+    title: str
+    reason: str
+
+
+Read = Document | FailedRecord | None
+Reader = Callable[[Path, str, str, Span, str], Iterator[Read]]
 """(path, first part of the ids, language unless a record says it, span, second part of ids that are made here) ->
 documents; "" takes the file's name for the second part."""
+
+
+def _guarded(make: Callable[..., Document | None], *, document_id: str, title: str, **rest: Any) -> Read:
+    try:
+        return make(document_id=document_id, title=title, **rest)
+    except BaseException as error:
+        return FailedRecord(document_id=document_id, title=title, reason=failure(error))
+
 
 # `lines:`, one sentence per line
 
 
-def read_line_documents(
-    path: Path, name: str, language: str, span: Span = WHOLE, stem: str = ""
-) -> Iterator[Document | None]:
+def read_line_documents(path: Path, name: str, language: str, span: Span = WHOLE, stem: str = "") -> Iterator[Read]:
     """Yield the documents of google's format: one sentence per line, a blank line between documents."""
     stem = stem or stem_of(path)
     with open_text(path) as stream:
         for number, (offset, data) in enumerate(read_records(stream, path, "lines", span), start=span.first):
             # The file gives the sentences, so they are not split again, and not at other line ends of Unicode.
             lines = map(str.strip, _lines_of(decode(data, offset, path)))
-            yield document_of_sentences(
+            yield _guarded(
+                document_of_sentences,
                 document_id=f"{name}:{stem}-{number}",
                 title=f"{stem} {number}",
                 language=language,
@@ -61,9 +82,7 @@ _GUTENBERG_END = re.compile(f"^{GUTENBERG_END}", re.MULTILINE | re.IGNORECASE)
 _BLANK_LINES = re.compile(r"\n[ \t\r\f\v]*\n\s*")
 
 
-def read_book_documents(
-    path: Path, name: str, language: str, span: Span = WHOLE, stem: str = ""
-) -> Iterator[Document | None]:
+def read_book_documents(path: Path, name: str, language: str, span: Span = WHOLE, stem: str = "") -> Iterator[Read]:
     """Yield the document of a book, or its parts if it is longer than `MAX_DOCUMENT_BYTES`."""
     stem = stem or stem_of(path)
     with open_text(path) as stream:
@@ -71,12 +90,19 @@ def read_book_documents(
         for number, ((offset, data), (_, following)) in enumerate(itertools.pairwise(records), start=span.first):
             text = decode(data, offset, path).replace("\r\n", "\n").replace("\r", "\n")
             is_end = not following and span.stop is None
-            yield make_document(
+            yield _guarded(
+                _book_part,
                 document_id=f"{name}:{stem}-{number}" if number else f"{name}:{stem}",
                 title=f"{stem} {number}" if number else stem,
                 language=language,
-                passages=read_book(text, is_start=number == 0, is_end=is_end),
+                text=text,
+                is_start=number == 0,
+                is_end=is_end,
             )
+
+
+def _book_part(*, text: str, is_start: bool, is_end: bool, **rest: str) -> Document | None:
+    return make_document(passages=read_book(text, is_start=is_start, is_end=is_end), **rest)
 
 
 _UNSPACED = re.compile(f"[{CJK}{UNSPACED_LETTERS}]{{2}}")
@@ -151,9 +177,7 @@ def _is_ended(line: str) -> bool:
 # `jsonl:` and `pairs:`
 
 
-def read_json_documents(
-    path: Path, name: str, language: str, span: Span = WHOLE, stem: str = ""
-) -> Iterator[Document | None]:
+def read_json_documents(path: Path, name: str, language: str, span: Span = WHOLE, stem: str = "") -> Iterator[Read]:
     """Yield the documents of JSON lines: "text", and optionally "id", "title" and "language"."""
     stem = stem or stem_of(path)
     with open_text(path) as stream:
@@ -185,12 +209,13 @@ def _json_record(line: str, where: str) -> dict[str, Any]:
     return record
 
 
-def _record_document(record: Mapping[str, Any], default_id: str, name: str, language: str) -> Document | None:
+def _record_document(record: Mapping[str, Any], default_id: str, name: str, language: str) -> Read:
     """Return the document of a record: paragraphs are separated by blank lines."""
     # The position identifies a record without an id or with a blank one; an id of 0 is an id.
     identifier, title = record.get("id"), record.get("title")
     has_id = identifier is not None and str(identifier).strip()
-    return make_document(
+    return _guarded(
+        make_document,
         document_id=f"{name}:{identifier}" if has_id else default_id,
         title="" if title is None else str(title),
         language=str(record.get("language") or language),
@@ -198,9 +223,7 @@ def _record_document(record: Mapping[str, Any], default_id: str, name: str, lang
     )
 
 
-def read_pair_documents(
-    path: Path, name: str, language: str, span: Span = WHOLE, stem: str = ""
-) -> Iterator[Document | None]:
+def read_pair_documents(path: Path, name: str, language: str, span: Span = WHOLE, stem: str = "") -> Iterator[Read]:
     """Yield the documents of pairs: two sentences per line, separated by a tab."""
     stem = stem or stem_of(path)
     with open_text(path) as stream:
@@ -212,8 +235,12 @@ def read_pair_documents(
                 found = f"{len(fields)} columns" if len(fields) != 2 else "an empty sentence"
                 raise InputError(f"{path}:{number}: {found}, expected 2 sentences separated by a tab")
             # One passage of two sentences, so that B follows A in the text.
-            yield document_of_sentences(
-                document_id=f"{name}:{stem}-{number}", title=f"{stem} {number}", language=language, sentences=fields
+            yield _guarded(
+                document_of_sentences,
+                document_id=f"{name}:{stem}-{number}",
+                title=f"{stem} {number}",
+                language=language,
+                sentences=fields,
             )
 
 
@@ -251,9 +278,7 @@ def _text_bytes(file: pq.ParquetFile, index: int) -> int:
     return next(int(column.total_uncompressed_size) for column in columns if column.path_in_schema == "text")
 
 
-def read_parquet_documents(
-    path: Path, name: str, language: str, span: Span = WHOLE, stem: str = ""
-) -> Iterator[Document | None]:
+def read_parquet_documents(path: Path, name: str, language: str, span: Span = WHOLE, stem: str = "") -> Iterator[Read]:
     """Yield the documents of a Parquet file: "text", and optionally "id", "title" and "language"."""
     stem = stem or stem_of(path)
     number = span.first

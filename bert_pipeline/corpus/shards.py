@@ -19,7 +19,6 @@ from bert_pipeline.corpus.batches import (
     PageBatch,
     batch_stem,
     count_flaws,
-    dropped_line,
     read_document_ids,
     read_statistics,
     read_tables,
@@ -31,6 +30,7 @@ from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROU
 from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.manifest import file_sha256
 from bert_pipeline.parquet_io import list_offsets, number_array, numbers_of, string_array
+from bert_pipeline.records import DROPPED_HEADER, dropped_line
 from bert_pipeline.storage import open_binary
 
 
@@ -276,7 +276,7 @@ def collect_dropped(lists: Iterable[Path], path: Path) -> int:
     """
     rows = 0
     with atomic_write(path) as local, open(local, "w", encoding="utf-8", newline="\n") as stream:
-        stream.write("document_id\treason\ttitle\n")
+        stream.write(DROPPED_HEADER)
         for part in lists:
             with io.TextIOWrapper(open_binary(part), encoding="utf-8") as lines:
                 for line in lines:

@@ -22,6 +22,7 @@ from bert_pipeline.configuration import configuration
 from bert_pipeline.corpus.batches import PageBatch, PageBatchWriter
 from bert_pipeline.corpus.documents import make_document
 from bert_pipeline.corpus.readers import (
+    FailedRecord,
     Reader,
     detect_format,
     plan_row_groups,
@@ -34,9 +35,19 @@ from bert_pipeline.corpus.readers import (
 from bert_pipeline.corpus.sources import SourceKind, file_kind_hint, parse_source, split_name
 from bert_pipeline.corpus.text_files import WHOLE, Span, plan_spans, stem_of
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError, suggest
+from bert_pipeline.records import failure
 from bert_pipeline.storage import is_remote, size_of, to_path, version_of, without_secrets
-from bert_pipeline.wikipedia.dump import Dump, ReadReport, ends_with_end_tag, is_truncated_bzip2, open_dump, read_pages
+from bert_pipeline.wikipedia.dump import (
+    Dump,
+    Page,
+    ReadReport,
+    ends_with_end_tag,
+    is_truncated_bzip2,
+    open_dump,
+    read_pages,
+)
 from bert_pipeline.wikipedia.extract import drop_reason, extract_article
+from bert_pipeline.wikipedia.site import Site
 
 logger = logging.getLogger(__name__)
 
@@ -294,6 +305,9 @@ def _read_text_batches(split: Split, config: CorpusConfig, directory: Path) -> I
         if document is None:
             writer.drop("empty", "", "")
             continue
+        if isinstance(document, FailedRecord):
+            writer.fail(document.reason, document.document_id, document.title)
+            continue
         writer.counts["characters_in"] += sum(map(len, document.sentences))
         writer.add(document, revision=0)
         # A worker holds one batch: a compressed file may have any length, and a document may be a book.
@@ -322,24 +336,10 @@ def _read_dump_batches(split: Split, config: CorpusConfig, directory: Path) -> I
     # Every page read becomes a document or is counted as dropped, with the reason.
     for page in read_pages(dump, split.start, split.stop, report):
         writer.counts["pages_read"] += 1
-        reason = drop_reason(page, dump.site)
-        if reason:
-            writer.drop(reason, "" if reason in _NO_ARTICLES else f"{name}:{page.page_id}", page.title)
-        else:
-            # Markup included, but of articles only: the share that becomes text measures the extraction.
-            writer.counts["characters_in"] += len(page.text)
-            extraction = extract_article(page, dump.site, templates=config.templates)
-            writer.dropped_elements.update(extraction.dropped)
-            document = make_document(
-                document_id=f"{name}:{page.page_id}",
-                title=page.title,
-                language=language,
-                passages=extraction.passages,
-            )
-            if document is None:
-                writer.drop("no prose", f"{name}:{page.page_id}", page.title)
-            else:
-                writer.add(document, revision=page.revision_id)
+        try:
+            _read_page(page, dump.site, writer, f"{name}:{page.page_id}", language, config.templates)
+        except BaseException as error:
+            writer.fail(failure(error), f"{name}:{page.page_id}", page.title)
 
         # A byte range makes one batch; a file read from the front is cut by the number of pages.
         if not dump.is_splittable and writer.num_pages >= config.pages_per_unit:
@@ -353,6 +353,24 @@ def _read_dump_batches(split: Split, config: CorpusConfig, directory: Path) -> I
     if report.unfinished_page:
         writer.drop("cut off", f"{name}:?", report.unfinished_page)
     yield writer.finish(is_last=True)
+
+
+def _read_page(
+    page: Page, site: Site, writer: PageBatchWriter, document_id: str, language: str, templates: str
+) -> None:
+    reason = drop_reason(page, site)
+    if reason:
+        writer.drop(reason, "" if reason in _NO_ARTICLES else document_id, page.title)
+        return
+    extraction = extract_article(page, site, templates=templates)
+    document = make_document(document_id=document_id, title=page.title, language=language, passages=extraction.passages)
+    # Markup included, but of articles only: the share that becomes text measures the extraction.
+    writer.counts["characters_in"] += len(page.text)
+    writer.dropped_elements.update(extraction.dropped)
+    if document is None:
+        writer.drop("no prose", document_id, page.title)
+    else:
+        writer.add(document, revision=page.revision_id)
 
 
 _NO_ARTICLES = ("namespace", "redirect")

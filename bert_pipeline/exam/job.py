@@ -1,7 +1,7 @@
-"""The exam job: Beam counts words and n-grams of the training documents and makes pairs from the held-out ones.
+"""The exam job: Beam counts words and trigrams of the training documents and makes pairs from the held-out ones.
 
-One process sums the counts and writes the n-gram model, the floor of the exam, as ARPA. `max_words` bounds the words
-that its n-grams are counted in, and so most of its memory. It does not bound the different words of the whole training
+One process sums the trigrams, the floor of the exam. `max_words` bounds the words
+that they are counted in, and so most of its memory. It does not bound the different words of the whole training
 text, which are counted first and take about 150 bytes each.
 """
 
@@ -31,17 +31,16 @@ from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.documents import id_hash
 from bert_pipeline.corpus.parquet import read_documents, read_sentences
 from bert_pipeline.errors import ArtifactError, InputError, UsageError
-from bert_pipeline.exam.floor import FLOOR_NAME
 from bert_pipeline.exam.made_pairs import PairMaker, without_attested
 from bert_pipeline.exam.ngrams import (
+    FLOOR_NAME,
     MARKS,
     MAX_WORDS,
-    Windows,
+    Trigrams,
     WordSplitter,
-    count_windows,
-    estimate,
-    merge_windows,
-    write_arpa,
+    count_trigrams,
+    merge_trigrams,
+    write_trigrams,
 )
 from bert_pipeline.exam.pairs import PAIRS_NAME, ExamConfig, Pair, read_pairs, sample_pairs, write_pairs
 from bert_pipeline.manifest import Manifest, checked_copy, input_of, load_manifest, publishing
@@ -50,8 +49,8 @@ from bert_pipeline.vocabulary.tokenizer import StringEncoder
 
 log = logging.getLogger(__name__)
 
-EXAM_VERSION = 1
-"""Increase it when the code makes other pairs or another n-gram model of a corpus: stored exams are made anew then."""
+EXAM_VERSION = 2
+"""Increase it when the code makes other pairs or counts other trigrams of a corpus: stored exams are made anew then."""
 _WORDS_NAME = "words.parquet"
 
 
@@ -67,9 +66,9 @@ def build_exam(
     *,
     progress: Progress | None = None,
 ) -> Manifest:
-    """Make pairs from a corpus' held-out documents and an n-gram model of its training documents.
+    """Make pairs from a corpus' held-out documents and count the trigrams of its training documents.
 
-    The directory holds pairs.jsonl and floor.arpa, equal for any number of workers. InputError if the corpus has no
+    The directory holds pairs.jsonl and trigrams.npz, equal for any number of workers. InputError if the corpus has no
     training text, NoPairsError if its held-out documents give no pairs; UsageError for a runner with workers elsewhere,
     since the counts pass through this machine's disk.
     """
@@ -89,11 +88,11 @@ def build_exam(
         options = pipeline_options(beam_options)
         run = functools.partial(_run, source, scratch.resolve(), options=options, progress=progress)
 
-        # The words come first: n-grams are counted as their numbers, and pairs need their frequencies.
+        # The words come first: trigrams are counted as their numbers, and pairs need their frequencies.
         counted = run("words", _count_words)
         words, num_words = _merge_words(scratch, counted)
         if not words:
-            raise InputError(f"{source.path}: no training text; the n-gram model of an exam needs some")
+            raise InputError(f"{source.path}: no training text; the trigrams of an exam need some")
         share = min(1.0, config.max_words / num_words)
         found = run("pairs", functools.partial(_count_and_make, config=config, share=share))
 
@@ -101,22 +100,20 @@ def build_exam(
         chosen = _of_both_parts(itertools.chain.from_iterable(map(read_pairs, files)), config)
         if not chosen:
             raise no_pairs
-        windows = merge_windows([_read_windows(scratch / result["windows_file"]) for result in found])
-        check_total("windows of words", int(windows.counts.sum()), sum(result["windows"] for result in found))
-        if not len(windows.counts):
+        trigrams = merge_trigrams([_read_trigrams(scratch / result["trigrams_file"]) for result in found])
+        check_total("trigrams", int(trigrams.counts.sum()), sum(result["trigrams"] for result in found))
+        if not len(trigrams.counts):
             raise InputError(
                 f"{source.path}: none of its training documents is in the share of them ({share:.2g}) that "
                 f"max_words={config.max_words} of its {num_words} words allow; give a larger max_words"
             )
-        # Of the pairs that are chosen: which ones must not depend on the shards, which do not know all windows.
+        # Of the pairs that are chosen: which ones must not depend on the shards, which do not know all trigrams.
         num_chosen = len(chosen)
-        chosen = without_attested(chosen, words, windows)
+        chosen = without_attested(chosen, words, trigrams)
         if not chosen:
             raise no_pairs
         write_pairs(draft.path / PAIRS_NAME, chosen)
-        levels = estimate(windows, config.order, len(MARKS) + len(words), prune=config.prune)
-        del windows  # the texts of the n-grams take as much memory
-        write_arpa(draft.path / FLOOR_NAME, levels, words)
+        write_trigrams(draft.path / FLOOR_NAME, trigrams, words)
         shutil.rmtree(scratch)
 
         kinds = collections.Counter(pair.kind for pair in chosen)
@@ -124,7 +121,7 @@ def build_exam(
         draft.counts |= {
             "words": num_words,
             "share_of_training_documents": share,
-            "ngrams": [len(level.word) for level in levels],
+            "trigrams": len(trigrams.keys),
             "pairs": dict(sorted(kinds.items())),
             "attested_pairs": num_chosen - len(chosen),
         }
@@ -145,7 +142,7 @@ def prepared_exam(path: Path | str, directory: Path | str) -> Path:
             found = load_manifest(output, kind="exam")
             if found.configuration == to_mapping(ExamConfig()):
                 return output
-        log.info("making pairs and an n-gram model from %s in %s", path, output)
+        log.info("making pairs and counting trigrams from %s in %s", path, output)
         build_exam(path, output)
     return output
 
@@ -230,11 +227,11 @@ def _read_words(path: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
     return table.column("word").to_pylist(), table.column("count").to_numpy(), table.column("lower").to_numpy()
 
 
-# N-grams and pairs
+# Trigrams and pairs
 
 
 def _count_and_make(shard: str, index: int, scratch: Path, *, config: ExamConfig, share: float) -> Result:
-    """Count the windows of a shard's training documents and make pairs from its held-out documents."""
+    """Count the trigrams of a shard's training documents and make pairs from its held-out documents."""
     words, counts, lower = _read_words(scratch / _WORDS_NAME)
     encoder = StringEncoder(WordSplitter(words).encode_batch)
     parts, num_read = [], 0
@@ -243,10 +240,10 @@ def _count_and_make(shard: str, index: int, scratch: Path, *, config: ExamConfig
         hashes = [id_hash(name) / 2**64 < share for name in table.column("document_id").to_pylist()]
         trained = np.array(hashes) & pc.equal(table.column("split"), "train").to_numpy()
         kept = sentences.filter(pa.array(np.repeat(trained, np.diff(offsets))))
-        parts.append(count_windows(*encoder.encode(kept), config.order))
-    windows = merge_windows(parts)
-    windows_file = f"pairs-{index:05d}.parquet"
-    _write_table(scratch / windows_file, pa.table(windows._asdict()))
+        parts.append(count_trigrams(*encoder.encode(kept)))
+    trigrams = merge_trigrams(parts)
+    trigrams_file = f"pairs-{index:05d}.parquet"
+    _write_table(scratch / trigrams_file, pa.table(trigrams._asdict()))
 
     # What a shard keeps includes all that the whole corpus will keep of it.
     maker = PairMaker(words, counts, lower, config.seed)
@@ -254,13 +251,13 @@ def _count_and_make(shard: str, index: int, scratch: Path, *, config: ExamConfig
     pairs = _of_both_parts(made, config)
     name = f"pairs-{index:05d}.jsonl"
     write_pairs(scratch / name, pairs)
-    total = int(windows.counts.sum())
-    return {"rows": num_read, "file": name, "pairs": len(pairs), "windows_file": windows_file, "windows": total}
+    total = int(trigrams.counts.sum())
+    return {"rows": num_read, "file": name, "pairs": len(pairs), "trigrams_file": trigrams_file, "trigrams": total}
 
 
-def _read_windows(path: Path) -> Windows:
+def _read_trigrams(path: Path) -> Trigrams:
     table = _read_table(path)
-    return Windows(*(table.column(name).to_numpy() for name in Windows._fields))
+    return Trigrams(*(table.column(name).to_numpy() for name in Trigrams._fields))
 
 
 def _write_table(path: Path, table: pa.Table) -> None:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_pipeline.corpus.documents import Document
-from bert_pipeline.exam.ngrams import BEGIN, END, MARKS, UNKNOWN, Windows, WordSplitter
+from bert_pipeline.exam.ngrams import BEGIN, END, MARKS, UNKNOWN, Trigrams, WordSplitter
 from bert_pipeline.exam.pairs import NEXT_SENTENCE, Pair
 from bert_pipeline.randomness import key_of_text
 
@@ -195,10 +195,10 @@ class PairMaker:
         return places[self._draw(len(places), name)] if places else ()
 
 
-def without_attested(pairs: Sequence[Pair], words: Sequence[str], windows: Windows) -> list[Pair]:
+def without_attested(pairs: Sequence[Pair], words: Sequence[str], trigrams: Trigrams) -> list[Pair]:
     """Drop the pairs of endings whose wrong word occurs between its two neighbors in the counted text.
 
-    `words` and `windows` are those of the n-gram model.
+    `words` are those of the ids in `trigrams`.
     """
     splitter = WordSplitter(words)
 
@@ -206,7 +206,7 @@ def without_attested(pairs: Sequence[Pair], words: Sequence[str], windows: Windo
         good, bad = (splitter.encode(text[0])[0] for text in (pair.good, pair.bad))
         place = next(index for index, (one, other) in enumerate(zip(good, bad)) if one != other)
         before, wrong, after = [BEGIN, *bad, END][place : place + 3]
-        return UNKNOWN not in (before, after) and windows.has(before, wrong, after)
+        return UNKNOWN not in (before, after) and trigrams.has(before, wrong, after)
 
     return [pair for pair in pairs if pair.kind != ENDING or not is_attested(pair)]
 

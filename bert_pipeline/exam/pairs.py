@@ -15,9 +15,9 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 
 from bert_pipeline.configuration import configuration
 from bert_pipeline.errors import InputError
@@ -35,18 +35,14 @@ _BLIMP_GROUPS = {"s-selection": "argument_structure"}
 
 @configuration
 class ExamConfig:
-    """Pairs made from held-out text, and the n-gram model beside which they are scored."""
+    """Pairs made from held-out text, and the trigrams beside whose model they are scored."""
 
     seed: int = 0
     """Decides where sentences are changed."""
     pairs_per_kind: PositiveInt = 1_000
     """Pairs of each kind, half of them for choosing among models and half for reporting."""
-    order: Annotated[int, Field(ge=3, le=5)] = 5
-    """Words of the longest n-grams."""
-    prune: NonNegativeInt = 1
-    """N-grams of three or more words that occur at most this often are left out of the model."""
     max_words: PositiveInt = 50_000_000
-    """Of a larger training text, the n-grams of a share of its documents are counted."""
+    """Of a larger training text, the trigrams of a share of its documents are counted."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

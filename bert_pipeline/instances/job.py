@@ -9,7 +9,7 @@ import functools
 import itertools
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from bert_pipeline.corpus.mixture import (
     recorded_settings,
     weigh_texts,
 )
-from bert_pipeline.corpus.parquet import read_sentences
+from bert_pipeline.corpus.parquet import read_sentences, without_failures
 from bert_pipeline.errors import InputError
 from bert_pipeline.instances.columns import InstanceColumns, offsets_of
 from bert_pipeline.instances.directory import (
@@ -51,6 +51,7 @@ from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP
 from bert_pipeline.manifest import Manifest, checked_copy, file_sha256, input_of, load_manifest, publishing
 from bert_pipeline.parquet_io import footer_sha256
 from bert_pipeline.randomness import key_of_text
+from bert_pipeline.records import record_failures
 from bert_pipeline.storage import local_copy, make_directory, remove_tree, to_path
 from bert_pipeline.vocabulary.tokenizer import CONFIGURATION_NAME, VOCABULARY_NAME, SentenceEncoder, Tokenizer
 
@@ -123,7 +124,11 @@ def build_instances(
         counts: dict[str, collections.Counter[str]] = {split: collections.Counter() for split in SPLITS}
         read = np.zeros((len(_READ), len(texts)), dtype=np.int64)
         histograms = {split: np.zeros(config.max_seq_length + 1, dtype=np.int64) for split in SPLITS}
+        failed: list[Sequence[str]] = []
+        num_documents = 0
         for summary in read_results(summaries / "results.json", plan):
+            failed += summary["failed"]
+            num_documents += summary["rows"]
             for name, entry in summary["files"].items():
                 draft.rows[name] = entry["rows"]
                 draft.known_sha256[name] = entry["sha256"]
@@ -136,6 +141,7 @@ def build_instances(
                 counts[split].update(summary[split])
 
         remove_tree(summaries)
+        record_failures(draft, failed, num_documents)
         # Shares follow from the sums over all shards.
         draft.counts |= {split: _shares(counts[split], histograms[split], config.max_seq_length) for split in SPLITS}
         for name in ("instances", "tokens", "random_next", "documents"):
@@ -216,8 +222,10 @@ def make_shard(
     `texts` are the weights of the training documents, if they are not all 1.
     """
     tokenizer = encoder.tokenizer
-    tokenized, num_read = tokenize_shard(shard, encoder)
-    summary: Result = {"name": shard.name, "rows": num_read, "files": {}}
+    (tokenized, num_read), failed = without_failures(
+        shard, lambda leave_out: tokenize_shard(shard, encoder, leave_out), encoder.encode
+    )
+    summary: Result = {"name": shard.name, "rows": num_read + len(failed), "failed": failed, "files": {}}
     for split, documents in tokenized.items():
         if texts and split == "train":
             planned = plan_passes(shard, texts, config.dupe_factor, config.seed)
@@ -266,10 +274,12 @@ def _count_read(planned: DocumentPasses, text_of_instances: np.ndarray, num_text
     return [documents.tolist(), words.tolist(), instances.tolist()]
 
 
-def tokenize_shard(shard: Path | str, encoder: SentenceEncoder) -> tuple[dict[str, TokenizedDocuments], int]:
+def tokenize_shard(
+    shard: Path | str, encoder: SentenceEncoder, leave_out: Collection[str] = ()
+) -> tuple[dict[str, TokenizedDocuments], int]:
     """Tokenize the documents of a corpus shard, by split; sentences and documents without tokens are dropped.
 
-    Returns the documents of each split, and how many documents were read.
+    Returns the documents of each split, and how many documents were read: all but those of the ids in `leave_out`.
     """
     num_read = 0
     # Two bytes per id where they suffice: the tokens are the largest array that a worker holds.
@@ -278,7 +288,7 @@ def tokenize_shard(shard: Path | str, encoder: SentenceEncoder) -> tuple[dict[st
     lengths: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
     num_sentences: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
     keys: dict[str, list[int]] = {split: [] for split in SPLITS}
-    for table, offsets, sentences in read_sentences(shard):
+    for table, offsets, sentences in read_sentences(shard, leave_out):
         num_read += table.num_rows
         group_tokens, group_lengths = encoder.encode(sentences)
         splits = np.array(table.column("split").to_pylist())

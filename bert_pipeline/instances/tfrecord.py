@@ -1,8 +1,7 @@
 """Instances in google's TFRecord format (padded `tf.train.Example`s), read and written without TensorFlow.
 
 A file is a sequence of records: length (8 bytes), masked CRC-32C of it (4), data, masked CRC-32C of the data (4).
-The data is a protocol buffer, `Example { Features features = 1 }`, `Features { map<string, Feature> feature = 1 }`,
-`Feature { oneof { BytesList = 1, FloatList = 2, Int64List = 3 } }`, each list `{ repeated … value = 1 }`.
+The data is a protocol buffer, `tf.train.Example`. protobuf reads it; it is written by hand, all records at once.
 """
 
 import contextlib
@@ -20,6 +19,8 @@ from typing import IO, Literal
 
 import google_crc32c
 import numpy as np
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+from google.protobuf.message import DecodeError
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.instances.columns import Closing, InstanceColumns, pad, unpad
@@ -39,6 +40,27 @@ _INT_FEATURES = (
 )
 _WEIGHTS = "masked_lm_weights"
 _GZIP_MAGIC = b"\x1f\x8b"
+
+# The part of tensorflow/core/example/example.proto that instances use.
+_PROTO = """
+name: "example.proto" package: "bert" syntax: "proto3"
+message_type { name: "FloatList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_FLOAT } }
+message_type { name: "Int64List" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_INT64 } }
+message_type { name: "Feature"
+  field { name: "float_list" number: 2 type: TYPE_MESSAGE type_name: ".bert.FloatList" }
+  field { name: "int64_list" number: 3 type: TYPE_MESSAGE type_name: ".bert.Int64List" } }
+message_type { name: "Features"
+  field { name: "feature" number: 1 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: ".bert.Features.FeatureEntry" }
+  nested_type { name: "FeatureEntry" options { map_entry: true }
+    field { name: "key" number: 1 type: TYPE_STRING }
+    field { name: "value" number: 2 type: TYPE_MESSAGE type_name: ".bert.Feature" } } }
+message_type { name: "Example"
+  field { name: "features" number: 1 type: TYPE_MESSAGE type_name: ".bert.Features" } }
+"""
+_POOL = descriptor_pool.DescriptorPool()
+_POOL.Add(text_format.Parse(_PROTO, descriptor_pb2.FileDescriptorProto()))
+Example = message_factory.GetMessageClass(_POOL.FindMessageTypeByName("bert.Example"))
+"""`tf.train.Example`."""
 
 
 class TfrecordWriter(Closing):
@@ -183,9 +205,7 @@ class TfrecordInstances(Closing):
         self.max_seq_length = self.max_predictions_per_seq = 0
         # The first record gives the widths; `read_row_group` compares all others with them.
         if self._size:
-            first = _parse(self._record_bytes(0, 1)[0], f"{self.path}: record 0")
-            self.max_seq_length = _count_varints(first["input_ids"])
-            self.max_predictions_per_seq = _count_varints(first["masked_lm_positions"])
+            self.max_seq_length, self.max_predictions_per_seq = _widths(self._record_bytes(0, 1)[0], self.path)
 
     @property
     def num_row_groups(self) -> int:
@@ -204,21 +224,23 @@ class TfrecordInstances(Closing):
         """Read one group of records. InputError if a CRC is wrong or a record is not an instance."""
         size = self.row_group_sizes[index]
         first = index * RECORDS_PER_ROW_GROUP
-        records = self._record_bytes(index, size)
-        parsed = [_parse(record, f"{self.path}: record {first + i}") for i, record in enumerate(records)]
-        # Decode a feature of all records at once: records of one file have equal widths.
+        # Records of one file have equal widths, so a feature of all of them is an array (N, width).
         widths = dict.fromkeys(_INT_FEATURES[:3], self.max_seq_length)
-        widths |= dict.fromkeys(_INT_FEATURES[3:5], self.max_predictions_per_seq) | {"next_sentence_labels": 1}
-        values = {
-            name: self._integers([features[name] for features in parsed], width, name, first)
-            for name, width in widths.items()
-        }
-        weights = [features[_WEIGHTS] for features in parsed]
-        for i, payload in enumerate(weights):
-            if len(payload) != 4 * self.max_predictions_per_seq:
-                self._refuse(first + i, _WEIGHTS, len(payload) // 4, self.max_predictions_per_seq)
+        widths |= dict.fromkeys((*_INT_FEATURES[3:5], _WEIGHTS), self.max_predictions_per_seq)
+        widths |= {"next_sentence_labels": 1}
+        values = {name: np.empty((size, width), "<f4" if name == _WEIGHTS else int) for name, width in widths.items()}
+        for row, record in enumerate(self._record_bytes(index, size)):
+            where = f"{self.path}: record {first + row}"
+            for name, found in _parse(record, where).items():
+                if len(found) != widths[name]:
+                    raise InputError(f"{where}: {name} has {len(found)} values, expected {widths[name]}")
+                values[name][row] = found
+        for name in _INT_FEATURES:
+            if values[name].size and not 0 <= values[name].min() <= values[name].max() <= np.iinfo(np.int32).max:
+                raise InputError(f"{self.path}: {name} holds a value outside 0 to 2147483647; not instances of BERT")
+            values[name] = values[name].astype(np.int32)
         # Drop the padding: the mask counts the tokens of an instance, the weights its predictions.
-        num_masked = self._counts(np.frombuffer(b"".join(weights), dtype="<f4").reshape(size, -1), _WEIGHTS, first)
+        num_masked = self._counts(values[_WEIGHTS], _WEIGHTS, first)
         lengths = self._counts(values["input_mask"], "input_mask", first)
         input_ids, offsets = unpad(values["input_ids"], lengths)
         positions, masked_offsets = unpad(values["masked_lm_positions"], num_masked)
@@ -232,26 +254,6 @@ class TfrecordInstances(Closing):
             masked_offsets=masked_offsets,
         )
 
-    def _integers(self, payloads: list[bytes], width: int, name: str, first: int) -> np.ndarray:
-        """Decode packed varints of each record into (N, width) int32."""
-        flat = np.frombuffer(b"".join(payloads), dtype=np.uint8)
-        # A varint ends with the first byte below 128, so all ends are found in one comparison.
-        ends = np.flatnonzero(flat < 128)
-        stops = np.cumsum([len(payload) for payload in payloads])
-        counts = np.diff(np.searchsorted(ends, stops), prepend=0)
-        if (wrong := np.flatnonzero(counts != width)).size:
-            self._refuse(first + int(wrong[0]), name, int(counts[wrong[0]]), width)
-        # Add byte k of every value in one step; each has seven bits, the lowest first.
-        starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1] + 1]) if len(ends) else ends
-        num_bytes = ends - starts + 1
-        values = np.zeros(len(ends), dtype=np.int64)
-        for index in range(min(int(num_bytes.max(initial=0)), 9)):
-            has_byte = num_bytes > index
-            values[has_byte] |= (flat[starts[has_byte] + index].astype(np.int64) & 127) << 7 * index
-        if values.size and (num_bytes.max() > 5 or values.max() > np.iinfo(np.int32).max):
-            raise InputError(f"{self.path}: {name} holds a value outside 0 to 2147483647; not instances of BERT")
-        return values.astype(np.int32).reshape(len(payloads), width)
-
     def _counts(self, marks: np.ndarray, name: str, first: int) -> np.ndarray:
         """Sum the rows (N, width) of a mask, whose ones come first, to (N,) int64."""
         sums = marks.sum(axis=1)
@@ -262,9 +264,6 @@ class TfrecordInstances(Closing):
             )
         counts: np.ndarray = sums.astype(np.int64)
         return counts
-
-    def _refuse(self, record: int, name: str, found: int, expected: int) -> None:
-        raise InputError(f"{self.path}: record {record}: {name} has {found} values, expected {expected}")
 
     def _records(self, position: int) -> Iterator[tuple[int, int]]:
         """Yield (offset, length of the data) of each record from `position` on."""
@@ -317,8 +316,7 @@ def read_widths(path: Path | str) -> tuple[int, int]:
             record = stream.read(length)
     if not header:
         return 0, 0
-    first = _parse(record, f"{path}: record 0")
-    return _count_varints(first["input_ids"]), _count_varints(first["masked_lm_positions"])
+    return _widths(record, path)
 
 
 def _map(path: Path) -> mmap.mmap | bytes:
@@ -349,73 +347,21 @@ def _mapped(file: IO[bytes]) -> mmap.mmap | bytes:
     return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.tell() else b""
 
 
-def _count_varints(payload: bytes) -> int:
-    return int(np.count_nonzero(np.frombuffer(payload, dtype=np.uint8) < 128))
+def _widths(record: bytes, path: Path) -> tuple[int, int]:
+    first = _parse(record, f"{path}: record 0")
+    return len(first["input_ids"]), len(first["masked_lm_positions"])
 
 
-def _parse(record: bytes, where: str) -> dict[str, bytes]:
-    """Return the packed values of each feature that instances have; other features are left alone."""
-    found: dict[str, bytes] = {}
+def _parse(record: bytes, where: str) -> dict[str, list[float]]:
+    """Return the values of each feature that instances have; other features are left alone."""
     try:
-        for features in _fields(record, 1):
-            for entry in _fields(features, 1):
-                (key,) = _fields(entry, 1)
-                name = key.decode()
-                wanted = _FLOAT_LIST if name == _WEIGHTS else _INT64_LIST
-                if name == _WEIGHTS or name in _INT_FEATURES:
-                    # A message may occur in several parts, which a reader merges: their values are concatenated.
-                    lists = [values for feature in _fields(entry, 2) for values in _fields(feature, wanted)]
-                    found[name] = b"".join(part for values in lists for part in _fields(values, 1))
-    except (IndexError, ValueError) as error:
+        features = Example.FromString(record).features.feature
+    except DecodeError as error:
         raise InputError(f"{where}: not a tf.train.Example ({error})") from error
-    for name in (*_INT_FEATURES, _WEIGHTS):
-        if name not in found:
-            raise InputError(f"{where}: no feature {name!r}; found {', '.join(sorted(found)) or 'none of instances'}")
-    return found
-
-
-def _fields(message: bytes, number: int) -> Iterator[bytes]:
-    """Yield the raw bytes of every field `number` of a message; scalars as their encoding, without the tag.
-
-    Repeated numbers written one by one thus add up to the same bytes as packed ones.
-    """
-    position, end = 0, len(message)
-    while position < end:
-        # Nearly all tags and lengths are one byte: the loop over bytes is for the others.
-        tag = message[position]
-        position += 1
-        if tag & 128:
-            position, tag = _read_varint(message, position - 1)
-        start = position
-        # Wire types: 2 is a length and bytes, 0 a varint, 1 and 5 are 8 and 4 bytes.
-        kind = tag & 7
-        if kind == 2:
-            length = message[position]
-            position += 1
-            if length & 128:
-                position, length = _read_varint(message, position - 1)
-            start, position = position, position + length
-        elif kind == 0:
-            position, _ = _read_varint(message, position)
-        elif kind in (1, 5):
-            position += 8 if kind == 1 else 4
-        else:
-            raise ValueError(f"wire type {kind}")
-        # Slices of `bytes` never fail, so a length beyond the end is noticed only here.
-        if position > end:
-            raise ValueError("a field runs over the end of its message")
-        if tag >> 3 == number:
-            yield message[start:position]
-
-
-def _read_varint(message: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[position]
-        position += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return position, value
-        shift += 7
-        if shift > 63:
-            raise ValueError("a number of more than ten bytes")
+    wanted = (*_INT_FEATURES, _WEIGHTS)
+    for name in wanted:
+        if name not in features:
+            found = ", ".join(sorted(set(wanted) & set(features)))
+            raise InputError(f"{where}: no feature {name!r}; found {found or 'none of instances'}")
+    integers = {name: features[name].int64_list.value[:] for name in _INT_FEATURES}
+    return integers | {_WEIGHTS: features[_WEIGHTS].float_list.value[:]}

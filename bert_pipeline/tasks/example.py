@@ -69,8 +69,8 @@ class TaggedExample:
     """A sentence of words with one tag each, and the number of its document."""
 
     example_id: str
-    document: int
-    """Number of the document in the file, from 0."""
+    document: int | None
+    """Number of the document in the file, from 0; None where nothing tells documents apart."""
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
     """Converted to IOB2; None if the file has no tags."""

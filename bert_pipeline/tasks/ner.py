@@ -3,9 +3,10 @@
 CoNLL files have one word and its tag per line, blank lines between sentences, -DOCSTART- between documents.
 """
 
+import dataclasses
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ DOCUMENT_MARK = "-DOCSTART-"
 COLUMN_SEPARATOR = re.compile(r"[ \t]+")
 """Spaces and tabs only: other white space, such as the no-break space, may be part of a word."""
 SNIFFED_LINES = 50
+LEADING_SENTENCES = 10_000
+"""Sentences that wait for a mark, since it may follow the first document; a file without marks is read as it comes."""
 WORD_COLUMNS, TAG_COLUMNS = ("tokens", "words"), ("ner_tags", "tags", "labels")
 """Names of the columns of words and of tags in tables, the hub's first."""
 
@@ -27,25 +30,54 @@ def read_tagged_examples(task: Task, paths: Sequence[Path], reading: Reading) ->
     """Yield the sentences of a split's files with their tags, those of entities in the IOB1 or the IOB2 scheme as IOB2.
 
     In CoNLL files the first column is the word, the last the tag; one column gives words without tags unless labels
-    are required. A -DOCSTART- line, or in a table a row of that word, ends one document and starts the next; files
-    without any are one document. InputError names file and line or row of a sentence with another number of columns
-    or with a tag that is not among `task.labels` (in either scheme).
+    are required. A -DOCSTART- line, or in a table a row of that word, ends one document and starts the next; without
+    any the sentences have no documents. InputError names file and line or row of a sentence with another number of
+    columns or with a tag that is not among `task.labels` (in either scheme).
     """
+    yield from _in_documents(_sentences(task, paths, reading))
+
+
+def _sentences(task: Task, paths: Sequence[Path], reading: Reading) -> Iterator[TaggedExample | None]:
+    """Yield the sentences of all files, and None for each document mark."""
     seen = seen_ids(reading)
-    document, document_has_sentences = 0, False
     for path in paths:
         read_sentences = _table_sentences if is_table(path) else _column_sentences
         for sentence in read_sentences(task, path, reading, seen):
             if sentence is None:
-                document, document_has_sentences = document + document_has_sentences, False
+                yield None
                 continue
             example_id, words, tags = sentence
             # Sentences without an id are numbered over all files, those set aside included.
             example_id = str(len(seen) + reading.rows_set_aside) if example_id is None else example_id
             seen.setdefault(example_id, "")
-            document_has_sentences = True
             tagged = None if tags is None or reading.labeled is False else tuple(to_iob2(tags, task.labels))
-            yield TaggedExample(example_id, document, tuple(words), tagged)
+            yield TaggedExample(example_id, None, tuple(words), tagged)
+
+
+def _in_documents(sentences: Iterator[TaggedExample | None]) -> Iterator[TaggedExample]:
+    """Number the documents between marks, and drop the marks."""
+    # A mark may follow the first document, whose sentences wait for it.
+    leading: list[TaggedExample] = []
+    document = None
+    for sentence in sentences:
+        if sentence is None:
+            document = 0
+        else:
+            leading.append(sentence)
+        if document is not None or len(leading) == LEADING_SENTENCES:
+            break
+    yield from (dataclasses.replace(sentence, document=document) for sentence in leading)
+
+    # The mark has ended it; only documents with sentences are counted.
+    if document is not None:
+        document += bool(leading)
+    has_sentences = False
+    for sentence in sentences:
+        if sentence is None:
+            document, has_sentences = 0 if document is None else document + has_sentences, False
+            continue
+        has_sentences = True
+        yield dataclasses.replace(sentence, document=document)
 
 
 def is_table(path: Path) -> bool:
@@ -200,11 +232,11 @@ def to_iob2(tags: Sequence[str], labels: Sequence[str]) -> list[str]:
     return result
 
 
-def documents(examples: Sequence[TaggedExample]) -> Iterator[list[TaggedExample]]:
-    """Yield the sentences of each document."""
+def documents(examples: Iterable[TaggedExample]) -> Iterator[list[TaggedExample]]:
+    """Yield the sentences of each document; a sentence without one is alone."""
     current: list[TaggedExample] = []
     for example in examples:
-        if current and example.document != current[0].document:
+        if current and (example.document is None or example.document != current[0].document):
             yield current
             current = []
         current.append(example)

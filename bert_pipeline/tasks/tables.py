@@ -498,7 +498,7 @@ def _batches(file: Path, kind: Format) -> Iterator[Any]:
     import pyarrow.parquet as pq
 
     if kind == "parquet":
-        with pq.ParquetFile(file) as parquet:
+        with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
             yield from parquet.iter_batches(batch_size=BATCH_ROWS)
         return
     with _arrow_reader(file) as reader:

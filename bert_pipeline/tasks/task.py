@@ -37,7 +37,7 @@ def group_keys(example: TextExample | SpanExample | ChoiceExample | TaggedExampl
     """Return the keys that train and dev must not share.
 
     Texts: each of the two. Spans: the title of the article, or the context if it has none. Choices: the source and the
-    context. Tags: the document.
+    context. Tags: the document, or the sentence if it has none.
     """
     if isinstance(example, TextExample):
         texts = (example.text_a,) if example.text_b is None else (example.text_a, example.text_b)
@@ -46,7 +46,7 @@ def group_keys(example: TextExample | SpanExample | ChoiceExample | TaggedExampl
         return (example.title or example.context,)
     if isinstance(example, ChoiceExample):
         return (f"source {example.source}", f"context {example.context}") if example.source else (example.context,)
-    return (str(example.document),)
+    return (" ".join(example.words) if example.document is None else str(example.document),)
 
 
 def split_by_group(
@@ -111,6 +111,8 @@ def _group_order(group: str) -> bytes:
 
 SAMPLE_KIND = "sample"
 """Kind of the artifact that `bert sample` writes."""
+DOWNLOAD_KIND = "task_files"
+"""Kind of the artifact that `bert download` writes."""
 
 ELSEWHERE = {"diagnostic.tsv": ("../AX/diagnostic.tsv", "../diagnostic/diagnostic.tsv")}
 """Paths of the GLUE diagnostics relative to MNLI's folder."""
@@ -138,8 +140,10 @@ class TaskData:
     """The same -> the first ids of examples that have the defect, where they are known."""
     generated: bool = False
     """True if the files are those of `bert sample`, so that scores are not comparable to published ones."""
+    downloaded: bool = False
+    """True if the files are unchanged since `bert download` checked them by their published hashes."""
     repeated: dict[str, int] = dataclasses.field(default_factory=dict)
-    """Dev split -> number of its examples (tagging: documents) whose texts are in the training set too."""
+    """Dev or labeled test split -> number of its examples whose texts are in the training set too."""
 
     def notes(self) -> list[str]:
         """Return a sentence about each file left out, each kind of defect, and dev examples seen in training."""
@@ -239,8 +243,9 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
     test = {split: read(paths, labeled=None) for split, paths in files.test.items()}
 
     # Repeated texts are reported, not removed: the official files have some.
-    seen = {_content(documents) for documents in _scored_alone(train)}
-    repeated = {split: sum(_content(d) in seen for d in _scored_alone(examples)) for split, examples in dev.items()}
+    scored = dev | {split: examples for split, examples in test.items() if examples and all(map(is_labeled, examples))}
+    repeated = {split: _num_repeated(train, examples) for split, examples in scored.items()}
+    used = [file for paths in (files.train, *files.dev.values(), *files.test.values()) for file in paths]
     return TaskData(
         task=task,
         train=train,
@@ -252,6 +257,7 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
         counts=counts,
         defect_ids=defect_ids,
         generated=_is_generated(files.train[0]),
+        downloaded=all(map(_is_downloaded, used)),
         repeated={split: count for split, count in repeated.items() if count},
     )
 
@@ -266,11 +272,35 @@ def _is_generated(file: Path) -> bool:
     return False
 
 
-def _scored_alone(examples: list[Any]) -> Iterator[Sequence[Any]]:
-    """Yield what repeats as a whole: examples, or documents of sentences, some of which every document has."""
-    if examples and isinstance(examples[0], TaggedExample):
-        return ner.documents(examples)
-    return ((example,) for example in examples)
+def _is_downloaded(file: Path) -> bool:
+    """Return whether a file is as `bert download` wrote it, by the manifest of the folder of its suite."""
+    for folder in file.resolve().parents[:2]:
+        if (folder / MANIFEST_NAME).is_file():
+            with contextlib.suppress(ArtifactError):
+                entry = load_manifest(folder, kind=DOWNLOAD_KIND).files.get(str(file.resolve().relative_to(folder)))
+                return entry is not None and entry["sha256"] == file_sha256(file)
+    return False
+
+
+LONG_SENTENCE = 8
+"""Words from which a tagged sentence is told by itself: of CoNLL-2003's shorter ones many are in several documents."""
+
+
+def _num_repeated(train: list[Any], examples: list[Any]) -> int:
+    """Return how many examples are in the training set.
+
+    Tagged sentences are if they are long, if their whole document is, or if they are of no document.
+    """
+    seen = {_content([example]) for example in train}
+    if not isinstance(next(iter(examples), None), TaggedExample):
+        return sum(_content([example]) in seen for example in examples)
+    seen_documents = {_content(document) for document in ner.documents(train)}
+    return sum(
+        _content([sentence]) in seen
+        and (sentence.document is None or len(sentence.words) >= LONG_SENTENCE or _content(document) in seen_documents)
+        for document in ner.documents(examples)
+        for sentence in document
+    )
 
 
 def _content(examples: Sequence[Any]) -> bytes:
@@ -549,6 +579,9 @@ def _read(task: Task, paths: tuple[Path, ...], reading: Reading) -> list[Any]:
     # An empty cell is no label that applies, as in training, unless all are empty: then the labels are withheld.
     if task.kind == "multilabel" and reading.labeled is None and not any(example.label for example in examples):
         return [dataclasses.replace(example, label=None) for example in examples]
+    # A single mark, with which exports begin, tells no documents apart.
+    if task.kind == "tagging" and len({example.document for example in examples}) == 1:
+        return [dataclasses.replace(example, document=None) for example in examples]
     return examples
 
 

@@ -10,7 +10,7 @@ import functools
 import logging
 import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from bert_pipeline.corpus.mixture import (
     sources_and_languages,
     weigh_texts,
 )
-from bert_pipeline.corpus.parquet import read_sentences
+from bert_pipeline.corpus.parquet import read_sentences, without_failures
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.manifest import (
     Draft,
@@ -44,6 +44,7 @@ from bert_pipeline.manifest import (
     load_manifest,
     publishing,
 )
+from bert_pipeline.records import record_failures
 from bert_pipeline.storage import arrow_source, failure_of, make_directory, remove_tree, to_path
 from bert_pipeline.vocabulary.quality import count_marks, marks_warnings, quality, unknown_warnings
 from bert_pipeline.vocabulary.tokenizer import CONFIGURATION_NAME, VOCABULARY_NAME, Tokenizer, read_vocabulary
@@ -120,6 +121,8 @@ def build_vocabulary(
         counts, characters, totals = _training_counts(scratch, shards, partitions, unit)
         held_out = _held_out_counts(scratch, shards)
         remove_tree(scratch)
+        failed = [document for shard in shards for document in shard["failed"]]
+        record_failures(draft, failed, sum(shard["rows"] for shard in shards))
         if config.do_lower_case:
             marks, characters_read = (sum(shard[name] for shard in shards) for name in ("marks", "sampled_characters"))
             for warning in marks_warnings(marks, characters_read):
@@ -135,7 +138,7 @@ def build_vocabulary(
         tokenizer = Tokenizer.from_tokens(tokens, config.do_lower_case)
         tokenizer.save(draft.path)
         draft.rows[VOCABULARY_NAME] = len(tokens)
-        draft.files_without_rows = {CONFIGURATION_NAME}
+        draft.files_without_rows.add(CONFIGURATION_NAME)
         draft.counts |= {
             "vocab_size": len(tokens),
             **totals,
@@ -244,11 +247,17 @@ def _count_shard(
     index, (shard, sha256) = element
     directory = to_path(scratch)
     with checked_copy(shard, sha256) as local:
-        train, held_out, num_read = count_words(str(local), do_lower_case, texts)
-        found = [count_marks(sentences[:_SAMPLED_SENTENCES]) for *_, sentences in read_sentences(str(local))]
+        (train, held_out, num_read), failed = without_failures(
+            local,
+            lambda leave_out: count_words(local, do_lower_case, texts, leave_out),
+            lambda sentences: WordCounter(do_lower_case).count(sentences),
+        )
+        leave_out = [document_id for document_id, _ in failed]
+        found = [count_marks(sentences[:_SAMPLED_SENTENCES]) for *_, sentences in read_sentences(local, leave_out)]
     result: Result = {
         "name": to_path(shard).name,
-        "rows": num_read,
+        "rows": num_read + len(failed),
+        "failed": failed,
         "file": f"shard-{index:05d}.parquet",
         "words": train.total(),
         "held_out_file": f"held-out-{index:05d}.parquet",
@@ -270,9 +279,11 @@ def _count_shard(
 
 
 def count_words(
-    shard: Path | str, do_lower_case: bool, texts: Sequence[WeightedText] = ()
+    shard: Path | str, do_lower_case: bool, texts: Sequence[WeightedText] = (), leave_out: Collection[str] = ()
 ) -> tuple[collections.Counter[str], collections.Counter[str], int]:
     """Count the words of one corpus shard, of its training and of its held-out documents, and all its documents.
+
+    Documents whose ids are in `leave_out` are none of them.
 
     With `texts` the words of training documents count as often as their source and language weigh, in units of
     1 / `_WEIGHT_UNIT`: as integers, so that the sum does not depend on the order of the shards.
@@ -282,7 +293,7 @@ def count_words(
     train: dict[int, WordCounter] = {}
     held_out = WordCounter(do_lower_case)
     num_read = 0
-    for table, offsets, sentences in read_sentences(shard):
+    for table, offsets, sentences in read_sentences(shard, leave_out):
         num_read += table.num_rows
         times = np.ones(table.num_rows, dtype=np.int64)
         if texts:

@@ -28,6 +28,7 @@ from bert_pipeline.storage import is_remote, open_binary, reason_of, store_error
 
 VOCABULARY_NAME = "vocab.txt"
 CONFIGURATION_NAME = "tokenizer_config.json"
+FAST_NAME = "tokenizer.json"
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION_PREFIX = "##"
@@ -68,22 +69,16 @@ class Tokenizer:
         if not is_remote(path) and Path(path).is_file():
             raise InputError(f"{path}: is a file, expected a directory; give {Path(path).parent}")
         directory = files_of(path)
-        configuration = _read_json(directory / CONFIGURATION_NAME)
-        vocabulary_path = directory / VOCABULARY_NAME
-        # Both files hold one vocabulary: that of tokenizer.json is read only where there is no vocab.txt.
-        fast = {} if vocabulary_path.is_file() else _read_json(directory / "tokenizer.json")
-        if vocabulary_path.is_file():
-            tokens, where = read_vocabulary(vocabulary_path), str(vocabulary_path)
-        elif fast:
-            tokens, where = _tokens_of_fast(fast, directory / "tokenizer.json"), str(directory / "tokenizer.json")
-        else:
+        configuration, fast = _read_json(directory / CONFIGURATION_NAME), _read_json(directory / FAST_NAME)
+        tokens, where = _stated_tokens(directory, configuration, fast)
+        if not tokens:
             raise InputError(f"{directory}: no {VOCABULARY_NAME}; give the directory of a vocabulary or of a model")
 
         # The case is never guessed: a wrong one gives other ids without any error. Some models on the hub state it in
         # tokenizer.json only, also beside a vocab.txt.
         do_lower_case, normalization = configuration.get("do_lower_case"), {}
         if do_lower_case is None:
-            normalization = _normalization_of_fast(fast or _read_json(directory / "tokenizer.json"))
+            normalization = _normalization_of_fast(fast)
             do_lower_case = normalization.get("lowercase")
         if not isinstance(do_lower_case, bool):
             raise UsageError(
@@ -92,8 +87,9 @@ class Tokenizer:
             )
         _refuse_other_words(configuration, directory / CONFIGURATION_NAME)
         _refuse_other_normalization(configuration, do_lower_case, directory / CONFIGURATION_NAME)
-        _refuse_other_normalization(normalization, do_lower_case, directory / "tokenizer.json")
-        _refuse_other_fast_settings(fast, do_lower_case, directory / "tokenizer.json")
+        _refuse_other_normalization(normalization, do_lower_case, directory / FAST_NAME)
+        if where == str(directory / FAST_NAME):
+            _refuse_other_fast_settings(fast, do_lower_case, directory / FAST_NAME)
         _refuse_added_tokens(configuration, fast, directory)
         return cls(tokens, do_lower_case, where)
 
@@ -191,6 +187,14 @@ def read_vocabulary(path: Path | str) -> tuple[str, ...]:
         raise InputError(f"{path}: cannot be read ({reason_of(error)})") from error
 
 
+def read_tokens(directory: Path) -> tuple[str, ...]:
+    """Return the tokens of a directory in the order of their ids; () if it has no vocabulary.
+
+    InputError if its files contradict each other, or as `check_tokens`.
+    """
+    return _stated_tokens(directory, _read_json(directory / CONFIGURATION_NAME), _read_json(directory / FAST_NAME))[0]
+
+
 def model_max_length(path: Path | str) -> int | None:
     """Return the number of tokens that tokenizer_config.json limits a model's inputs to; None if it has no limit."""
     length = _read_json(files_of(path) / CONFIGURATION_NAME).get("model_max_length")
@@ -203,7 +207,13 @@ def check_tokens(tokens: Sequence[str], where: str) -> dict[str, int]:
     ids: dict[str, int] = {}
     for index, token in enumerate(tokens):
         if token in ids:
-            raise InputError(f"{where}:{index + 1}: {token!r} is on line {ids[token] + 1} already; remove one")
+            # Without the line, all later tokens would have other ids. BERT's own code takes the last of two lines.
+            first, known = ids[token] + 1, set(tokens)
+            unused = next(name for name in map("[unused{}]".format, itertools.count()) if name not in known)
+            raise InputError(
+                f"{where}:{index + 1}: {token!r} is on line {first} already; replace it by an unused entry such as "
+                f"{unused} on line {first}, and remove no line: a token's id is its line"
+            )
         ids[token] = index
     # A vocabulary of another model family has other special tokens, and would fail only later.
     missing = [token for token in SPECIAL_TOKENS if token not in ids]
@@ -251,15 +261,52 @@ def _read_json(path: Path) -> dict[str, Any]:
     return document
 
 
-def _tokens_of_fast(fast: dict[str, Any], path: Path) -> tuple[str, ...]:
-    """Return the vocabulary of a tokenizer.json, which newer Hugging Face directories have in place of vocab.txt."""
+def _stated_tokens(directory: Path, configuration: dict[str, Any], fast: dict[str, Any]) -> tuple[tuple[str, ...], str]:
+    """Return the tokens of a directory and the path that they are from; InputError if another file contradicts them."""
+    vocabulary_path, fast_path = directory / VOCABULARY_NAME, directory / FAST_NAME
+    fast_ids = _ids_of_fast(fast, fast_path) if fast else {}
+    if vocabulary_path.is_file():
+        tokens, where = read_vocabulary(vocabulary_path), str(vocabulary_path)
+    elif fast:  # newer Hugging Face directories have it in place of vocab.txt
+        tokens, where = tuple(sorted(fast_ids, key=fast_ids.__getitem__)), str(fast_path)
+        gap = next((index for index, token in enumerate(tokens) if fast_ids[token] != index), None)
+        if gap is not None:
+            raise InputError(
+                f"{fast_path}: the ids of its {len(tokens)} tokens are not 0 to {len(tokens) - 1}: none has id {gap}; "
+                "give that id to an unused entry"
+            )
+    else:
+        return (), ""
+    ids = check_tokens(tokens, where)
+
+    # transformers reads the other files. What they lack may be an unused entry: a repeated token has one id there.
+    added = [entry for entry in fast.get("added_tokens") or () if isinstance(entry, dict)]
+    decoder = configuration.get("added_tokens_decoder") or {}
+    stated: dict[str, dict[str, Any]] = {
+        FAST_NAME: {_content(entry): entry.get("id") for entry in added} | fast_ids,
+        CONFIGURATION_NAME: {_content(entry): index for index, entry in decoder.items()},
+    }
+    for name, found in stated.items():
+        own = [token for token in found if token in fast_ids or token in SPECIAL_TOKENS]
+        others = [token for token in own if str(found[token]) != str(ids.get(token))]
+        if name == FAST_NAME and fast:
+            others += [token for token in tokens if token not in found and not token.startswith("[unused")]
+        if others:
+            raise InputError(
+                f"{directory / name}: {others[0]!r} has id {found.get(others[0], 'none')}, in {where} it has "
+                f"{ids.get(others[0], 'none')} (the first of {len(others)}); give files of one vocabulary, in which a "
+                "token's id is the row of its embedding"
+            )
+    return tokens, where
+
+
+def _ids_of_fast(fast: dict[str, Any], path: Path) -> dict[str, int]:
+    """Return token -> id of a tokenizer.json."""
     model = fast.get("model") or {}
     vocabulary = model.get("vocab")
     if model.get("type", "WordPiece") != "WordPiece" or not isinstance(vocabulary, dict):
         raise InputError(f"{path}: not a WordPiece tokenizer, as BERT needs")
-    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
-        raise InputError(f"{path}: the ids of its {len(vocabulary)} tokens are not 0 to {len(vocabulary) - 1}")
-    return tuple(sorted(vocabulary, key=vocabulary.__getitem__))
+    return vocabulary
 
 
 def _normalization_of_fast(fast: dict[str, Any]) -> dict[str, Any]:
@@ -303,8 +350,6 @@ def _refuse_other_normalization(configuration: dict[str, Any], do_lower_case: bo
 
 def _refuse_other_fast_settings(fast: dict[str, Any], do_lower_case: bool, path: Path) -> None:
     """Raise UsageError for steps and settings of a tokenizer.json that tokenize differently from BERT's own code."""
-    if not fast:
-        return
     for step, expected in (("normalizer", "BertNormalizer"), ("pre_tokenizer", "BertPreTokenizer")):
         found = fast.get(step)
         name = found.get("type") if isinstance(found, dict) else found
@@ -326,7 +371,7 @@ def _refuse_added_tokens(configuration: dict[str, Any], fast: dict[str, Any], di
     lists = {
         "added_tokens.json": _read_json(directory / "added_tokens.json"),
         CONFIGURATION_NAME: [_content(entry) for entry in (configuration.get("added_tokens_decoder") or {}).values()],
-        "tokenizer.json": [_content(entry) for entry in fast.get("added_tokens") or ()],
+        FAST_NAME: [_content(entry) for entry in fast.get("added_tokens") or ()],
     }
     for name, tokens in lists.items():
         added = [token for token in tokens if token not in SPECIAL_TOKENS]

@@ -104,6 +104,11 @@ class WordCounter:
         self._flush()
         return self._words
 
+    def count(self, texts: pa.StringArray | Sequence[str]) -> collections.Counter[str]:
+        """Count the words of some texts; return word -> count of all texts added so far."""
+        self.add(texts)
+        return self.counts()
+
     def _flush(self) -> None:
         if not self._raw:
             return

@@ -143,11 +143,8 @@ def read_pages(dump: Dump, start: int = 0, stop: int | None = None, report: Read
     # The last intact page: named in each message, so that the damage can be found in the file.
     title = ""
     try:
-        # expat reads the pages that are unusual, and states what is wrong with those that are damaged.
         for blob in _page_blobs(dump, start, stop, report):
-            page = _parse_plain(blob, dump.site, dump.path, title) or _parse_with_expat(
-                blob, dump.site, dump.path, title
-            )
+            page = _parse_page(blob, dump.site, dump.path, title)
             title = page.title
             yield page
     except DamagedError as error:
@@ -303,116 +300,43 @@ def ends_with_end_tag(dump: Dump) -> bool:
 
 # One page
 
-_TITLE = re.compile(r"<title>([^<]+)</title>")
-_NS = re.compile(r"<ns>(-?\d+)</ns>")
-_ID = re.compile(r"<id>(\d+)</id>")
-_REVISION_ID = re.compile(rb"<revision>\s*<id>(\d+)</id>")
-_MODEL = re.compile(rb"<model>([^<]*)</model>")
+_REVISION = "/page/revision"
+_EXPAT_BUFFER_BYTES = 1 << 20
+"""Text that expat hands over at once; by default it is 8 KiB."""
 
 
-def _parse_plain(blob: bytes, site: Site, path: str, after: str) -> Page | None:
-    """Parse one `<page>…</page>` as MediaWiki writes it, without an XML parser; return None if anything is unusual.
+def _parse_page(blob: bytes, site: Site, path: str, after: str) -> Page:
+    """Parse one `<page>…</page>`. Raise InputError if it is not well-formed, or lacks what makes it a page.
 
-    `after` is the title of the page before, for errors where this one has none.
+    `after` is the title of the page before, for errors.
     """
-    # Find the text of the last revision from the end: only the search for one byte, which is fast, runs over the text
-    text_close = blob.rfind(b"</text>")
-    text_tag = blob.rfind(b"<", 0, text_close)
-    text_open = blob.find(b">", text_tag, text_close)
-    revision = blob.rfind(b"<revision>", 0, text_tag)
-    # No text, a tag in it, or a ">" inside an attribute: left to the XML parser.
-    if min(text_close, revision, text_open) < 0 or not blob.startswith(b"<text", text_tag):
-        return None
-    if blob.count(b'"', text_tag, text_open) % 2:
-        return None
-    # So are CDATA, and a last revision without a text.
-    rest = blob[:text_tag], blob[text_close:]
-    if any(b"<![CDATA[" in part for part in rest) or b"<revision>" in rest[1]:
-        return None
-    unescaped = _unescape(blob[text_open + 1 : text_close])
-    if unescaped is None:
-        return None
-    try:
-        head = blob[:revision].decode()
-        text = unescaped.decode()
-    except UnicodeDecodeError:
-        title = _find_title(blob)
-        place = f"in page {title!r}{_after(after)}" if title != "?" else _after(after).strip()
-        try:
-            blob.decode()
-        except UnicodeDecodeError as error:  # as placed in the page: entities make the text shorter
-            raise InputError(
-                f"{path}: {place}: not UTF-8 text ({error.reason} at byte {error.start + 1:,} of the page); the dump "
-                "is damaged, fetch it again"
-            ) from None
-        raise
-    # Read the other fields
-    title_match, id_match = _TITLE.search(head), _ID.search(head)
-    if not title_match or not id_match or "&" in title_match[1]:
-        return None
-    if "<page>" in head[1:]:  # the end tag of the page before is missing, which the XML parser reports
-        return None
-    revision_match = _REVISION_ID.match(blob, revision)
-    namespace = _NS.search(head)
-    model = _MODEL.search(blob, revision)
-    title = title_match[1]
-    return Page(
-        title=title,
-        page_id=int(id_match[1]),
-        namespace=int(namespace[1]) if namespace else site.namespace_of(title),
-        revision_id=int(revision_match[1]) if revision_match else 0,
-        is_redirect="<redirect" in head or site.redirect.match(text) is not None,
-        model=model[1].decode() if model else "wikitext",
-        text=text,
-    )
-
-
-# &lt;, &quot;; a bare "&" for all others
-_ESCAPE = re.compile(rb"&(?:(lt|gt|amp|quot);)?+")
-_ESCAPED = {b"lt": b"<", b"gt": b">", b"amp": b"&", b"quot": b'"'}
-
-
-def _unescape(raw: bytes) -> bytes | None:
-    """Replace the four entities that MediaWiki writes; None if there are others.
-
-    The text is split once, because replacing one entity after the other takes 4 % of the time of a corpus.
-    """
-    pieces = _ESCAPE.split(raw)
-    try:
-        pieces[1::2] = map(_ESCAPED.__getitem__, pieces[1::2])
-    except KeyError:
-        return None
-    return b"".join(pieces)
-
-
-def _parse_with_expat(blob: bytes, site: Site, path: str, after: str) -> Page:
-    """Parse any well-formed page. Raise InputError for others."""
-    # Text by path of element names, such as ("page", "revision", "text").
-    fields: dict[tuple[str, ...], str] = {}
-    stack: list[str] = []
-    redirect = False
+    # Text by path of element names: the text of a slot other than the main one is in <content> of the revision.
+    fields: dict[str, list[str]] = {}
+    stack = [""]
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        nonlocal redirect
-        stack.append(name)
-        redirect = redirect or name == "redirect"
-        fields[tuple(stack)] = ""  # the last of several revisions is kept
+        stack.append(f"{stack[-1]}/{name}")
+        if stack[-1] == _REVISION:  # the last of several is kept, and nothing of those before it
+            for earlier in [field for field in fields if field.startswith(_REVISION)]:
+                del fields[earlier]
+        fields[stack[-1]] = []
 
     def end(name: str) -> None:
         stack.pop()
 
     def data(text: str) -> None:
-        fields[tuple(stack)] += text
+        fields[stack[-1]].append(text)
 
     # `buffer_text` joins the pieces that expat would report for one text.
     parser = xml.parsers.expat.ParserCreate("utf-8")
-    parser.buffer_text = True
+    parser.buffer_text, parser.buffer_size = True, _EXPAT_BUFFER_BYTES
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, data
     title = _find_title(blob)
     place = f"page {title!r}" if title != "?" else f"the page{_after(after)}"
     try:
         parser.Parse(blob, True)
     except xml.parsers.expat.ExpatError as error:
+        _check_encoding(blob, path, _after(after) if title == "?" else f"in {place}{_after(after)}")
         message = xml.parsers.expat.errors.messages[error.code]
         raise InputError(
             f"{path}: {place}: malformed XML at its line {error.lineno}, column {error.offset}: {message};"
@@ -420,25 +344,38 @@ def _parse_with_expat(blob: bytes, site: Site, path: str, after: str) -> Page:
         ) from None
 
     # Well-formed XML may lack what makes it a page.
-    page, revision = ("page",), ("page", "revision")
-    name, page_id = fields.get((*page, "title"), ""), fields.get((*page, "id"), "")
-    if not name or not page_id.strip().isdigit():
+    def field(name: str) -> str:
+        return "".join(fields.get(f"/page/{name}", ()))
+
+    name, page_id, namespace, revision_id = (field(key) for key in ("title", "id", "ns", "revision/id"))
+    if not name or not page_id.strip().isdecimal():
         raise InputError(
             f"{path}: {place}: a page without {'title' if not name else 'id'}, so this is not a complete export"
         )
+    if not namespace.strip().removeprefix("-").isdecimal() and namespace.strip():
+        raise InputError(f"{path}: {place}: its namespace <ns> is {namespace!r}, expected a number")
     # Old exports lack the namespace and the model: both have defaults.
-    text = fields.get((*revision, "text"), "")
-    namespace = fields.get((*page, "ns"), "").strip()
-    revision_id = fields.get((*revision, "id"), "").strip()
+    text = field("revision/text")
     return Page(
         title=name,
         page_id=int(page_id),
-        namespace=int(namespace) if namespace else site.namespace_of(name),
-        revision_id=int(revision_id) if revision_id.isdigit() else 0,
-        is_redirect=redirect or site.redirect.match(text) is not None,
-        model=fields.get((*revision, "model"), "wikitext") or "wikitext",
+        namespace=int(namespace) if namespace.strip() else site.namespace_of(name),
+        revision_id=int(revision_id) if revision_id.strip().isdecimal() else 0,
+        is_redirect="/page/redirect" in fields or site.redirect.match(text) is not None,
+        model=field("revision/model") or "wikitext",
         text=text,
     )
+
+
+def _check_encoding(blob: bytes, path: str, place: str) -> None:
+    """Raise InputError if a page is not UTF-8."""
+    try:
+        blob.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}: {place.strip()}: not UTF-8 text ({error.reason} at byte {error.start + 1:,} of the page); the "
+            "dump is damaged, fetch it again"
+        ) from None
 
 
 def _find_title(blob: bytes) -> str:

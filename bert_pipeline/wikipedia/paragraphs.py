@@ -132,7 +132,7 @@ class PassageReader:
         # Before the emphasis is removed: it distinguishes headings and titles from sentences.
         if "'''" in raw[:16] and _is_bold_heading(raw):
             return "heading"
-        if raw[0].isupper() and _is_bibliography_entry(raw):
+        if raw[:1].isupper() and _is_bibliography_entry(raw):  # nothing is left of a rule without text
             return "reference"
         passage = _finish_passage(raw, self._dropped)
         if not passage:

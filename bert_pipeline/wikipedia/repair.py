@@ -6,6 +6,7 @@ most odd punctuation, "Greece ( ; born 1950)", which `repair_punctuation` correc
 language, except for a few English words in brackets.
 """
 
+import itertools
 import re
 from collections import Counter
 
@@ -130,7 +131,7 @@ def repair_punctuation(text: str) -> str:
     if DROPPED not in text:
         return text
     first, *rest = _DROPPED_ROW.sub(_merge_row, text).split(DROPPED)
-    pieces = [first]  # only the last piece is read or changed, so the work is linear
+    pieces = _in_pieces(first)  # only the last piece is read or changed, so the work is linear
     for part in rest:
         if not part:
             continue
@@ -144,8 +145,17 @@ def repair_punctuation(text: str) -> str:
             if not is_open:
                 break
         if part:
-            pieces.append(part)
+            pieces += _in_pieces(part)
     return "".join(pieces)
+
+
+_PIECE_CHARACTERS = 1024
+
+
+def _in_pieces(text: str) -> list[str]:
+    """Cut a text into pieces, each far longer than what is read of it."""
+    cuts = range(len(text) % _PIECE_CHARACTERS or _PIECE_CHARACTERS, len(text), _PIECE_CHARACTERS)
+    return [text[start:stop] for start, stop in itertools.pairwise([0, *cuts, len(text)])]
 
 
 def _merge_row(row: re.Match[str]) -> str:

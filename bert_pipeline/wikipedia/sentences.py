@@ -31,6 +31,23 @@ def split_sentences(text: str, language: str) -> list[str]:
     language = _base_code(language)
     if "\n" in text and "\n\n" in text:  # which sentencex takes away
         text = text.replace("\n\n", " ")
+    if text.isascii() or _OTHER_SPACE.search(text) is None:
+        return _split(text, language)
+    # sentencex panics at other white space than ASCII's: all rules see blanks, and positions stay
+    spaced = _OTHER_SPACE.sub(" ", text)
+    sentences = []
+    stop = 0
+    for sentence in _split(spaced, language):
+        start = spaced.index(sentence, stop)
+        stop = start + len(sentence)
+        sentences.append(text[start:stop])
+    return sentences
+
+
+_OTHER_SPACE = re.compile("[\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
+
+
+def _split(text: str, language: str) -> list[str]:
     parts = _propose(text, language)
     stripped = list(map(str.strip, parts))
     if "" in stripped:
@@ -69,7 +86,7 @@ def _propose(text: str, language: str) -> list[str]:
     if ends := _OWN_ENDS.get(language):
         return _cut(text, (match.end() for match in ends.finditer(text)))
     masked = _mask(text, language)
-    parts: list[str] = sentencex.segment(language, masked)
+    parts = _segment(masked, language)
     # Two quick searches for most texts instead of four
     ends_with_unit = "m." in text and ("km. " in text or "mm. " in text or "cm. " in text)
     ends_with_unit = ends_with_unit or "kg" in text and "kg. " in text or "т" in text and "и т" in text
@@ -79,6 +96,32 @@ def _propose(text: str, language: str) -> list[str]:
     if ends_with_unit:
         cuts = sorted({*cuts, *(match.end() for match in _UNIT_AT_END.finditer(text))})
     return _cut(text, cuts)
+
+
+def _segment(text: str, language: str) -> list[str]:
+    """Return the parts between the boundaries of sentencex, some text at a time: it compares quotations and boundaries.
+
+    What it finds last in a block may go on, so the next block begins there.
+    """
+    if len(text) <= _BLOCK_CHARACTERS:
+        return list(sentencex.segment(language, text))
+    cuts: list[int] = []
+    start = 0
+    while start + _BLOCK_CHARACTERS < len(text):
+        block = text[start : start + _BLOCK_CHARACTERS]
+        *ends, _ = itertools.accumulate(map(len, sentencex.segment(language, block)))
+        cuts += (start + end for end in ends)
+        half = _BLOCK_CHARACTERS // 2
+        if ends and ends[-1] >= half:
+            start += ends[-1]
+        else:  # no boundary for long: go on at a blank, which is none
+            start += block.rfind(" ", half) + 1 or _BLOCK_CHARACTERS
+    cuts += (start + end for end in itertools.accumulate(map(len, sentencex.segment(language, text[start:]))))
+    return _cut(text, cuts)
+
+
+_BLOCK_CHARACTERS = 1 << 14
+"""Longer than a paragraph that someone wrote; of a longer text, so much is segmented at a time."""
 
 
 def _mask(text: str, language: str) -> str:

@@ -1,16 +1,14 @@
-"""The pre-training benchmarks measure both sides, ranks, growth and kernels on a tiny case."""
+"""The pre-training benchmarks measure both sides, ranks and growth on a tiny case."""
 
 import re
 
 import pytest
 import torch
 
-from benchmarks import kernels, pretraining
+from benchmarks import pretraining
 from benchmarks.inputs import sample_instances
 from benchmarks.pretraining import growth_series, measure_growth, measure_ranks, profile, render_growth
 from benchmarks.training import TrainingCase
-from bert_model.model import bert
-from bert_model.model.cpu_kernels import fast_dropout
 
 
 @pytest.fixture(scope="module")
@@ -71,13 +69,3 @@ def test_two_ranks_and_two_processes_are_compared_with_one(case, monkeypatch):
     assert [row.what.rpartition(": ")[2] for row in rows] == ["2 gloo ranks", "2 processes apart"]
     assert all(row.ratio is not None and row.ratio > 0 for row in rows)
     assert "batches of 16" in rows[0].note
-
-
-def test_kernels_program_compares_all_variants(capsys, tmp_path, monkeypatch):
-    monkeypatch.setenv("BERT_HOME", str(tmp_path))
-    words = ["--sizes", "tiny", "--vocab-sizes", "1000", "--turns", "1", "--articles", "60", "--threads", "1"]
-    assert kernels.main(words) == 0
-    cells = [cell.strip() for cell in capsys.readouterr().out.splitlines()[-1].strip("|").split("|")]
-    assert cells[0] == "tiny, vocabulary 1,000"
-    assert all(float(cell.replace(",", "")) > 0 for cell in cells[1:6])
-    assert bert.fast_dropout is fast_dropout  # what was taken out for a variant is back

@@ -8,9 +8,9 @@ def task_score(task="sst2", mean=80.0, **changes):
         "task": task,
         "metric": f"{task}/dev/accuracy",
         "mean": mean,
-        "sd": 1.0,
+        "sd": 0.0,
         "num_seeds": 3,
-        "num_examples": 300,
+        "num_examples": 10_000_000,  # so that no difference is noise
         "data_sha256": "t" * 64,
         "dev_sha256": "d" * 64,
         "configuration_sha256": "c" * 64,

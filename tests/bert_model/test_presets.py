@@ -76,12 +76,21 @@ def test_task_settings_override_default_and_paper(tmp_path):
     assert runs.for_task("squad1").max_seq_length == 384
     assert runs.for_task("cola").compare_starts
     own = dataclasses.replace(TASKS["ner"], name="own")
-    assert (runs.for_task(own).max_seq_length, runs.for_task(own).seeds) == (512, (5,))
+    assert (runs.for_task(own).batch_sizes, runs.for_task(own).seeds) == ((16,), (5,))
 
     # A task of one's own may have settings of its own too.
     sections["finetuning"]["tasks"] = {"own": {"max_seq_length": 256}}
     runs = load_preset(write(tmp_path / "p.yaml", **sections)).finetuning
     assert (runs.for_task(own).max_seq_length, runs.for_task(own).seeds) == (256, (5,))
+
+
+@pytest.mark.parametrize("name", ["paper-base", "paper-large"])
+def test_paper_presets_read_documents_and_nothing_else_does(name):
+    runs = load_preset(name).finetuning
+    for task in ("ner", "ner_features"):
+        assert (runs.for_task(task).document_context, runs.for_task(task).max_seq_length) == (True, 512)
+    assert not runs.for_task("cola").document_context
+    assert not load_preset("one-gpu").finetuning.for_task("ner").document_context
 
 
 def test_preset_round_trips_through_yaml(tmp_path):

@@ -2,12 +2,14 @@
 
 import argparse
 import contextlib
+import dataclasses
 import errno
 import hashlib
 import http.client
 import io
 import json
 import random
+import shutil
 import urllib.error
 import zipfile
 from collections.abc import Iterator
@@ -19,12 +21,19 @@ import pytest
 from loopback import Handler, serving
 
 from bert_pipeline import cli
-from bert_pipeline.download import OFFICIAL_FILES, USER_AGENT, RemoteFile, download_tasks, download_wikipedia
+from bert_pipeline.download import (
+    OFFICIAL_FILES,
+    USER_AGENT,
+    RemoteFile,
+    are_official,
+    download_tasks,
+    download_wikipedia,
+)
 from bert_pipeline.errors import ArtifactError, InputError, UsageError
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.tasks.catalogue import TASKS
 from bert_pipeline.tasks.tables import read_lines
-from bert_pipeline.tasks.task import load_task_data, read_examples
+from bert_pipeline.tasks.task import TaskData, load_task_data, read_examples
 
 DATA = random.Random(3).randbytes(3_000_000)
 NAME = "testwiki-20260101-pages-articles-multistream.xml.bz2"
@@ -345,6 +354,14 @@ def test_table_of_task_files_has_the_official_addresses() -> None:
     assert all(len(file.sha256) == 64 and file.size for _, files in OFFICIAL_FILES.values() for file in files)
 
 
+def test_files_with_the_published_hashes_are_official_wherever_they_are() -> None:
+    published = {file.name: file.sha256 for file in OFFICIAL_FILES["squad"][1] if "v1.1" in file.name}
+    data = TaskData(task=TASKS["squad1"], train=[], dev={}, sha256=published)
+    assert are_official(data)
+    assert not are_official(dataclasses.replace(data, own_split=True))
+    assert not are_official(dataclasses.replace(data, sha256=published | {"dev-v1.1.json": "0" * 64}))
+
+
 def test_glue_is_unpacked_as_every_task_reads_it(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serve_tasks(site, "glue", glue_contents(), monkeypatch)
     manifest = download_tasks("glue", tmp_path / "glue", retry_seconds=0.0)
@@ -357,7 +374,14 @@ def test_glue_is_unpacked_as_every_task_reads_it(site: Site, tmp_path: Path, mon
             assert set(data.dev) == set(task.dev_files)
             assert set(data.test) == set(task.test_files)
             assert data.absent == ()
+            assert are_official(data)
     assert [path.name for path in tmp_path.iterdir()] == ["glue"]
+    # A changed file, and the same files elsewhere, are not known to be official.
+    changed = tmp_path / "glue" / "CoLA" / "dev.tsv"
+    changed.write_text(changed.read_text().replace("\n0\t", "\n0\tanother "))
+    assert not are_official(load_task_data("cola", tmp_path / "glue"))
+    shutil.copytree(tmp_path / "glue" / "RTE", tmp_path / "copy" / "RTE")
+    assert not are_official(load_task_data("rte", tmp_path / "copy"))
 
 
 def test_mrpc_is_split_by_the_dev_ids_and_its_test_rows_are_numbered(

@@ -44,7 +44,7 @@ def finished_home(tmp_path_factory: pytest.TempPathFactory) -> BertHome:
 
 @pytest.fixture(scope="session")
 def champion(finished_home: BertHome) -> str:
-    """Registered model with a champion; the gate that refuses so small a model is overruled."""
+    """Registered model with a champion; the gates that refuse so small a model are overruled."""
     from bert_model.registry.operations import promote
     from bert_model.registry.promotion import GateConfig
 
@@ -52,7 +52,7 @@ def champion(finished_home: BertHome) -> str:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BERT_HOME", str(finished_home.path))
         patch.setenv("MLFLOW_TRACKING_URI", finished_home.tracking_uri)
-        promote(name, config=GateConfig(waived_gates=("not_degenerate",))).require()
+        promote(name, config=GateConfig(waived_gates=miniature.UNFIT)).require()
     return name
 
 

@@ -36,20 +36,16 @@ def test_materialization_started_by_clicking_succeeds(page, user_interfaces, fin
     assert stored.tags["dagster/partition"] == miniature.DUMP
 
 
-def test_report_shows_scores_inline_and_pictures_on_click(page, user_interfaces):
+def test_report_shows_pictures_on_click(page, user_interfaces):
     report = AssetPage(page, user_interfaces.dagster, "report").open()
-    preview = report.metadata("scores").locator("img")
-    expect(preview).to_be_visible()
-    assert natural_width(preview) > 0
     pictures = report.show_markdown("report").locator("img")
     expect(pictures).to_have_count(2)
     for picture in pictures.all():
         assert natural_width(picture) > 0
 
 
-def test_pretrained_model_shows_loss_inline_and_curves_on_click(page, user_interfaces):
+def test_pretrained_model_shows_curves_on_click(page, user_interfaces):
     model = AssetPage(page, user_interfaces.dagster, "pretrained_model").open()
-    assert natural_width(model.metadata("loss").locator("img")) > 0
     assert natural_width(model.show_markdown("curves").locator("img")) > 0
     assert model.metadata("held_out/mlm_loss").inner_text()
 

@@ -90,6 +90,11 @@ mutation Stop($id: String!) {
   stopRunningSchedule(id: $id) { __typename ... on PythonError { message } }
 }
 """
+RELOAD = """
+mutation Reload($name: String!) {
+  reloadRepositoryLocation(repositoryLocationName: $name) { __typename ... on PythonError { message } }
+}
+"""
 ADD_PARTITION = """
 mutation Add($repository: RepositorySelector!, $name: String!, $key: String!) {
   addDynamicPartition(repositorySelector: $repository, partitionsDefName: $name, partitionKey: $key) {
@@ -232,6 +237,11 @@ class DagsterApi:
         """(partition, run id) of each materialization of an asset, newest first."""
         found = self.ask(MATERIALIZATIONS, asset={"path": [asset]})["assetMaterializations"]
         return [(item["partition"], item["runId"]) for item in found]
+
+    def reload(self) -> None:
+        """Load the code again."""
+        answer = self.ask(RELOAD, name=REPOSITORY["repositoryLocationName"])
+        assert answer["__typename"] == "WorkspaceLocationEntry", answer
 
     def terminate(self, run_id: str) -> None:
         answer = self.ask(TERMINATE, id=run_id)

@@ -13,6 +13,8 @@ from planted import SECRETS
 ROOT = Path(__file__).resolve().parent.parent.parent
 DUMP = "samplewiki-1"
 TASKS = ("sst2", "stsb")
+UNFIT = ("not_degenerate", "beats_baseline", "not_contaminated")
+"""Gates that may refuse so small a model, whatever a test asks for."""
 
 
 def preset(**pretraining: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import json
 import os
 import shutil
 import sqlite3
@@ -11,14 +12,16 @@ from unittest import mock
 import dagster as dg
 import miniature
 import pytest
+from filelock import FileLock
 from spoiled import flip_byte
 
 from bert_model.registry import operations
+from bert_model.training.home import settle
 from bert_model.training.mlflow_store import open_client
 from bert_pipeline.errors import ArtifactError, UsageError
 from bert_pipeline.manifest import load_manifest
 from workflows import backup
-from workflows.backup import copy_file, create_backup, relocate, restore_backup
+from workflows.backup import copy_file, create_backup, restore_backup
 from workflows.lib.instance import open_instance
 from workflows.lib.resources import BertHome
 
@@ -41,7 +44,6 @@ def first(finished_home: BertHome, clean_environment: Path, tmp_path: Path, monk
     """A copy of the finished run's home that the test may change."""
     copy = BertHome(directory=str(tmp_path / "first"))
     shutil.copytree(finished_home.path, copy.path, ignore=shutil.ignore_patterns("cache", "locks"))
-    relocate(copy.path / "mlflow.db", finished_home.path, copy.path)
     monkeypatch.setenv("BERT_HOME", str(copy.path))
     return copy
 
@@ -52,11 +54,15 @@ def test_restored_home_has_runs_versions_aliases_and_artifacts(first, tmp_path, 
     versions = operations.list_models()
     with mock.patch.dict(os.environ), open_instance(first) as instance:
         underway = instance.create_run_for_job(empty_job, status=dg.DagsterRunStatus.STARTED).run_id
+    for folder in ("archive", "predictions", "inputs"):
+        (first.path / folder / "a").mkdir(parents=True)
+        (first.path / folder / "a" / "file").write_text(folder)
     with contextlib.closing(sqlite3.connect(first.path / "mlflow.db")) as writer:
         writer.execute("insert into experiments (name, lifecycle_stage) values ('half-written', 'active')")
         manifest = create_backup(first, tmp_path / "backup")  # while another process is in a transaction
         writer.rollback()
     assert manifest.counts["parts"] == 3
+    assert {f"{folder}/a/file" for folder in ("archive", "predictions", "inputs")} <= set(manifest.files)
     shutil.rmtree(first.path)  # what is restored must not live on what is gone
 
     second = BertHome(directory=str(tmp_path / "a second home"))
@@ -67,6 +73,8 @@ def test_restored_home_has_runs_versions_aliases_and_artifacts(first, tmp_path, 
     for version in versions:
         local = operations.download(f"models:/{version.name}/{version.version}")
         assert load_manifest(local, verify="sha256").sha256 == version.content_sha256
+
+    assert (second.path / "predictions" / "a" / "file").read_text() == "predictions"
 
     client = open_client(second.tracking_uri)
     names = {experiment.name for experiment in client.search_experiments()}
@@ -82,6 +90,71 @@ def test_restored_home_has_runs_versions_aliases_and_artifacts(first, tmp_path, 
         assert instance.get_latest_materialization_event(dg.AssetKey("corpus")) is not None
         assert instance.get_dynamic_partitions("dump") == [miniature.DUMP]
         assert instance.get_run_by_id(underway).status == dg.DagsterRunStatus.FAILURE
+
+
+@pytest.mark.parametrize("how", [shutil.move, shutil.copytree])
+@pytest.mark.parametrize("revision", ["", "earlier"])
+def test_home_that_was_moved_or_copied_is_read_where_it_is(first, tmp_path, monkeypatch, caplog, how, revision):
+    versions = operations.list_models()
+    (model,) = [version for version in versions if version.name == MODEL]
+    with mock.patch.dict(os.environ), open_instance(first) as instance:
+        details = [run.run_config["loggers"]["console"]["config"]["details"] for run in instance.get_runs()]
+    assert set(details) == {f"logs/{miniature.DUMP}.log"}  # executed again, a run writes into the home that it is in
+    if revision == "earlier":
+        (first.path / "location").unlink()  # its database says where it was
+    second = BertHome(directory=str(tmp_path / "a second é"))
+    caplog.clear()
+    how(first.path, second.path)
+    shutil.rmtree(first.artifacts, ignore_errors=True)  # what is read must not be that of the old place
+
+    monkeypatch.setenv("BERT_HOME", str(second.path))
+    for _ in range(2):  # said once
+        assert operations.list_models() == versions
+    local = operations.download(f"models:/{MODEL}/1")
+    assert load_manifest(local, verify="sha256").sha256 == model.content_sha256
+    (line,) = [record.getMessage() for record in caplog.records if "was moved or copied" in record.getMessage()]
+    assert line.startswith(f"{second.path} was moved or copied from {first.path}: ")
+    databases = [second.path / "mlflow.db", *(second.path / "dagster").rglob("*.db")]
+    assert len(databases) > 3
+    for database in databases:
+        assert f"{first.path}/" not in "\n".join(texts_of(database))
+    for state in second.of_dump(miniature.DUMP).glob("pretraining/*/tracking.json"):
+        assert json.loads(state.read_text())["tracking_uri"] == second.tracking_uri
+    with open_instance(second) as instance:
+        assert len(instance.get_runs()) == len(details)
+
+
+def test_home_is_not_taken_over_from_under_its_ui(clean_environment, tmp_path, monkeypatch):
+    first = small_home(tmp_path / "first")
+    settle(first.path)
+    second = BertHome(directory=str(tmp_path / "second"))
+    first.path.rename(second.path)
+    with FileLock(second.path / "locks" / "ui.lock"), pytest.raises(UsageError, match="while its UI runs; end the UI"):
+        settle(second.path)
+    assert artifact_uris(second) == [first.artifacts.as_uri()]
+    settle(second.path)
+    assert artifact_uris(second) == [second.artifacts.as_uri()]
+
+
+def test_home_behind_a_link_is_the_same_home(clean_environment, tmp_path):
+    first = small_home(tmp_path / "first")
+    settle(first.path)
+    (tmp_path / "link").symlink_to(first.path)
+    settle(tmp_path / "link")
+    assert artifact_uris(first) == [first.artifacts.as_uri()]
+
+
+def test_move_that_cannot_be_recorded_is_one_sentence(clean_environment, tmp_path, monkeypatch):
+    first = small_home(tmp_path / "first")
+    settle(first.path)
+    second = BertHome(directory=str(tmp_path / "second"))
+    first.path.rename(second.path)
+    with contextlib.closing(sqlite3.connect(second.path / "mlflow.db", isolation_level=None)) as other:
+        other.execute("begin exclusive")
+        with pytest.raises(ArtifactError, match=r"could not be changed \(database is locked\); end what uses them"):
+            settle(second.path)
+    settle(second.path)
+    assert artifact_uris(second) == [second.artifacts.as_uri()]
 
 
 def texts_of(database: Path) -> list[str]:

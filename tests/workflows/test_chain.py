@@ -271,6 +271,10 @@ def test_promotion_decision_is_shown_and_stored_with_the_version(finished_home, 
     assert gates["reproduces_logits"]
     assert event.metadata["promoted"].value is stored["promoted"] is ("champion" in version.aliases)
     assert event.metadata["outcome"].value in finished_log
+    # The run ends with the models that have no champion, and why.
+    for model in list_models():
+        refused = f"no champion: {model.name} version 1 is refused (" in finished_log
+        assert refused is ("champion" not in model.aliases), model.name
     assert "| sst2 | dev/accuracy | 100 | 2 |" in version.description  # the scores have reached the model card
 
 

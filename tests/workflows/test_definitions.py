@@ -192,8 +192,18 @@ def test_launchpad_without_any_input_is_the_demo_preset(definitions):
     resolved = dg.validate_run_config(job, {})
     assert launchpad_preset().name == "demo"
     expected = asset_configs(launchpad_preset())
+    # Automation starts runs with the launchpad's defaults; a run that somebody starts has the margin of one by hand.
+    for asset in ("registered_model", "promotion_decision"):
+        assert expected[asset]["margin"] == 0.0
+        expected[asset]["margin"] = -1.0
+    promote = dg.validate_run_config(definitions.resolve_job_def("promote"), by_hand("bert-tiny"))
+    assert promote["ops"]["evaluate_promotion"]["config"]["margin"] == 0.0
     for asset, values in expected.items():
         assert {key: resolved["ops"][asset]["config"][key] for key in values} == values
+
+
+def by_hand(name: str) -> dict[str, Any]:
+    return {"ops": {"evaluate_promotion": {"config": {"name": name}}}}
 
 
 if __name__ == "__main__":

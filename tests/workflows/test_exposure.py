@@ -22,7 +22,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 @pytest.fixture
 def started(clean_environment, monkeypatch) -> list[list[str]]:
-    """The commands of `python -m workflows.serve ui`, recorded instead of run."""
+    """The first commands of `python -m workflows.serve ui`, recorded instead of run: each ends at once."""
     commands: list[list[str]] = []
 
     class Ended:
@@ -47,23 +47,32 @@ def hosts(command: list[str]) -> list[str]:
     return [following for word, following in zip(command, command[1:]) if word == "--host"]
 
 
-def test_both_uis_bind_to_loopback_by_default(started):
-    serve.main(PORTS)
-    assert [hosts(command) for command in started] == [["127.0.0.1"], ["127.0.0.1"]]
+def commands_of_services(folder: Path) -> dict[str, list[str]]:
+    arguments = serve.build_parser().parse_args(PORTS)
+    return {service.name: service.command for service in serve.ui_services(BertHome(), arguments, folder)}
 
 
-def test_mlflow_database_is_in_no_command_line(started, monkeypatch):
+def test_both_uis_bind_to_loopback_by_default(clean_environment, tmp_path):
+    commands = commands_of_services(tmp_path)
+    bound = {name: hosts(command) for name, command in commands.items() if "--port" in command}
+    assert bound == {"Dagster": ["127.0.0.1"], "MLflow": ["127.0.0.1"]}
+    assert set(commands) - set(bound) == {"code server", "daemon"}
+    assert "--socket" in commands["code server"]
+
+
+def test_mlflow_database_is_in_no_command_line(started, monkeypatch, tmp_path):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql+psycopg2://mlflow:s3cret@127.0.0.1/mlflow")
     serve.main(PORTS)
     assert len(started) == 2
-    assert "s3cret" not in str(started)
+    assert "s3cret" not in f"{started} {commands_of_services(tmp_path)}"
     assert serve.os.environ["MLFLOW_BACKEND_STORE_URI"].endswith("s3cret@127.0.0.1/mlflow")
 
 
-def test_ui_starts_dagster_alone_with_an_mlflow_server(started, monkeypatch, capsys):
+def test_ui_starts_dagster_alone_with_an_mlflow_server(started, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5055")
     monkeypatch.delenv("BERT_MLFLOW_ADDRESS")
     serve.main(PORTS)
+    assert set(commands_of_services(tmp_path)) == {"code server", "Dagster", "daemon"}
     (command,) = started
     assert "dagster" in command
     assert "MLflow: http://127.0.0.1:5055" in capsys.readouterr().out
@@ -82,7 +91,9 @@ def test_addresses_are_printed_when_they_answer_and_a_failure_with_its_log(clean
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5055")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # where nobody answers
     port = free_port()
-    monkeypatch.setattr(serve, "dagster_command", lambda _: [sys.executable, "-c", SERVER, str(port)])
+    command = [sys.executable, "-c", SERVER, str(port)]
+    service = serve.Service(name="Dagster", command=command, address=f"http://127.0.0.1:{port}")
+    monkeypatch.setattr(serve, "ui_services", lambda *_: [service])
     assert serve.main(["ui", "--port", str(port)]) == 1
     output, errors = capsys.readouterr()
     lines = output.splitlines()
@@ -93,13 +104,14 @@ def test_addresses_are_printed_when_they_answer_and_a_failure_with_its_log(clean
     assert "the server failed\nDagster ended with 1" in errors
 
 
-def test_ui_whose_daemon_was_killed_ends_with_a_sentence(clean_environment, monkeypatch, capsys):
+def test_ui_whose_daemon_cannot_start_ends_with_a_sentence(clean_environment, monkeypatch, capsys):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5055")
-    shut_down = "print('dagster-daemon process shut down unexpectedly'); raise SystemExit(0)"  # as `dagster dev` does
-    monkeypatch.setattr(serve, "dagster_command", lambda _: [sys.executable, "-c", shut_down])
+    shut_down = "print('no daemon can run here', flush=True); raise SystemExit(0)"
+    service = serve.Service(name="daemon", command=[sys.executable, "-c", shut_down])
+    monkeypatch.setattr(serve, "ui_services", lambda *_: [service])
     assert serve.main(PORTS) == 1
     errors = capsys.readouterr().err
-    assert errors.startswith("dagster-daemon process shut down unexpectedly\nDagster ended with 0; the lines above are")
+    assert errors.startswith("no daemon can run here\ndaemon ended with 0; the lines above are")
 
 
 @pytest.mark.parametrize(
@@ -136,7 +148,7 @@ def test_second_ui_of_a_home_ends_with_a_sentence(started, clean_environment, ca
 
 def test_uis_bind_to_the_given_host():
     arguments = argparse.Namespace(host="192.0.2.1", port=3000, mlflow_port=5000)
-    assert hosts(serve.dagster_command(arguments)) == ["192.0.2.1"]
+    assert hosts(serve.webserver_command(arguments, Path("workspace.yaml"))) == ["192.0.2.1"]
     assert hosts(serve.mlflow_command(BertHome(), arguments)) == ["192.0.2.1"]
 
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
+import miniature
 import pytest
 from spoiled import refused, republish
 
+from bert_model.registry.client import registry_client
 from bert_model.registry.operations import download, promote, register
 from bert_model.registry.promotion import GateConfig
 from bert_pipeline.manifest import file_sha256, load_manifest
-from workflows.backup import relocate
 from workflows.definitions import defs
 from workflows.defs.predictions import input_files, recorded_inputs
 from workflows.lib.instance import open_instance
@@ -32,7 +33,6 @@ def home(finished_home: BertHome, tmp_path, monkeypatch) -> BertHome:
     copy.path.mkdir()
     shutil.copytree(finished_home.artifacts, copy.artifacts)
     shutil.copy(finished_home.path / "mlflow.db", copy.path / "mlflow.db")
-    relocate(copy.path / "mlflow.db", finished_home.path, copy.path)
     monkeypatch.setenv("BERT_HOME", str(copy.path))
     return copy
 
@@ -59,7 +59,7 @@ def test_predictions_come_from_the_champion_and_name_its_version(home, instance)
     folder.mkdir(parents=True)
     (folder / "reviews.txt").write_text(SENTENCES, encoding="utf-8")
     (folder / "more.jsonl").write_text('{"text": "a great song"}\n', encoding="utf-8")
-    promote("bert-tiny-sst2", 1, config=GateConfig(waived_gates=("not_degenerate",)))
+    promote("bert-tiny-sst2", 1, config=GateConfig(waived_gates=miniature.UNFIT))
     # A newer version that is no champion: the same weights with another page.
     newer = Path(shutil.copytree(download("models:/bert-tiny-sst2/1"), home.path / "newer" / "model"))
     republish(newer, lambda path: (path / "results.md").write_text("another page", encoding="utf-8"))
@@ -114,6 +114,19 @@ def test_predictions_without_files_are_skipped(home, instance):
     assert not home.predictions("sst2").exists()
     (observation,) = instance.fetch_observations(dg.AssetKey("predictions"), limit=5).records
     assert observation.asset_observation.metadata["skipped"].value == "no input"
+
+
+def test_predictions_of_a_task_without_a_champion_are_skipped_with_the_reason(home, instance, tmp_path):
+    (tmp_path / "in.txt").write_text(SENTENCES, encoding="utf-8")
+    with registry_client() as client:
+        client.delete_registered_model_alias("bert-tiny-sst2", "champion")
+    promote("bert-tiny-sst2", 1, config=GateConfig(min_seeds=99))
+    result = answer(instance, inputs=[str(tmp_path / "in.txt")])
+    assert result.asset_materializations_for_node("predictions") == []
+    assert not home.predictions("sst2").exists()
+    (observation,) = instance.fetch_observations(dg.AssetKey("predictions"), limit=5).records
+    words = observation.asset_observation.metadata["skipped"].value
+    assert words.startswith("no champion: bert-tiny-sst2 version 1 is refused (scored: sst2: 2 seeds, expected")
 
 
 def test_missing_file_or_model_of_another_task_is_refused(home, instance, tmp_path):

@@ -1,18 +1,23 @@
 """The command line of a run: invalid arguments are refused before anything runs."""
 
 import contextlib
+import errno
 import json
 import shutil
 import sqlite3
 import subprocess
 from pathlib import Path
+from unittest import mock
 
+import dagster as dg
 import fsspec
 import pytest
+import sqlalchemy.exc
 
 from bert_model.presets import preset_path
-from bert_pipeline.errors import InputError, UnavailableError, UsageError
+from bert_pipeline.errors import DiskFullError, InputError, UnavailableError, UsageError
 from workflows.defs.finetuning import TaskDataLaunchpad, _find_task
+from workflows.lib.instance import open_instance
 from workflows.lib.lineage import TASK_SOURCE_NAME
 from workflows.lib.resources import (
     TASKS_VARIABLE,
@@ -38,6 +43,10 @@ from workflows.run import build_parser, main, plan_of, print_outcome, run_config
         (["--phase", "data", "--tasks", "rte"], 2, "--tasks is not of the stage data"),
         (["--phase", "report", "--license", "mit"], 2, "--license is not of the stage report"),
         (["--tasks", ","], 2, "--tasks ,: names no task"),
+        (["--dump", "sampelwiki-1"], 2, "--dump sampelwiki-1: is no known, generated or published dump"),
+        (["--dump", "sampelwiki-1"], 2, "did you mean 'samplewiki-1'"),
+        (["--dump", "samplewiki-2", "--phase", "report"], 2, "has no data yet; run the stage data first (did you"),
+        (["--dump", "enwiki-1", "--phase", "finetuning"], 2, "has no data yet"),
     ],
 )
 def test_invalid_arguments_print_one_line_and_leave_no_files(clean_environment, capsys, words, code, message):
@@ -46,6 +55,47 @@ def test_invalid_arguments_print_one_line_and_leave_no_files(clean_environment, 
     assert message in captured.err
     assert len(captured.err.strip().splitlines()) == 1
     assert not clean_environment.exists()
+
+
+def test_misspelt_stage_is_refused(clean_environment, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--phase", "finetunning"])
+    assert ended.value.code == 2
+    assert "invalid choice: 'finetunning'" in capsys.readouterr().err
+    assert not clean_environment.exists()
+
+
+def test_stage_of_a_dump_that_exists_is_accepted(clean_environment):
+    BertHome().of_dump("enwiki-1").mkdir(parents=True)
+    for words in (["--dump", "enwiki-1", "--phase", "report"], ["--dump", "enwiki-20261101"]):
+        assert plan_of(build_parser().parse_args(words)).dump == words[1]
+
+
+def test_dump_that_could_not_be_had_leaves_no_partition(clean_environment, empty_dagster, monkeypatch):
+    shutil.copytree(empty_dagster, clean_environment / "dagster")
+    monkeypatch.setattr("workflows.run.run_stage", lambda plan, *_: [plan.dump])
+    assert main(["--dump", "simplwiki-20261101", "--phase", "data"]) == 1
+    with open_instance() as instance:
+        assert instance.get_dynamic_partitions("dump") == ["samplewiki-1"]
+
+
+def test_cleaning_keeps_the_home_unless_its_deletion_is_confirmed(tmp_path):
+    root = Path(__file__).resolve().parents[2]
+    shutil.copy(root / "Makefile", tmp_path)
+    for folder in ("home/data", "build", "bert_model/__pycache__"):
+        (tmp_path / folder).mkdir(parents=True)
+
+    def make(target: str, answer: str = "") -> int:
+        words = ["make", target, f"BERT_HOME={tmp_path}/home"]
+        return subprocess.run(words, cwd=tmp_path, input=answer, capture_output=True, text=True).returncode
+
+    make("clean")
+    assert [(tmp_path / name).exists() for name in ("home/data", "build", "bert_model/__pycache__")] == [True, 0, 0]
+    assert make("clean-home") != 0
+    assert make("clean-home", "no\n") != 0
+    assert (tmp_path / "home" / "data").exists()
+    assert make("clean-home", "yes\n") == 0
+    assert not (tmp_path / "home").exists()
 
 
 @pytest.mark.parametrize("name", ["", "web="])
@@ -59,12 +109,12 @@ def test_dump_files_and_task_folders_reach_the_assets(tmp_path, name):
         build_parser().parse_args([*words, "--dev-fraction", "0.25", "--tasks", "rte,cola", "--license", "mit"])
     )
     assert plan.tasks == ("cola", "rte")
-    assert run_config(plan, "data", tmp_path / "log")["ops"]["dump"]["config"]["sources"] == [f"{name}text:{dump}"]
-    config = run_config(plan, "finetuning", tmp_path / "log")["ops"]
+    assert run_config(plan, "data")["ops"]["dump"]["config"]["sources"] == [f"{name}text:{dump}"]
+    config = run_config(plan, "finetuning")["ops"]
     assert config["task_data"]["config"]["glue"] == str(glue)
     assert config["task_data"]["config"]["dev_fraction"] == 0.25
     assert config["registered_model"]["config"]["license"] == "mit"
-    config = run_config(plan, "pretraining", tmp_path / "log")["ops"]
+    config = run_config(plan, "pretraining")["ops"]
     assert config["candidate_model"]["config"]["license"] == "mit"
 
 
@@ -94,9 +144,9 @@ def test_outcome_says_how_to_open_the_ui_with_the_same_preset(
     if preset == "own":
         preset = shutil.copy(preset_path("laptop"), "own.yaml")
         command += f"{tmp_path / preset} make ui "
-    plan = plan_of(build_parser().parse_args(["--preset", preset, "--dump", "enwiki-1"]))
     report = BertHome().report("enwiki-1")
     report.mkdir(parents=True)
+    plan = plan_of(build_parser().parse_args(["--preset", preset, "--dump", "enwiki-1"]))
     (report / "results.txt").write_text("scores")
     print_outcome(plan, {"report": 1.0})
     assert capsys.readouterr().out.splitlines()[-1].startswith(command)
@@ -179,3 +229,16 @@ def test_locked_database_of_dagster_ends_the_command_with_one_sentence(clean_env
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert "database is locked" in line
     assert "run the same command to continue" in line
+
+
+def test_full_disk_of_dagster_is_named(clean_environment, monkeypatch, capsys):
+    def write_journal(*_, **__):
+        raise sqlalchemy.exc.OperationalError("insert", {}, sqlite3.OperationalError("disk I/O error"))  # so SQLite
+
+    monkeypatch.setattr(dg.DagsterInstance, "get", write_journal)
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr("tempfile.TemporaryFile", mock.Mock(side_effect=full))
+    assert main(["--phase", "data"]) == DiskFullError.exit_code
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert f"{clean_environment}/dagster: cannot be written: No space left on device; " in line
+    assert "fuser" not in line

@@ -21,6 +21,7 @@ CHECKS: Mapping[dg.AssetsDefinition, Sequence[Check]] = {
         data_checks.corpus_not_empty,
         data_checks.corpus_without_markup,
         data_checks.corpus_without_broken_text,
+        data_checks.corpus_without_failures,
         data_checks.corpus_split_disjoint,
         data_checks.corpus_not_shrunken,
     ],
@@ -43,6 +44,7 @@ CHECKS: Mapping[dg.AssetsDefinition, Sequence[Check]] = {
 """The checks of each asset; a function's name and docstring are the name and description of the check."""
 WARNINGS = {
     data_checks.corpus_without_broken_text,
+    data_checks.corpus_without_failures,
     model_checks.pretrained_model_beats_floor,
     model_checks.task_splits_disjoint,
     model_checks.finetuned_not_degenerate,

@@ -517,7 +517,7 @@ ExamLaunchpad: Any = config_class(
 def exam(context: dg.AssetExecutionContext, config: ExamLaunchpad, home: BertHome) -> dg.MaterializeResult[None]:
     """Minimal pairs made from the held-out documents, on which pre-trained models are examined without fine-tuning.
 
-    Beside them is an n-gram model of the training documents, which a model should beat.
+    Beside them are the trigrams of the training documents, which a model should beat.
     """
     from bert_pipeline.beam.options import is_engine
     from bert_pipeline.exam.job import NoPairsError, build_exam

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
+from bert_model.finetuning.caveats import describe as describe_caveats
+from bert_model.finetuning.caveats import read_caveats
 from bert_model.presets import TaskRunsConfig
 from bert_model.training.metrics_log import mlflow_run_id
 from bert_pipeline.atomic import write_text_durably
@@ -30,7 +32,6 @@ from workflows.lib.metadata import (
     materialization,
     picture,
     score_bars,
-    score_preview,
     shortened,
     table,
 )
@@ -271,6 +272,7 @@ def finetuned_model(
                     pool=shared_pool(),
                     progress=lambda done, total, line: context.log.info(f"{done}/{total} {line}"),
                     watch=watch,
+                    replace=True,  # the directory is of the dump, whose pre-trained model may be another one by now
                 ).manifest
             ),
             code_version=FINETUNING_CODE,
@@ -298,9 +300,9 @@ def finetuned_model(
         "own_split": data.own_split,
         "generated_sample": sample_seed(name) is not None,
         "degenerate": bool(results["degenerate"]),
+        "known": describe_caveats(read_caveats(results.get("known", []))),
         "scores": table([{"metric": key, **_table_row(entry)} for key, entry in results["metrics"].items()]),
         "configuration": dg.MetadataValue.json(to_mapping(settings)),
-        "baselines": score_preview([(key, score, None) for key, score in bars.items()]),
         "comparison": picture(plot, f"{task_name}: score against its baselines"),
     }
     if manifest.provenance.get("training_seconds"):

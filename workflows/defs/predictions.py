@@ -68,25 +68,31 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
     Rows that cannot be read or answered are set aside in a second file, `<input>.jsonl.rejected.jsonl`, and counted.
 
     The champion is resolved when the run starts; manifest and metadata name its version. The same files are not
-    answered twice by the same version. Without any file nothing is materialized.
+    answered twice by the same version. Without any file or without a champion nothing is materialized.
     """
-    from bert_model.registry.operations import download, get_version
+    from bert_model.registry.operations import download, get_version, why_no_champion
 
     task = context.partition_key
     home.apply_environment()
     with as_dagster_failures():
         files = input_files(home, task, config.inputs)
-        # Nothing to answer is no failure; the observation tells why nothing was materialized.
+        champion = f"{name_of_preset(launchpad_preset())}-{task}"
+        # Nothing to answer, or nobody who may, is no failure; the observation tells why nothing was materialized.
+        skipped, why = "", ""
         if not files:
-            context.log.warning(f"skipped: {home.prediction_inputs(task)} holds no file, and `inputs` names none")
+            skipped, why = "no input", f"{home.prediction_inputs(task)} holds no file, and `inputs` names none"
+        elif not config.model and (reason := why_no_champion(champion)):
+            skipped = why = f"no champion: {champion} {reason}"
+        if skipped:
+            context.log.warning(f"skipped: {why}")
             context.log_event(
-                dg.AssetObservation(asset_key=context.asset_key, partition=task, metadata={"skipped": "no input"})
+                dg.AssetObservation(asset_key=context.asset_key, partition=task, metadata={"skipped": skipped})
             )
             return
 
         # The alias may move while this runs: the version is fixed now, and part of the inputs.
         described = home.task(task)
-        version = get_version(config.model or f"models:/{name_of_preset(launchpad_preset())}-{task}@champion")
+        version = get_version(config.model or f"models:/{champion}@champion")
         uri = f"models:/{version.name}/{version.version}"
         context.log.info(f"{uri} answers {', '.join(path.name for path in files)}")
         # The same version answers files of the same content once.

@@ -25,7 +25,6 @@ from workflows.lib.launchpad import config_class, from_launchpad, launchpad_pres
 from workflows.lib.metadata import (
     as_dagster_failures,
     flat_numbers,
-    loss_preview,
     manifest_metadata,
     materialization,
     picture,
@@ -131,7 +130,6 @@ def pretrained_model(
         "training_id": output.name,
         "training_directory": dg.MetadataValue.path(str(output)),
         "configuration": dg.MetadataValue.json(to_mapping(settings)),
-        "loss": loss_preview(events),
         "curves": picture(curves, "loss and accuracy against steps"),
         "evaluations": table(evaluation_rows(events)),
     }

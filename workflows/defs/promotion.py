@@ -1,6 +1,7 @@
 """From trained models to a champion: registration, the report, the promotion decision, and the jobs of the registry."""
 
 import base64
+import dataclasses
 import functools
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from bert_model.finetuning.caveats import describe
 from bert_model.registry.promotion import Decision, GateConfig
 from bert_model.training.metrics_log import read_course
 from bert_pipeline.errors import ArtifactError
@@ -17,7 +19,7 @@ from workflows.defs.finetuning import finetuned_model
 from workflows.defs.pretraining import OWNERS, pretrained_model, training_picture
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
 from workflows.lib.lineage import check_origin, lineage_tags, registered_name, text_license
-from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, score_preview, table
+from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, table
 from workflows.lib.report import REPORT_NAME, collect_results, write_report
 from workflows.lib.resources import (
     BertHome,
@@ -50,13 +52,15 @@ PROMOTE = (
         default=True, description="Move the alias where every gate passes; off: print the decision and move nothing."
     ),
 )
-PromotionLaunchpad: Any = config_class(
-    GateConfig, name="PromotionLaunchpad", defaults=launchpad_preset().promotion, extra={"promote": PROMOTE}
-)
-TaskRegistrationLaunchpad: Any = config_class(
-    GateConfig,
+
+gates_launchpad = functools.partial(config_class, GateConfig, without=("retraining_margin",))
+"""`config_class` of the gates; every launchpad shows the margin that applies."""
+AUTOMATIC = dataclasses.replace(launchpad_preset().promotion, margin=launchpad_preset().promotion.retraining_margin)
+"""The gates of runs that nobody configures: those that automation starts after a retraining."""
+PromotionLaunchpad: Any = gates_launchpad(name="PromotionLaunchpad", defaults=AUTOMATIC, extra={"promote": PROMOTE})
+TaskRegistrationLaunchpad: Any = gates_launchpad(
     name="TaskRegistrationLaunchpad",
-    defaults=launchpad_preset().promotion,
+    defaults=AUTOMATIC,
     extra={"promote": PROMOTE, "license": (str, LICENSE)},
 )
 
@@ -143,8 +147,8 @@ def _register(
     # The curves are those of the pre-training; the card of a fine-tuned model has the table of its runs.
     curves = None if task else training_picture(pretrained, dump)
     name = registered_name(pretrained, task)
-    version = register(directory, name, tags=tags, curves=curves, replaces_license=is_named)
     write_readme(directory, tags)
+    version = register(directory, name, tags=tags, curves=curves, replaces_license=is_named)
     context.log.info(f"{version.name} version {version.version}: {', '.join(version.aliases) or 'no alias'}")
     return version
 
@@ -160,7 +164,8 @@ def _version_metadata(version: Any) -> dict[str, Any]:
         "lineage": dg.MetadataValue.json({k: v for k, v in version.facts.items() if len(v) <= 200}),
     }
     if version.scores:
-        metadata |= {"metric": version.scores[0].metric, "score": version.scores[0].mean}
+        score = version.scores[0]
+        metadata |= {"metric": score.metric, "score": score.mean, "known": describe(score.known)}
     elif version.tags.get("score"):
         metadata |= {"metric": version.tags["metric"], "score": float(version.tags["score"])}
     return metadata
@@ -227,8 +232,6 @@ def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeR
         "generated_sample": results.generated,
         "mlflow_run": f"#/runs/{run_id}",
     }
-    if results.rows:
-        metadata["scores"] = score_preview([(row["task"], row["score"], row["majority"]) for row in results.rows])
     metadata |= {f"score/{row['task']}": float(row["score"]) for row in results.rows}
     return materialization(manifest.sha256, metadata)
 
@@ -309,6 +312,8 @@ def decision_metadata(decision: Decision) -> dict[str, Any]:
     averages = decision.averages()
     if averages:
         metadata |= {"average": averages[0], "average_of_champion": averages[1]}
+    if decision.interval:
+        metadata |= {"gain_low": decision.interval[0], "gain_high": decision.interval[1]}
     return metadata
 
 
@@ -316,8 +321,7 @@ def decision_metadata(decision: Decision) -> dict[str, Any]:
 
 MODEL_NAME = Field(description="Registered model, such as bert-tiny or bert-tiny-sst2.")
 
-DecisionLaunchpad: Any = config_class(
-    GateConfig,
+DecisionLaunchpad: Any = gates_launchpad(
     name="DecisionLaunchpad",
     defaults=launchpad_preset().promotion,
     extra={

@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from workflows.lib.resources import asset_of_step
+from workflows.lib.resources import BertHome, asset_of_step
 
 QUIET_SECONDS = 30.0
 """A longer step prints its latest message this often."""
@@ -71,6 +71,11 @@ def failure_sentence(event: Any) -> str:
     error: Any = getattr(data, "error", None)
     while getattr(error, "cause", None) is not None:
         error = error.cause
+    if getattr(error, "cls_name", "") == "ChildProcessCrashException":  # which has no message
+        return (
+            "the process of this step was killed, most likely for lack of memory; materialize again: what is finished "
+            "is reused, and a training resumes"
+        )
     return " ".join(str(getattr(error, "message", "")).split())
 
 
@@ -143,7 +148,8 @@ def progress_logger(context: dg.InitLoggerContext) -> logging.Logger:
     # Not from `getLogger`: this one belongs to the run, without the handlers of former runs.
     logger = logging.Logger("bert", level=logging.DEBUG)
     details = config.get("details", "")
-    full: logging.Handler = logging.FileHandler(details, encoding="utf-8") if details else logging.StreamHandler()
+    file = BertHome().path / details
+    full: logging.Handler = logging.FileHandler(file, encoding="utf-8") if details else logging.StreamHandler()
     full.setLevel(logging.getLevelName(config.get("level", "INFO")))
     for handler in (full, *([StepConsole()] if details else [])):
         handler.addFilter(_is_worth_a_line)

@@ -19,7 +19,8 @@ from bert_pipeline.corpus.batches import count_flaws
 from bert_pipeline.corpus.documents import content_digest
 from bert_pipeline.errors import BertError
 from bert_pipeline.manifest import Manifest, file_sha256, load_manifest, local_artifact
-from bert_pipeline.storage import is_file, store_errors, to_path, without_secrets
+from bert_pipeline.records import DROPPED_NAME, FAILED
+from bert_pipeline.storage import is_file, open_binary, store_errors, to_path, without_secrets
 from workflows.lib.lineage import dump_sources
 from workflows.lib.resources import BertHome, sample_seed
 
@@ -142,6 +143,24 @@ def corpus_without_markup(home: BertHome, dump: str) -> Verdict:
 def corpus_without_broken_text(home: BertHome, dump: str) -> Verdict:
     """At most 1 % of the sentences lack a part ("born in ,"), as happens where a wiki's templates are unknown."""
     return _verdict_on_sentences(home.corpus(dump), "scars", "broken text", MAX_BROKEN_SHARE)
+
+
+@fails_if_unreadable
+def corpus_without_failures(home: BertHome, dump: str) -> Verdict:
+    """The code could digest every page, row and line; others are in dropped.tsv, as many as the manifest counts."""
+    manifest = load_manifest(home.corpus(dump), kind="corpus")
+    counted = manifest.counts.get("dropped", {}).get(FAILED, 0)
+    with open_binary(manifest.path / DROPPED_NAME) as stream:
+        rows = (line.decode().rstrip("\n").split("\t") for line in stream)
+        listed = [f"{key} {title}: {reason}" for key, reason, title in rows if reason.startswith(f"{FAILED}: ")]
+    if len(listed) != counted:
+        return failed(f"{DROPPED_NAME} lists {len(listed):,} failed records, the manifest counts {counted:,}")
+    read = manifest.counts.get("pages_read", 0)
+    return Verdict(
+        passed=not counted,
+        description=f"{counted:,} of {read:,} records failed and are not in the corpus",
+        metadata={"failed": counted, "examples": "\n".join(listed[:5]) or "none"},
+    )
 
 
 def _verdict_on_sentences(corpus: Path, key: str, fault: str, limit: float) -> Verdict:

@@ -4,12 +4,14 @@ import contextlib
 import json
 import os
 import socket
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import dagster as dg
 
-from bert_pipeline.atomic import replace_text
+from bert_model.training.home import settle
+from bert_pipeline.atomic import naming_full_disk, replace_text
 from bert_pipeline.errors import UnavailableError
 from workflows.lib.processes import GRPC_TAG, process_mark, process_of
 from workflows.lib.resources import (
@@ -64,6 +66,7 @@ def open_instance(home: BertHome | None = None, *, dumps: tuple[str, ...] = (DEF
     dagster_home = dagster_directory(home)
     for directory in (home.path, dagster_home):
         directory.mkdir(parents=True, exist_ok=True)
+    settle(home.path)
     # Dagster takes its directory from the environment, and so do the processes of its runs.
     os.environ[HOME_VARIABLE] = str(home.path)
     os.environ[DAGSTER_HOME_VARIABLE] = str(dagster_home)
@@ -78,18 +81,23 @@ def open_instance(home: BertHome | None = None, *, dumps: tuple[str, ...] = (DEF
 
 @contextlib.contextmanager
 def database_errors() -> Iterator[None]:
-    """Turn what Dagster's database raises in the block, such as a lock of over five seconds, into one sentence."""
+    """Turn what Dagster's database raises in the block, such as a lock of over five seconds, into one sentence.
+
+    DiskFullError if its disk has no room for another megabyte, UnavailableError otherwise.
+    """
     import sqlalchemy.exc
 
     try:
         yield
     except sqlalchemy.exc.OperationalError as error:
         place = os.environ.get(DAGSTER_HOME_VARIABLE, "")
-        remedy = f"`fuser {place}/history/*.db` names the processes that use one of SQLite"
-        if "is full" in str(error.orig):
-            remedy = "free space on its disk"
+        # SQLite says "disk I/O error" where there is no room for its journal.
+        if "locked" not in str(error.orig) and Path(place).is_dir():
+            with naming_full_disk(Path(place)), tempfile.TemporaryFile(dir=place) as probe:
+                probe.write(bytes(1 << 20))
         raise UnavailableError(
-            f"Dagster's database, of {place}: {error.orig}; {remedy}; run the same command to continue"
+            f"Dagster's database, of {place}: {error.orig}; `fuser {place}/history/*.db` names the processes that use "
+            "one of SQLite; run the same command to continue"
         ) from error
 
 

@@ -113,6 +113,8 @@ def asset_configs(
     del instances["max_seq_length"]  # the asset takes several: max_seq_lengths
     if dev_fraction is None:
         dev_fraction = preset.finetuning.dev_fraction
+    gates = to_mapping(preset.promotion)
+    del gates["retraining_margin"]  # the margin of a run that somebody starts is `margin`
     finetuning = to_mapping(preset.finetuning)
     del finetuning["dev_fraction"]  # of task_data
     return {
@@ -125,6 +127,6 @@ def asset_configs(
         "task_data": {**(suites or {}), "dev_fraction": dev_fraction},
         "finetuned_model": finetuning,
         "candidate_model": {"license": license},
-        "registered_model": {**to_mapping(preset.promotion), "license": license},
-        "promotion_decision": to_mapping(preset.promotion),
+        "registered_model": {**gates, "license": license},
+        "promotion_decision": gates,
     }

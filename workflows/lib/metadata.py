@@ -1,12 +1,9 @@
-"""Results of assets: failures, metadata in the order of the UI, tables, previews and plots."""
+"""Results of assets: failures, metadata in the order of the UI, tables and plots."""
 
 import base64
 import contextlib
-import html
 import io
 import math
-import statistics
-import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -132,101 +129,6 @@ def _cell(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if isinstance(value, (bool, int, float, str)) or value is None else str(value)
-
-
-# --- previews: SVG that the UI shows inline ---
-
-INLINE_CHARACTERS = 1000
-"""Longer Markdown is shown on click: `MarkdownMetadataEntry` in
-https://github.com/dagster-io/dagster/blob/master/js_modules (MetadataEntry.tsx)."""
-WIDTH, HEIGHT = 480, 110
-"""Size of a loss plot in pixels."""
-COLORS = ("#1f77b4", "#ff7f0e")
-LINE_HEIGHT = 16
-BARS_LEFT = 130
-POINTS = (48, 32, 24, 16, 8)
-"""Numbers of points of a curve, tried in this order until the picture is short enough."""
-MAX_BARS = 16
-UNESCAPED = "/:=',;.-()+"
-"""Characters allowed in both a data URL and a Markdown link; base64 would be longer."""
-
-
-def loss_preview(events: Iterable[Mapping[str, Any]]) -> dg.MetadataValue[Any]:
-    """Return a small plot of training and held-out masked-LM loss over steps, with first and last values."""
-    series: dict[str, list[tuple[int, float]]] = {"train/mlm_loss": [], "held_out/mlm_loss": []}
-    for event in events:
-        for key, points in series.items():
-            value = (event.get("metrics") or {}).get(key)
-            if isinstance(value, (int, float)) and math.isfinite(value):
-                points.append((int(event.get("step", 0)), float(value)))
-    drawn = [(name, points) for name, points in series.items() if points]
-    if not drawn:
-        return dg.MetadataValue.md("(no losses)")
-
-    # Thin the curves until the picture is short enough for the UI to show it inline.
-    for num_points in POINTS:
-        preview = _markdown(_curves(drawn, num_points), "loss of masked words against steps")
-        if len(preview.value or "") < INLINE_CHARACTERS:
-            return preview
-    return dg.MetadataValue.md("(no picture)")
-
-
-def _curves(series: Sequence[tuple[str, Sequence[tuple[int, float]]]], num_points: int) -> str:
-    thinned = [_thinned(points, num_points) for _, points in series]
-    # All curves share the axes: steps from 0 to the last, losses from the lowest to the highest.
-    last = max(step for points in thinned for step, _ in points) or 1
-    low, high = (limit(value for points in thinned for _, value in points) for limit in (min, max))
-    shapes = []
-    for index, (name, points) in enumerate(series):
-        pixels = [
-            (round(step / last * WIDTH), round((high - value) / ((high - low) or 1) * (HEIGHT - 4)) + 2)
-            for step, value in thinned[index]
-        ]
-        legend = f"{name.partition('/')[0].replace('_', '-')} {points[0][1]:.2f} → {points[-1][1]:.2f}"
-        shapes.append(f"<path fill='none' stroke='{COLORS[index]}' d='{_path(pixels)}'/>")
-        shapes.append(f"<text x='190' y='{20 + LINE_HEIGHT * index}' fill='{COLORS[index]}'>{legend}</text>")
-    return _svg(WIDTH, HEIGHT, shapes)
-
-
-def score_preview(rows: Sequence[tuple[str, float, float | None]]) -> dg.MetadataValue[Any]:
-    """Return a small bar chart of (name, score of 0 to 100, baseline as a tick) rows, at most MAX_BARS of them."""
-    rows = rows[:MAX_BARS]
-    height = LINE_HEIGHT * len(rows)
-    # Two paths hold all bars and all ticks, in units of one point of score and one line; they are scaled as a group.
-    bars = "".join(f"M0,{line}h{max(0, round(score))}" for line, (_, score, _) in enumerate(rows))
-    ticks = "".join(f"M{round(base)},{line}h0" for line, (_, _, base) in enumerate(rows) if base and base > 0)
-    labels = "\n".join(f"{html.escape(name)} {score:.0f}" for name, score, _ in rows)
-    scale = f"translate({BARS_LEFT},{LINE_HEIGHT // 2})scale(3,{LINE_HEIGHT})"
-    shapes = [
-        f"<foreignObject width='{BARS_LEFT}' height='{height}'>",
-        f"<div xmlns='http://www.w3.org/1999/xhtml' style='white-space:pre'>{labels}</div></foreignObject>",
-        f"<g transform='{scale}'><path stroke='{COLORS[0]}' stroke-width='.6' d='{bars}'/>",
-        f"<path stroke='{COLORS[1]}' stroke-width='.7' stroke-linecap='square' d='{ticks}'/></g>",
-    ]
-    return _markdown(_svg(WIDTH, height, shapes), "scores, baselines as ticks")
-
-
-def _thinned(points: Sequence[tuple[int, float]], num_points: int) -> list[tuple[float, float]]:
-    """Reduce to at most `num_points` means over equal stretches; single points would show random peaks as trends."""
-    stretch = math.ceil(len(points) / num_points)
-    groups = [points[start : start + stretch] for start in range(0, len(points), stretch)]
-    return [(statistics.fmean(step for step, _ in group), statistics.fmean(v for _, v in group)) for group in groups]
-
-
-def _path(pixels: Sequence[tuple[int, int]]) -> str:
-    """Return the SVG path through integer points, in relative moves because they are shorter."""
-    moves = ",".join(f"{next_x - x},{next_y - y}" for (x, y), (next_x, next_y) in zip(pixels, pixels[1:]))
-    return f"M{pixels[0][0]},{pixels[0][1]}l{moves.replace(',-', '-')}"
-
-
-def _svg(width: int, height: int, shapes: Sequence[str]) -> str:
-    font = f"style='font:12px/{LINE_HEIGHT}px sans-serif'"
-    head = f"<svg xmlns='http://www.w3.org/2000/svg' width='{width}' height='{height}' {font}>"
-    return f"{head}{''.join(shapes)}</svg>"
-
-
-def _markdown(svg: str, title: str) -> dg.MarkdownMetadataValue:
-    return dg.MetadataValue.md(f"![{title}](data:image/svg+xml,{urllib.parse.quote(svg, safe=UNESCAPED)})")
 
 
 # --- plots: PNG ---

@@ -106,9 +106,9 @@ def held_out_reproduces(home: BertHome, dump: str) -> Verdict:
 
 @fails_if_unreadable
 def pretrained_model_beats_floor(home: BertHome, dump: str) -> Verdict:
-    """The model prefers the right text of more minimal pairs than an n-gram model does; passes without an exam."""
+    """The model prefers the right text of more minimal pairs than a trigram model does; passes without an exam."""
     from bert_model.zero_shot.exam import take_exam
-    from bert_pipeline.exam.floor import FLOOR_NAME
+    from bert_pipeline.exam.ngrams import FLOOR_NAME
     from bert_pipeline.exam.pairs import read_pairs, sample_pairs
 
     directory = home.current_model(dump)
@@ -116,18 +116,17 @@ def pretrained_model_beats_floor(home: BertHome, dump: str) -> Verdict:
     stored = json.loads((directory.parent / "configuration.json").read_text(encoding="utf-8"))["configuration"]
     exam = stored.get("exam", "")
     if not exam or not (Path(exam) / FLOOR_NAME).is_file():
-        return Verdict(passed=True, description=f"not measured: the training's exam {exam!r} has no n-gram model")
+        return Verdict(passed=True, description=f"not measured: the training's exam {exam!r} has no trigram model")
 
     # The pairs for choosing may have chosen the checkpoint.
     pairs = sample_pairs(read_pairs(exam), PAIRS_PER_KIND, "reporting")
     result = take_exam(directory, pairs, floor=Path(exam) / FLOOR_NAME)
     metadata = {f"exam_{kind}": found.score.accuracy for kind, found in result.kinds.items()}
     metadata |= {"exam_pairs": sum(found.score.count for found in result.kinds.values()), "exam_mean": result.mean}
-    if result.floor_mean is None:
-        return Verdict(passed=True, description="not measured: the n-gram model needs kenlm", metadata=metadata)
+    assert result.floor_mean is not None
     return Verdict(
         passed=result.mean > result.floor_mean,
-        description=f"{result.mean:.1f} of 100, the n-gram model {result.floor_mean:.1f}, chance 50",
+        description=f"{result.mean:.1f} of 100, the trigram model {result.floor_mean:.1f}, chance 50",
         metadata={**metadata, "floor_mean": result.floor_mean},
     )
 

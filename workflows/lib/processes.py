@@ -1,12 +1,17 @@
-"""The process that executes a run, by which a killed one is recognized."""
+"""The process that executes a run, by which a killed one is recognized, and what a killed one has left."""
 
+import contextlib
 import json
 import os
 import socket
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
 import psutil
+
+from bert_pipeline.parent import GRACE_SECONDS, OWNER_VARIABLE
 
 PROCESS_TAG = "bert/process"
 """Tag of a run with the process that executes it; see `run_mark`."""
@@ -32,6 +37,28 @@ def process_mark(process_id: int | None = None) -> str:
     except (psutil.NoSuchProcess, OSError):
         return ""
     return f"{socket.gethostname()}:{process_id}:{started}"
+
+
+def left_over(home: Path) -> list[int]:
+    """Return the processes of a home that have lost the one that started them: they save, and end within a minute."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):  # of another user, or it has ended
+            environment = process.environ()
+            owner = environment.get(OWNER_VARIABLE, "")
+            if owner and environment.get("BERT_HOME") == str(home) and not process_mark(int(owner)):
+                found.append(process.pid)
+    return found
+
+
+def wait_for_left_over(home: Path, log: Callable[[str], None]) -> None:
+    """Wait until what a killed process of this home has left is gone, and with it its locks and GPU memory."""
+    deadline = time.monotonic() + GRACE_SECONDS + 20
+    if remaining := left_over(home):
+        log(f"waiting for {len(remaining)} processes of a run or UI that was killed: they end within a minute")
+    while remaining and time.monotonic() < deadline:
+        time.sleep(0.2)
+        remaining = left_over(home)
 
 
 def run_mark(run_id: str, process_id: int | None = None) -> str:

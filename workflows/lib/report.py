@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_model.finetuning.caveats import read_caveats
+from bert_model.finetuning.decode import WITH_CONTEXT
+from bert_model.metrics.uncertainty import is_at_chance, standard_error
 from bert_model.zero_shot.result import EXAM_NAME, ExamResult, exam_table
 from bert_pipeline.errors import BertError
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
@@ -146,10 +149,14 @@ def result_row(results: Mapping[str, Any], *, generated: bool) -> dict[str, Any]
     entry = results["metrics"][key]
     # The multiple of the longer training is part of its key, such as random_x4.
     longer, multiple = next(((k, int(match[1])) for k in entry if (match := RANDOM_LONGER.fullmatch(k))), ("", None))
-    at_chance = is_at_chance(entry["mean"], entry.get("majority"), entry["n"])
+    error = standard_error(entry["n"], entry["sd"], len(entry["values"]))
+    at_chance = is_at_chance(entry["mean"], entry.get("majority"), error)
+    with_context = results["metrics"].get(key + WITH_CONTEXT)
     notes = [
+        *([f"in documents {with_context['mean']:.1f}"] if with_context else []),
         *(["own split"] if results.get("own_split") else []),
         *(["at chance"] if at_chance else []),
+        *map(str, read_caveats(results.get("known", []))),  # results of an earlier revision have no such list
         *(["degenerate"] if results.get("degenerate") else []),
     ]
     return {
@@ -162,16 +169,11 @@ def result_row(results: Mapping[str, Any], *, generated: bool) -> dict[str, Any]
         "random_longer": entry.get(longer),
         "majority": entry.get("majority"),
         "paper": None if generated else entry.get("paper"),
-        "note": ", ".join(notes),
+        "note": ", ".join(dict.fromkeys(notes)),
         "at_chance": at_chance,
         "seeds": len(entry["values"]),
         "random_multiple": multiple,
     }
-
-
-def is_at_chance(score: float, majority: float | None, count: int) -> bool:
-    """Return whether a score is at most one standard error (of a share of 1/2 at N examples) above the majority."""
-    return majority is not None and score - majority <= 100 * math.sqrt(0.25 / max(1, count))
 
 
 def write_report(results: Results, events: Sequence[Mapping[str, Any]], model: Manifest, directory: Path) -> Manifest:

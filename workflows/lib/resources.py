@@ -16,7 +16,7 @@ from bert_pipeline.manifest import MANIFEST_NAME
 from bert_pipeline.storage import absolute, local_directory, store_errors, to_path
 from bert_pipeline.tasks.catalogue import NAME_PATTERN, TASKS, Task
 from bert_pipeline.tasks.task import get_task
-from workflows.lib.processes import mark_run
+from workflows.lib.processes import mark_run, wait_for_left_over
 
 # --- partitions ---
 
@@ -171,9 +171,10 @@ class BertHome(dg.ConfigurableResource[Any]):
     """Empty: the environment variable MLFLOW_TRACKING_URI, or SQLite in the directory."""
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """Mark the run with its process, by which a killed one is recognized."""
+        """Mark the run with its process, by which a killed one is recognized, and wait for what such a one has left."""
         if context.run is not None and context.instance is not None:
             mark_run(context.instance, context.run.run_id)
+            wait_for_left_over(self.path, lambda message: context.log and context.log.info(message))
 
     @property
     def path(self) -> Path:

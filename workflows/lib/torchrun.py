@@ -5,7 +5,7 @@ rank dies, the error names the rank and the last line of its log. No process is 
 
 - normal end or error: processes that still carry the mark of this launch get TERM, then KILL;
 - canceled run: the interrupt arrives in the waiting loop, torchrun gets TERM, and the ranks save and stop;
-- killed step process: the kernel sends torchrun TERM (PR_SET_PDEATHSIG).
+- killed step process, or torchrun: what it started ends with it (`bert_pipeline/parent.py`).
 
 In-place restarts of torchrun are off (`--max-restarts=0`): they often meet stale addresses, while a new launch with a
 fresh rendezvous reliably resumes from the last checkpoint.
@@ -22,30 +22,19 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from bert_model.training.metrics_log import read_course
 from bert_pipeline.errors import TrainingError
+from bert_pipeline.parent import start
 
 LAUNCH_VARIABLE = "BERT_LAUNCH_ID"
 """Environment variable that marks every process of one launch: torchrun gives each rank a session of its own."""
 
 SHUTDOWN_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 """Environment variable of torchrun from torch 2.12 on: seconds between TERM and KILL to its ranks, 30 without it."""
-
-_DIE_WITH_PARENT = """\
-import ctypes, os, signal, sys
-parent = int(sys.argv[1])
-if sys.platform == "linux":
-    ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGTERM)  # 1 = PR_SET_PDEATHSIG
-signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGTERM, signal.SIG_DFL)
-if os.getppid() != parent:
-    sys.exit("the process that started this one is gone")
-os.execv(sys.argv[2], sys.argv[2:])
-"""
 
 _ROOT_CAUSE_RANK = re.compile(r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
 
@@ -162,14 +151,7 @@ def run_training(
 
     # In a session of its own: Ctrl-C in a terminal ends the launch through `_end_launch` only.
     with open(torchrun_log, "ab") as output:
-        process = subprocess.Popen(
-            ending_with_parent(command),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-        )
+        process = start(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
         try:
             while process.poll() is None:
                 for event in follower.new_events():
@@ -184,14 +166,6 @@ def run_training(
         report(event)
     if process.returncode != 0:
         raise TrainingError(describe_failure(launch, process.returncode))
-
-
-def ending_with_parent(command: Sequence[str]) -> list[str]:
-    """Wrap a command so that the kernel sends it TERM when the thread that started it ends, for whatever reason.
-
-    SIGINT and SIGTERM get their default handlers: a shell's background job ignores SIGINT, and children inherit that.
-    """
-    return [sys.executable, "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
 
 
 def describe_failure(launch: Launch, exit_code: int) -> str:

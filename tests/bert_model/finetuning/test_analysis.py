@@ -10,8 +10,9 @@ from bert_model.finetuning.analysis import errors_path
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.metrics import score
-from bert_model.metrics.analysis import bootstrap_interval, class_scores, confusion_matrix, main_statistic
+from bert_model.metrics.analysis import class_scores, confusion_matrix
 from bert_model.metrics.score import read_predictions
+from bert_model.metrics.uncertainty import bootstrap_interval, unit_statistics
 from bert_pipeline.tasks.catalogue import TASKS, Task
 from bert_pipeline.tasks.example import TextExample
 from bert_pipeline.tasks.task import get_task, load_task_data
@@ -60,7 +61,7 @@ def test_analysis_agrees_with_the_published_predictions(name, model, tmp_path):
         predictions = read_predictions(task, tmp_path / "out" / "predictions" / f"{split}.{suffix}")
         again = score(task, examples, predictions)
         assert analysis["score"] == pytest.approx(again[task.main_metric], abs=1e-4)
-        interval = bootstrap_interval(*main_statistic(task, examples, predictions))
+        interval = bootstrap_interval(unit_statistics(task, examples, predictions))
         assert analysis["interval"] == pytest.approx(interval, abs=1e-3)
         assert ("calibration_error" in analysis) == (task.kind != "regression")
         assert ("classes" in analysis) == (task.kind in ("classification", "tagging") or task.has_impossible)

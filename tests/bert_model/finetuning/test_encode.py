@@ -217,12 +217,14 @@ def _sentence(number, words, document=0):
     return TaggedExample(str(number), document, tuple(words), tuple("O" for _ in words))
 
 
-def test_every_word_is_scored_once_even_if_longer_than_a_row():
+@pytest.mark.parametrize("document_context", [False, True])
+def test_every_word_is_scored_once_even_if_longer_than_a_row(document_context):
     endless = "film" + "s" * 60
-    sentences = [_sentence(i, ["the", "film", endless, "was", "fine"] * 4, i // 2) for i in range(5)]
-    encoded = encode("ner", sentences)
+    sentences = [_sentence(i, ["the", "film", endless, "was", "\u200b"] * 4, i // 2) for i in range(5)]
+    sentences.insert(2, _sentence("empty", [], 1))
+    encoded = encode("ner", sentences, dataclasses.replace(CONFIG, document_context=document_context))
     scored = sorted((example, word) for _, example, word in scored_words(encoded))
-    assert scored == [(i, word) for i in range(5) for word in range(20)]
+    assert scored == [(i, word) for i in (0, 1, 3, 4, 5) for word in range(20)]
     assert encoded.lengths().max() <= CONFIG.max_seq_length
 
 
@@ -236,9 +238,36 @@ def test_first_piece_carries_the_label_and_the_others_are_ignored():
     assert encoded.token_columns["labels"].tolist() == [ignored, *expected, ignored, ignored]
 
 
-def test_sentences_of_one_document_share_a_row_and_documents_do_not():
-    encoded = encode("ner", [_sentence(0, ["anna"], 0), _sentence(1, ["boris"], 0), _sentence(2, ["clara"], 1)])
-    assert rows_of(encoded) == [["[CLS]", "anna", "boris", "[SEP]"], ["[CLS]", "clara", "[SEP]"]]
+SENTENCES = [
+    _sentence(0, ["anna"], 0),
+    _sentence(1, ["boris"], 0),
+    _sentence(2, ["clara"], 1),
+    _sentence(3, ["david"], None),
+    _sentence(4, ["rome"], None),
+]
+
+
+def test_a_row_is_one_sentence():
+    rows = rows_of(encode("ner", SENTENCES))
+    assert rows == [["[CLS]", word, "[SEP]"] for word in ("anna", "boris", "clara", "david", "rome")]
+
+
+def test_with_context_sentences_of_one_document_share_a_row_and_others_do_not():
+    encoded = encode("ner", SENTENCES, dataclasses.replace(CONFIG, document_context=True))
+    rows = [["anna", "boris"], ["clara"], ["david"], ["rome"]]
+    assert rows_of(encoded) == [["[CLS]", *words, "[SEP]"] for words in rows]
+
+
+def test_a_batch_of_tags_counts_sentences_within_bounds():
+    config = dataclasses.replace(CONFIG, document_context=True)
+    documents = encode("ner", [_sentence(i, ["anna"] * 5, i // 40) for i in range(400)], config)
+    assert 90 < documents.num_rows < 210  # rows of two to four sentences
+    assert documents.units_of_batch(32) == round(32 * documents.num_rows / 400)
+    assert documents.units_of_batch(1) == 1
+    endless = encode("ner", [_sentence(i, ["anna"] * 500) for i in range(3)])
+    assert endless.num_rows > 60
+    assert endless.units_of_batch(32) == 32  # not the windows of 32 sentences at once
+    assert encode("squad1", tiny_tasks.task_data("squad1").train).units_of_batch(32) == 32
 
 
 def test_tag_outside_the_task_is_named():

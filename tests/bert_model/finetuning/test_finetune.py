@@ -543,6 +543,7 @@ def test_task_defaults_are_the_papers_settings():
 
 
 def test_task_of_ones_own_has_the_settings_of_the_papers_task_of_its_kind():
+    assert task_configuration("ner").document_context is False  # as a text is tagged
     for paper in ("squad1", "squad2", "ner", "ner_features"):
         own = dataclasses.replace(get_task(paper), name="own")
         assert task_configuration(own) == task_configuration(paper)

@@ -9,6 +9,8 @@ import tiny_tasks
 import torch
 import transformers
 
+from bert_model.finetuning.encode import encode_texts
+from bert_model.inference import features
 from bert_model.inference.features import write_features
 from bert_model.model.heads import Tagger, chosen_states
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
@@ -53,6 +55,26 @@ def test_texts_that_are_cut_are_counted(model, tmp_path, caplog):
     (tmp_path / "in.txt").write_text("the film\n" + "the film was fine . " * 100 + "\n")
     assert write_features(model, str(tmp_path / "in.txt"), tmp_path / "out.parquet", layers=(-1,)) == 2
     assert "1 texts were cut to the model's" in caplog.text
+
+
+def test_text_that_fails_is_set_aside(model, tmp_path, monkeypatch, caplog):
+    def encode(pairs, *args):
+        if any("<bad>" in text for text, _ in pairs):
+            raise IndexError("no such piece")
+        return encode_texts(pairs, *args)
+
+    monkeypatch.setattr(features, "encode_texts", encode)
+    lines = ["the film", "a song <bad>", "", "the meal was sour ."]
+    (tmp_path / "in.txt").write_text("\n".join(lines))
+    assert write_features(model, str(tmp_path / "in.txt"), tmp_path / "out.parquet", layers=(-1,)) == 2
+    assert pq.read_table(tmp_path / "out.parquet")["text"].to_pylist() == [lines[0], lines[3]]
+    (rejected,) = map(json.loads, (tmp_path / "out.parquet.rejected.jsonl").read_text().splitlines())
+    assert rejected == {"id": "1", "error": "IndexError: no such piece", "line": "a song <bad>"}
+    assert "1 of 3 texts failed and are left out; the first: id 1 (IndexError: no such piece)" in caplog.text
+    (tmp_path / "in.txt").write_text("\n".join(lines[:2]))
+    with pytest.raises(InputError, match="^1 of 2 texts failed, expected at most 0: .* id 1 "):
+        write_features(model, str(tmp_path / "in.txt"), tmp_path / "all.parquet", layers=(-1,))
+    assert not list(tmp_path.glob("all.parquet*"))
 
 
 def test_layer_that_the_model_does_not_have_is_named(model, tmp_path):

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import sentencex
 import tiny_tasks
 import torch
 
@@ -23,6 +24,7 @@ from bert_model.finetuning.encode import encode_examples, span_windows
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.task_model import load_task_model
 from bert_model.finetuning.worker_pool import WorkerPool
+from bert_model.inference import predict as predict_module
 from bert_model.inference.inputs import open_rows
 from bert_model.inference.predict import TaskPredictor, _entities, answer_file, answer_inputs, load_predictor, predict
 from bert_model.metrics.ner import chunks
@@ -610,6 +612,59 @@ def test_ids_of_json_lines_are_kept_and_others_are_line_numbers(models, tmp_path
     assert [a["id"] for a in answers_to("sst2", [models["sst2"]], text, tmp_path)] == ["a-1", 17, "2"]
     given = [{"id": "x", "text": "a song", "text_b": "a film"}, {"text": "a song", "text_b": "a film"}]
     assert [a["id"] for a in answer_inputs(load_predictor("mnli", [models["mnli"]]), given)] == ["x", "1"]
+
+
+@pytest.fixture
+def panics(monkeypatch):
+    """Make the tokenizer panic, as an extension in Rust does, for one word."""
+    encode = predict_module.encode_examples
+
+    def panicking(task, examples, *args):
+        if any("<bad>" in example.text_a for example in examples):
+            sentencex.segment("en", "He lives in block B\xa0. It is far away.")
+        return encode(task, examples, *args)
+
+    monkeypatch.setattr(predict_module, "encode_examples", panicking)
+
+
+def test_row_that_panics_is_set_aside_and_the_others_are_answered(models, tmp_path, panics):
+    lines = ["a song .", "the <bad> film .", "the film was lovely .", "a <bad> meal .", "a meal ."]
+    (tmp_path / "in.txt").write_text("\n".join(lines))
+    counts = predict("sst2", [models["sst2"]], str(tmp_path / "in.txt"), str(tmp_path / "out.jsonl"))
+    assert (counts.answers, counts.rejected) == (3, 2)
+    answers = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [answer["id"] for answer in answers] == ["0", "2", "4"]
+    rejected = [json.loads(line) for line in (tmp_path / "out.jsonl.rejected.jsonl").read_text().splitlines()]
+    assert [row["id"] for row in rejected] == ["1", "3"]
+    assert all(f"in.txt:{n}: PanicException: end byte" in row["error"] for n, row in zip((2, 4), rejected))
+
+
+def test_request_answers_its_good_rows(models, panics):
+    predictor = load_predictor("sst2", [models["sst2"]])
+    given = [{"text": "a song ."}, {"text": None}, {"id": 7, "text": "a <bad> meal ."}, {}, {"text": "the meal ."}]
+    answers = answer_inputs(predictor, given)
+    assert [answer["id"] for answer in answers] == ["0", "1", 7, "3", "4"]
+    (first,), (last,) = (predictor.answer([given[index]]) for index in (0, 4))
+    assert answers[0] == first
+    assert answers[4] == {**last, "id": "4"}
+    assert answers[1] == {"id": "1", "prediction": None, "error": answers[1]["error"]}
+    assert answers[1]["error"] == "input 2: found text, expected text; text is missing"
+    assert answers[2]["error"].startswith("input 3: PanicException: end byte")
+    assert answers[3]["error"].startswith("input 4: found nothing")
+    with pytest.raises(InputError, match="input 1: found text"):
+        answer_inputs(predictor, [{"text": None}])
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, torch.OutOfMemoryError])
+def test_what_is_not_about_a_row_ends_the_prediction(models, tmp_path, monkeypatch, error):
+    def failing(*args):
+        raise error("all of it")
+
+    monkeypatch.setattr(predict_module, "encode_examples", failing)
+    (tmp_path / "in.txt").write_text("a song .\nthe meal .\n")
+    with pytest.raises(error):
+        predict("sst2", [models["sst2"]], str(tmp_path / "in.txt"), str(tmp_path / "out.jsonl"))
+    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 
 def test_choices_of_different_lengths_keep_their_numbers(models, tmp_path):

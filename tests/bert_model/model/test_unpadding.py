@@ -1,6 +1,6 @@
 """Attention over unpadded sequences by torch's kernel for GPUs, here on a slow CPU kernel; recomputed blocks."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bert_model.model import bert, unpadding
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
+from bert_model.training.gradients import compile_layers
 from bert_model.training.optimizer import build_optimizer, clip_gradients
 from bert_model.training.schedule import OptimizerConfig
 
@@ -50,10 +51,8 @@ def batch(num_padding: int = 0) -> dict[str, Any]:
     }
 
 
-def losses_and_gradients(
-    model: BertForPreTraining, inputs: dict[str, Any], function: Callable[..., Any] | None = None
-) -> list[Tensor]:
-    losses = (function or model.loss_sums)(**inputs)
+def losses_and_gradients(model: BertForPreTraining, inputs: dict[str, Any]) -> list[Tensor]:
+    losses = model.loss_sums(**inputs)
     model.zero_grad()
     sum(losses).backward()
     return [*losses, *(parameter.grad.clone() for parameter in model.parameters())]  # type: ignore[union-attr]
@@ -117,12 +116,12 @@ def test_unpadded_attention_equals_padded(cpu_kernel: list[torch.Size], num_padd
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
 
 
-def test_unpadded_attention_is_in_the_graph_of_a_compiled_model(cpu_kernel: list[torch.Size]) -> None:
+def test_unpadded_attention_is_in_the_graph_of_a_compiled_layer(cpu_kernel: list[torch.Size]) -> None:
     model = unpadded_model(hidden_dropout_prob=0.0)
     expected = losses_and_gradients(model, batch(10))
     cpu_kernel.clear()
-    compiled = torch.compile(model.loss_sums, backend="aot_eager", fullgraph=True)
-    for one, other in zip(losses_and_gradients(model, batch(10), compiled), expected, strict=True):
+    compile_layers(model, backend="aot_eager", fullgraph=True)
+    for one, other in zip(losses_and_gradients(model, batch(10)), expected, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
     assert len(cpu_kernel) == 2
 
@@ -182,7 +181,8 @@ def test_recomputed_blocks_have_equal_gradients(compiled: bool) -> None:
     dropout = 0.0 if compiled else 0.1
     settings = {"attention_probs_dropout_prob": dropout, "hidden_dropout_prob": dropout}
     model = new_model(BertForPreTraining, config(**settings), seed=3).train()
-    function = torch.compile(model.loss_sums, backend="aot_eager", fullgraph=True) if compiled else model.loss_sums
+    if compiled:
+        compile_layers(model, backend="aot_eager", fullgraph=True)
     results: list[list[Tensor]] = []
     calls: list[int] = []
     if not compiled:
@@ -190,7 +190,7 @@ def test_recomputed_blocks_have_equal_gradients(compiled: bool) -> None:
     for recomputes in (False, True):
         model.bert.recomputes_blocks = recomputes
         torch.manual_seed(1)
-        results.append(losses_and_gradients(model, batch(), function))
+        results.append(losses_and_gradients(model, batch()))
     if not compiled:
         assert len(calls) == 3  # once, and twice
     for one, other in zip(*results, strict=True):

@@ -1,5 +1,6 @@
 """Weights are read strictly: errors name the tensors, and reports list created and dropped heads."""
 
+import dataclasses
 import json
 import pickle
 from collections.abc import Callable
@@ -46,6 +47,43 @@ def saved(tmp_path: Path) -> Path:
     directory.mkdir()
     save_model(new_model(BertForPreTraining, CONFIG, seed=1), directory, make_tokenizer(60))
     return directory
+
+
+def padded(directory: Path, num_rows: int) -> Path:
+    """Write a model for 60 tokens whose rows without a token would win every prediction."""
+    model = new_model(BertForPreTraining, dataclasses.replace(CONFIG, vocab_size=num_rows), seed=1)
+    with torch.no_grad():
+        model.cls.predictions.bias[60:] = 100.0
+    directory.mkdir()
+    save_model(model, directory, make_tokenizer(60))
+    return directory
+
+
+def test_rows_without_a_token_are_said_at_load_and_get_no_probability(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, _ = load_model(BertForPreTraining, padded(tmp_path / "padded", 64))
+    assert "padded: its embeddings have 64 rows for the 60 tokens of its vocabulary; rows without" in caplog.text
+    ids = torch.arange(10)[None]
+    assert model.eval()(ids).prediction_logits.shape == (1, 10, 60)
+
+    # Nor in the loss, whose gradients leave these rows as they are.
+    model(ids).prediction_logits.logsumexp(-1).sum().backward()
+    gradients = model.cls.predictions.bias.grad, model.bert.embeddings.word_embeddings.weight.grad
+    assert all(gradient is not None and not gradient[60:].any() for gradient in gradients)
+    assert all(gradient is not None and gradient[:60].any() for gradient in gradients)
+
+    # Another number of rows may mean that the vocabulary lost a line.
+    load_model(BertModel, padded(tmp_path / "odd", 61))
+    assert "61 rows for the 60 tokens of its vocabulary, which is no multiple of 8" in caplog.text
+
+
+def test_vocabulary_with_more_tokens_than_rows_is_refused_at_every_load(saved: Path) -> None:
+    with (saved / "vocab.txt").open("a", encoding="utf-8") as stream:
+        stream.write("extra\n")
+    for model_class in (BertModel, BertForPreTraining, BertForSequenceClassification):
+        with pytest.raises(UsageError, match="its vocabulary has 61 tokens, its embeddings only 60 rows"):
+            load_model(model_class, saved)
 
 
 def rewrite(directory: Path, change: Any) -> None:

@@ -373,14 +373,6 @@ def test_instances_for_shorter_sequences_are_warned_of(directory: Path, caplog: 
     assert "max_seq_length=24, the phase has 32: positions from 24 on are not trained by it" in caplog.text
 
 
-def test_compiler_hint_is_optional(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    batch = batch_of(reader(directory).take(0, 12))
-    assert batch.token_indices is not None
-    batch.mark_dynamic_lengths()
-    monkeypatch.delattr("torch._dynamo.maybe_mark_dynamic")  # as in a torch without this private function
-    batch.mark_dynamic_lengths()
-
-
 def test_static_and_dynamic_shards_do_not_mix(tmp_path: Path) -> None:
     parts = []
     for name, static in (("a", False), ("b", True)):

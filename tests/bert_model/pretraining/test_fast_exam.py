@@ -32,7 +32,7 @@ from bert_model.zero_shot.pseudo_likelihood import score_pairs
 from bert_model.zero_shot.result import EXAM_NAME
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ConfigurationError, InputError
-from bert_pipeline.exam.floor import FLOOR_NAME
+from bert_pipeline.exam.ngrams import FLOOR_NAME
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, read_pairs, write_pairs
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer

@@ -49,6 +49,18 @@ def test_model_smaller_than_the_vocabulary_is_refused():
         initialize_or_resume(config, None, tokenizer, ALONE)
 
 
+def test_rows_beyond_the_vocabulary_are_not_predicted_in_training(tmp_path):
+    tokenizer = Tokenizer.from_tokens(tiny_tasks.TOKENS, True)
+    size = tokenizer.vocab_size
+    start = tiny_tasks.make_model(tmp_path / "model", vocab_size=size + 8)
+    for config in (
+        PretrainingConfig(model=ModelConfig(preset="tiny", overrides={"vocab_size": size + 8}), phases=(PHASE,)),
+        PretrainingConfig(model=ModelConfig(preset="initial"), phases=(PHASE,), initial_model=str(start)),
+    ):
+        model = initialize_or_resume(config, None, tokenizer, ALONE).model
+        assert (model.config.vocab_size, model.cls.predictions.num_tokens) == (size + 8, size)
+
+
 @pytest.mark.parametrize(
     ("device", "positions", "message"),
     [

@@ -18,10 +18,10 @@ def test_long_card_is_cut_at_a_line_with_a_note():
 
 def test_scores_in_a_card_are_replaced_and_the_rest_is_kept():
     card = "# bert\n\n## Scores\n\nNone yet.\n\n## Data\n\n- a dump\n"
-    scored = with_scores(card, [task_score(majority=50.0)])
+    scored = with_scores(card, [task_score(sd=1.0, majority=50.0)])
     assert "80.0 ± 1.0 | 50.0 |" in scored
     assert scored.endswith("\n\n## Data\n\n- a dump\n")
-    assert with_scores(scored, [task_score(majority=50.0)]) == scored
+    assert with_scores(scored, [task_score(sd=1.0, majority=50.0)]) == scored
 
 
 @pytest.mark.parametrize("objective", ["mlm", "mlm_nsp"])

@@ -16,14 +16,17 @@ import pytest
 import tiny_tasks
 from mlflow import MlflowClient, MlflowException
 from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
+from safetensors.torch import load_file, save_file
 
 from bert_model.cli import main
+from bert_model.conversion.vocabulary_transfer import adapt_model
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.worker_pool import WorkerPool
+from bert_model.inference.predict import load_predictor
 from bert_model.pretraining.fast_exam import input_of_pairs
 from bert_model.registry import artifacts, operations
 from bert_model.registry.client import registry_lock
-from bert_model.registry.model_card import card_problem, description_of
+from bert_model.registry.model_card import card_problem, description_of, readme_problem, write_readme
 from bert_model.registry.promotion import GateConfig
 from bert_model.registry.resolve import resolve_model
 from bert_model.registry.versions import EXAM_ACCURACY, EXAM_FOR_CHOOSING, RegisteredVersion, TaskScore, facts_of
@@ -31,6 +34,7 @@ from bert_model.zero_shot.exam import take_exam
 from bert_pipeline.errors import ArtifactError, InputError, PromotionError, UnavailableError, UsageError
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
 from bert_pipeline.manifest import input_of, load_manifest, publishing
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +129,8 @@ def test_command_line_sets_gates_and_dry_run_prints_the_table(home, trained, cap
     assert "champion" not in aliases_of(name)
     assert main(["promote", name, "marginn=1"]) == 2
     assert "did you mean 'margin'" in capsys.readouterr().err
+    assert main(["promote", name, "retraining_margin=-2"]) == 2
+    assert "retraining_margin is that of automatic runs; give margin" in capsys.readouterr().err
 
 
 def write_rows(path, texts):
@@ -137,7 +143,7 @@ def test_from_finetuning_to_the_champions_answers_by_commands(home, tmp_path, ca
     adjectives = (tiny_tasks.BAD, tiny_tasks.GOOD)
     words = [f"the {tiny_tasks.NOUNS[index % 4]} was {adjectives[index % 2][index // 4]} ." for index in range(16)]
     write_rows(tmp_path / "SST-2" / "train.tsv", words)
-    write_rows(tmp_path / "SST-2" / "dev.tsv", words[:7])
+    write_rows(tmp_path / "SST-2" / "dev.tsv", [text.removesuffix(" .") for text in words])
     shape = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 512}
     model = tiny_tasks.make_model(tmp_path / "tiny", **shape)
     finetune_words = f"finetune sst2 --data {tmp_path} --model {model} --output {tmp_path / 'out'} --workers 0"
@@ -173,11 +179,79 @@ def test_from_finetuning_to_the_champions_answers_by_commands(home, tmp_path, ca
     assert main(["models"]) == 0
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("bert-tiny-sst2 ")]
     assert f"  {entry['mean']:.2f} ± {entry['sd']:.2f} (2) " in row
-    assert main(["promote", "bert-tiny-sst2"]) == 0
+    assert main(["promote", "bert-tiny-sst2", "waived_gates=[beats_baseline]"]) == 0  # of two seeds on 16 examples
     (tmp_path / "in.txt").write_text("the film was lovely .\n")
     answer = ["--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "answers.jsonl")]
     assert main(["predict", "sst2", "--model", "models:/bert-tiny-sst2@champion", *answer]) == 0
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 1
+
+
+def edited(directory, target, change):
+    """Publish a copy of a model directory with a change in it, and with the hashes of the changed files."""
+    manifest = load_manifest(directory)
+    settings = {"configuration": manifest.configuration, "inputs": manifest.inputs}
+    with publishing(target, kind=manifest.kind, **settings) as draft:
+        for name in manifest.files:
+            (draft.path / name).parent.mkdir(exist_ok=True)
+            shutil.copy(directory / name, draft.path / name)
+        change(draft.path)
+        draft.counts = manifest.counts
+    return target
+
+
+def _rewrite(path, change):
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+KEY = "stsb/dev/spearman"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda path: _rewrite(
+                path / "results.json", lambda found: found["metrics"][KEY].update(mean=95.5, values=[95.5])
+            ),
+            f"found {KEY} 95.5000, expected .* as computed from statistics.json",
+        ),
+        (
+            lambda path: _rewrite(path / "task.json", lambda found: found["scores"].update({KEY: 95.5})),
+            f"found {KEY} 95.5000, expected",
+        ),
+        (
+            lambda path: _rewrite(path / "statistics.json", lambda found: found.update(seeds=[7])),
+            f"is of another score than {KEY}",
+        ),
+        (
+            lambda path: (path / "statistics.json").unlink(),
+            "has no statistics.json, from which its score is computed; fine-tune it again",
+        ),
+    ],
+    ids=["results", "task", "statistics", "without"],
+)
+def test_score_that_its_statistics_do_not_give_is_not_registered(home, trained, tmp_path, change, words):
+    directory = edited(trained / "weak", tmp_path / "edited", change)
+    with pytest.raises(ArtifactError, match=words):
+        register(directory, "bert-tiny-edited")
+    with pytest.raises(UsageError, match="no such registered model"):
+        operations.promote("bert-tiny-edited")
+
+
+def test_statistics_are_stored_with_the_version_and_decide(home, trained):
+    name = "bert-tiny-resampled"
+    register(trained / "weak", name)
+    waiving = GateConfig(waived_gates=("beats_baseline",))
+    assert operations.promote(name, config=waiving).promoted
+    version = register(trained / "strong", name)
+    file = stored_beside(home, version, "statistics.json")
+    assert file.read_bytes() == (trained / "strong" / "statistics.json").read_bytes()
+    paired = operations.promote(name, dry_run=True).interval
+    file.write_text("{}")  # it is no longer what was registered: the standard errors stand for it
+    apart = operations.promote(name, dry_run=True).interval
+    assert apart != paired
 
 
 def test_score_tag_is_the_mean_and_not_the_best_seed(trained, tmp_path):
@@ -436,8 +510,11 @@ def test_pretrained_model_is_judged_by_its_fine_tunings(two_pretrained):
     refused = operations.promote(name)
     assert refused.refused_by == ("scored",)
     assert "none of its fine-tunings is registered" in refused.table()
+    assert operations.why_no_champion(name) == ("version 1 is refused (scored: none of its fine-tunings is registered)")
+    assert operations.why_no_champion("bert-tiny-never") == "is not registered"
     register(two_pretrained / "stsb-1", f"{name}-stsb")
     assert operations.promote(name).require().promoted  # the first one needs scores but has no champion to beat
+    assert operations.why_no_champion(name) == ""
     assert "| stsb | dev/spearman |" in operations.get_version(f"models:/{name}/1").description
     assert "- Exam on the minimal pairs for reporting: 66.0 of 100" in first.description
     assert "- Exam on a few minimal pairs, for choosing a checkpoint: 71.0 of 100" in first.description
@@ -453,7 +530,8 @@ def test_pretrained_model_is_judged_by_its_fine_tunings(two_pretrained):
     decision = operations.promote(name, dry_run=True)
     assert decision.passed
     rows = {row["task"]: row for row in decision.task_rows()}
-    assert float(rows["average"]["change"]) > 0
+    assert float(rows["average"]["change"].partition(",")[0]) > 0
+    assert decision.interval[0] > 0
     assert "67.00 against the champion's 66.00 (+1.00)" in decision.table()  # the exams, on the same pairs
     assert aliases_of(name)["champion"] == 1
     assert operations.promote(name).require().promoted
@@ -582,22 +660,84 @@ def test_version_without_license_card_or_same_outputs_is_refused(home, trained, 
     assert operations.promote(name, dry_run=True).refused_by == ("licensed",)
     card = stored_beside(home, version, "model_card.md")
     card.write_text(card.read_text().replace("## Limits", "## Nothing"))
-    assert operations.promote(name, dry_run=True).refused_by == ("licensed", "documented")
+    assert operations.promote(name, dry_run=True).refused_by == ("intact", "licensed", "documented")
     card.unlink()
     assert "documented" in operations.promote(name, dry_run=True).refused_by
     monkeypatch.setattr(artifacts, "reference_logits", lambda directory: [0.0, 0.0])
     assert "reproduces_logits" in operations.promote(name, dry_run=True).refused_by
 
 
+def test_model_card_that_was_cut_off_or_changed_is_not_intact(home, trained):
+    name = "bert-tiny-cut-card"
+    version = operations.register(trained / "weak", name, tags={"license": "Apache-2.0"})
+    card = stored_beside(home, version, "model_card.md")
+    whole = card.read_text()
+    for damaged in (whole[:-40], whole.replace("0.", "9."), ""):
+        card.write_text(damaged)
+        decision = operations.promote(name, dry_run=True)
+        assert "intact" in decision.refused_by
+        assert "its model_card.md is cut off or was changed; register the model again" in decision.table()
+
+    # Registered again, it is a version with a whole card, and so is one with another license.
+    second = operations.register(trained / "weak", name, tags={"license": "MIT"}, replaces_license=True)
+    assert second.version == version.version + 1
+    assert card.read_text() == damaged  # of which no hash was taken
+    assert not operations.promote(name, dry_run=True).refused_by
+    assert (
+        operations.register(trained / "weak", name, tags={"license": "CC0"}, replaces_license=True).version
+        == second.version
+    )
+    assert "Weights: CC0." in stored_beside(home, second, "model_card.md").read_text()
+    assert not operations.promote(name, dry_run=True).refused_by
+
+
+def test_model_with_padded_embeddings_is_registered_and_predicts_tokens_only(home, tmp_path):
+    rows = len(tiny_tasks.TOKENS) + 8
+    start = tiny_tasks.make_model(tmp_path / "padded", vocab_size=rows)
+    tensors = load_file(start / "model.safetensors")
+    tensors["cls.predictions.bias"][-8:] = 100.0
+    save_file(tensors, start / "model.safetensors", {"format": "pt"})
+    model = _pretrained(tmp_path / "model", start, 4.0, data="padded")
+    assert len(json.loads(register(model, "bert-tiny-padded").facts["reference_logits"])) > rows // 2
+    assert "reproduces_logits" not in operations.promote("bert-tiny-padded", dry_run=True).refused_by
+    (answer,) = load_predictor("mlm", [model]).answer([{"text": f"the [MASK] was {tiny_tasks.GOOD[0]} ."}])
+    assert all(found["token"] in tiny_tasks.TOKENS for found in answer["masks"][0])
+    assert sum(found["probability"] for found in answer["masks"][0]) > 0.1
+    pair = Pair(pair_id="1", kind="swap", good=("the was .",), bad=("was the .",))
+    assert take_exam(model, [pair]).mean in (0.0, 100.0)
+    (tmp_path / "vocabulary").mkdir()
+    Tokenizer.from_tokens([*tiny_tasks.TOKENS, "more"], True).save(tmp_path / "vocabulary")
+    assert adapt_model(model, tmp_path / "vocabulary", tmp_path / "adapted").counts["vocab_size"] == rows - 7
+    pytest.importorskip("onnxruntime")
+    assert main(["export", str(model), "--output", str(tmp_path / "model.onnx")]) == 0
+
+
+def test_readme_that_is_empty_or_cut_off_is_refused_at_registration(home, trained, tmp_path):
+    model = shutil.copytree(trained / "weak", tmp_path / "model")
+    readme = model / "README.md"
+    write_readme(model, {"license": "mit"})
+    whole = readme.read_text()
+    assert readme_problem(model) is None
+    places = [whole.index(words) for words in ("license:", "# model: ", "from transformers", "## Scores", "```yaml")]
+    for damaged in ["", "  \n", *(whole[: place + 40] for place in places), whole[:-6]]:
+        readme.write_text(damaged)
+        with pytest.raises(ArtifactError, match=r"README\.md: is (empty|cut off); write it again, or remove it"):
+            operations.register(model, "bert-tiny-readme")
+    # Its owner's words are not judged.
+    for other in ("# My model\n", "---\nlicense: mit\n---\n", whole.replace("## Curves", "## Pictures")):
+        readme.write_text(other)
+        assert readme_problem(model) is None
+
+
 def test_tags_are_those_that_are_searched_and_the_facts_are_a_file(home, trained):
     lineage = {"dump": "enwiki-20261101", "corpus_sha256": "c" * 64, "dagster_run_id": "12ab"}
     version = register(trained / "strong", "bert-tiny-facts", **lineage)
     assert set(version.tags) == {
-        *("kind", "task", "metric", "score", "dump", "license", "degenerate", "own_split"),
-        *("content_sha256", "pretrained_model_sha256", "registered_at"),
+        *("kind", "task", "metric", "score", "dump", "license", "degenerate", "own_split", "known"),
+        *("content_sha256", "pretrained_model_sha256", "registered_at", "card_sha256"),
     }
     stored = json.loads(stored_beside(home, version, "facts.json").read_text())
-    assert stored | {"registered_at": version.tags["registered_at"]} == version.facts
+    assert stored | {key: version.tags[key] for key in ("registered_at", "card_sha256")} == version.facts
     assert stored["corpus_sha256"] == "c" * 64
     assert json.loads(stored["reference_logits"])
     found = operations.get_version("models:/bert-tiny-facts@candidate")

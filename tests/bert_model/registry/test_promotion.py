@@ -3,11 +3,14 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 from judged_versions import judged_version, task_score
 
+from bert_model.finetuning.caveats import REPEATS, Caveat
+from bert_model.metrics.uncertainty import UnitStatistics
 from bert_model.registry.promotion import GateConfig, Inspection, decide
-from bert_model.registry.versions import EXAM_ACCURACY, EXAM_PAIRS, PRETRAINED
+from bert_model.registry.versions import EXAM_ACCURACY, EXAM_PAIRS, EXAM_SIZE, PRETRAINED
 from bert_pipeline.errors import ConfigurationError
 
 SOUND = Inspection()
@@ -33,6 +36,15 @@ SOUND = Inspection()
         (judged_version(task_score(), license=""), None, SOUND, "licensed"),
         (judged_version(task_score(), rolled_back=True), None, SOUND, "not_rolled_back"),
         (judged_version(task_score(degenerate=True)), None, SOUND, "not_degenerate"),
+        (judged_version(task_score(mean=50.0, majority=50.0)), None, SOUND, "beats_baseline"),
+        (judged_version(task_score(mean=39.7, majority=39.0, num_examples=300)), None, SOUND, "beats_baseline"),
+        (judged_version(task_score(mean=40.0, majority=50.0)), None, SOUND, "beats_baseline"),
+        (
+            judged_version(task_score(known=(Caveat(kind=REPEATS, text="", share=0.011),))),
+            None,
+            SOUND,
+            "not_contaminated",
+        ),
         (judged_version(task_score()), judged_version(task_score()), SOUND, "new"),
         (judged_version(task_score()), judged_version(task_score(dev_sha256="e" * 64), version=1), SOUND, "comparable"),
         (
@@ -133,6 +145,92 @@ def test_more_training_data_compares_for_task_models_only():
     assert decide(judged_version(more), judged_version(task_score(), version=1)).passed
     decision = decide(judged_version(more, kind=PRETRAINED), judged_version(task_score(), kind=PRETRAINED, version=1))
     assert "comparable" in decision.refused_by
+
+
+def test_encoder_must_beat_the_mean_baseline_of_its_tasks():
+    one, other = (task_score("rte", 52.0, majority=53.0), task_score("sst2", 80.0, majority=51.0))
+    assert decide(judged_version(one, other, kind=PRETRAINED), None).passed  # though one task alone is below
+    decision = decide(judged_version(one, task_score("sst2", 51.0, majority=51.0), kind=PRETRAINED), None)
+    assert decision.refused_by == ("beats_baseline",)
+    assert "at chance: 51.5, the trivial baseline 52.0" in decision.table()
+    waiving = GateConfig(waived_gates=("beats_baseline",))
+    assert decide(judged_version(one, kind=PRETRAINED), None, config=waiving).passed
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "pairs", "refused"), [("50.0", "", True), ("50.9", "2000", True), ("52.0", "2000", False)]
+)
+def test_exam_at_chance_is_refused_and_no_exam_is_not(accuracy, pairs, refused):
+    score = task_score(majority=50.0)
+    exam = {EXAM_ACCURACY: accuracy} | ({EXAM_SIZE: pairs} if pairs else {})
+    decision = decide(judged_version(score, kind=PRETRAINED, facts=exam), None)
+    assert decision.refused_by == (("beats_baseline",) if refused else ())
+    assert decide(judged_version(score, kind=PRETRAINED), None).passed
+
+
+def test_one_seed_has_a_standard_error():
+    score = task_score(mean=52.0, majority=50.0, num_examples=300, num_seeds=1, sd=0.0)
+    assert decide(judged_version(score), None).refused_by == ("beats_baseline",)
+    assert decide(judged_version(dataclasses.replace(score, mean=53.0)), None).passed
+
+
+def test_repeats_of_an_encoder_are_averaged_and_those_of_published_files_do_not_count():
+    known = (Caveat(kind=REPEATS, text="1.5% of the examples of dev are in the training set", share=0.015),)
+    cola = task_score("cola", known=known)
+    assert decide(judged_version(cola), None).refused_by == ("not_contaminated",)
+    assert decide(judged_version(dataclasses.replace(cola, official=True)), None).passed
+    assert decide(judged_version(cola, task_score("sst2"), kind=PRETRAINED), None).passed
+    assert decide(judged_version(cola), None, config=GateConfig(waived_gates=("not_contaminated",))).passed
+    assert "repeats" in decide(judged_version(cola), None).table()
+
+
+def _with_units(right, version, task="sst2"):
+    """Return a score and its statistics: the share of right units, one row for each seed."""
+    values = 100.0 * np.asarray(right, dtype=float)[:, :, None]
+    ids = tuple(map(str, range(values.shape[1])))
+    units = UnitStatistics(metric="accuracy", form="mean", ids=ids, seeds=tuple(range(len(values))), values=values)
+    facts = {"num_examples": len(ids), "num_seeds": len(values), "version": version, "statistics_sha256": "s" * 64}
+    return task_score(task, units.mean(), **facts), {(task, version): units}
+
+
+def test_difference_within_the_noise_of_examples_and_seeds_is_not_distinguishable():
+    # Of 300 examples the candidate gets 12 that the champion has wrong, and loses 9.
+    numbers = np.arange(300)
+    champion = numbers >= 60
+    candidate = (numbers < 12) | (numbers >= 69)
+    (new, units), (old, others) = _with_units([candidate] * 2, 2), _with_units([champion] * 2, 1)
+    assert new.mean - old.mean == pytest.approx(1.0)
+    pair = judged_version(new), judged_version(old, version=1)
+    decision = decide(*pair, statistics=units | others)
+    assert decision.refused_by == ("better",)
+    low, high = decision.interval
+    assert low < 0 < new.mean - old.mean < high
+    words = f"({new.mean - old.mean:+.1f}, 95 % {low:.1f} to {high:.1f}), margin 0"
+    assert "not distinguishable: " in decision.table()
+    assert words in decision.table()
+    assert decide(*pair, statistics=units | others) == decision  # the draws are seeded
+    assert decide(*pair, statistics=units | others, config=GateConfig(margin=low - 0.1)).passed
+    older = dataclasses.replace(pair[0], version=0)
+    assert decide(older, pair[1], statistics=units | others, config=GateConfig(margin=low - 0.1)).refused_by
+
+
+def test_same_difference_passes_with_paired_examples_of_an_encoder():
+    # Ten tasks whose candidates are right wherever the champion is, and on 2 % more.
+    statistics, new, old = {}, [], []
+    for number in range(10):
+        base = np.arange(500) % 5 > 0
+        better = base | (np.arange(500) % 50 == 0)
+        for version, right, scores in ((2, better, new), (1, base, old)):
+            score, units = _with_units([right], version, task=f"task{number}")
+            statistics |= units
+            scores.append(score)
+    pair = judged_version(*new, kind=PRETRAINED), judged_version(*old, kind=PRETRAINED, version=1)
+    decision = decide(*pair, statistics=statistics)
+    assert decision.passed
+    assert decision.interval[0] > 1.0
+    # Without statistics the examples count as different ones, and nothing can be told.
+    apart = decide(*pair)
+    assert apart.interval[0] < decision.interval[0]
 
 
 def test_waived_gate_is_shown_and_does_not_refuse():

@@ -242,7 +242,7 @@ def sum_compiled(kind: Kind) -> None:
         assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+@pytest.mark.parametrize("kind", ["buffer", "ddp", "fsdp"])
 def test_layers_compiled_alone_sum_the_same_gradients_from_two_graphs(kind: Kind) -> None:
     assert run_ranks(2, sum_compiled, kind) == [0, 0]
 

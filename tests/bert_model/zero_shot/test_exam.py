@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -73,21 +72,12 @@ def test_trained_next_sentence_head_is_examined(home, capsys):
 
 
 def test_floor_is_beside_every_kind(home, capsys):
-    pytest.importorskip("kenlm")
     run("model --corpus corpus --output result.json", capsys)
     kinds = json.loads((home / "result.json").read_text())["kinds"]
     for result in kinds.values():
         parts = [result["floor_solved"], result["floor_unsolved"]]
         assert sum(part["count"] for part in parts if part) == result["score"]["count"] == result["floor"]["count"]
         assert result["chance"] == 50
-
-
-def test_exam_without_kenlm_has_no_floor(home, capsys, caplog, monkeypatch):
-    monkeypatch.setitem(sys.modules, "kenlm", None)
-    code, table = run("model --corpus corpus", capsys)
-    assert code == 0
-    assert "floor" not in table.splitlines()[-1]
-    assert "bert-workflow[exam]" in caplog.text
 
 
 def test_output_may_be_in_a_new_folder(home, capsys):
@@ -155,14 +145,6 @@ def test_model_is_found_before_a_corpus_is_counted(home, capsys, monkeypatch):
     assert "./absent: no such model directory" in capsys.readouterr().err
 
 
-def test_nothing_is_counted_for_a_floor_that_kenlm_cannot_read(home, capsys, caplog, monkeypatch):
-    monkeypatch.setitem(sys.modules, "kenlm", None)
-    monkeypatch.setattr(job, "prepared_exam", None)
-    (home / "few.tsv").write_text("Kalo mipan.\tMipan kalo.\torder\n")
-    assert run("model --pairs few.tsv --corpus corpus", capsys)[0] == 0
-    assert "bert-workflow[exam]" in caplog.text
-
-
 def test_part_without_pairs_is_refused(home, capsys):
     (home / "few.tsv").write_text("Kalo mipan.\tMipan kalo.\torder\n")
     (only,) = read_pairs(home / "few.tsv")
@@ -186,6 +168,6 @@ def test_pairs_that_the_floor_solves_are_apart():
     assert result.mean == pytest.approx((200 / 3 + 100 + 0) / 3)
     assert result.group_mean == pytest.approx(((200 / 3 + 100) / 2 + 0) / 2)
     assert result.floor_mean == pytest.approx((250 / 3 + 0 + 100) / 3)
-    assert exam_table(result).endswith("mean over groups: 41.7, floor 70.8")
+    assert exam_table(result).endswith("mean over groups: 41.7, trigram 70.8")
     assert result.floor_group_mean == pytest.approx(((250 / 3 + 0) / 2 + 100) / 2)
     assert exam_table(result).splitlines()[2].split()[:3] == ["a", "3", "66.7"]

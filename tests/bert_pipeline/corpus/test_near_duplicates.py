@@ -18,7 +18,7 @@ from bert_pipeline.corpus import near_duplicates
 from bert_pipeline.corpus.batches import PageBatch
 from bert_pipeline.corpus.documents import Document
 from bert_pipeline.corpus.duplicates import plan_comparisons, split_codes
-from bert_pipeline.corpus.job import DROPPED_NAME, build_corpus
+from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.near_duplicates import (
     NUM_BANDS,
     NUM_VALUES,
@@ -41,6 +41,7 @@ from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import Manifest
 from bert_pipeline.randomness import combine
+from bert_pipeline.records import DROPPED_NAME
 from bert_pipeline.storage import to_path, upload
 
 Build: TypeAlias = Callable[..., Manifest]

@@ -7,12 +7,12 @@ from small_corpus import make_corpus, make_documents
 
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.exam import job
-from bert_pipeline.exam.floor import FLOOR_NAME
 from bert_pipeline.exam.job import ExamConfig, build_exam, prepared_exam
+from bert_pipeline.exam.ngrams import FLOOR_NAME
 from bert_pipeline.exam.pairs import PAIRS_NAME, read_pairs
 
 DOCUMENTS = make_documents(120, held_out=range(0, 120, 4))
-CONFIG = ExamConfig(order=3, pairs_per_kind=40)
+CONFIG = ExamConfig(pairs_per_kind=40)
 
 
 def contents(directory):
@@ -53,7 +53,7 @@ def test_pairs_are_of_held_out_documents_in_two_parts(built):
 
 
 def test_another_seed_makes_other_pairs(built, tmp_path):
-    build_exam(built / "corpus", tmp_path / "exam", ExamConfig(order=3, pairs_per_kind=40, seed=1))
+    build_exam(built / "corpus", tmp_path / "exam", ExamConfig(pairs_per_kind=40, seed=1))
     ours, theirs = contents(built / "exam"), contents(tmp_path / "exam")
     assert ours[FLOOR_NAME] == theirs[FLOOR_NAME]
     assert ours[PAIRS_NAME] != theirs[PAIRS_NAME]
@@ -83,7 +83,7 @@ def test_endings_that_the_training_text_has_are_dropped(tmp_path):
 
 
 def test_floor_of_a_share_of_documents_is_smaller(built, tmp_path):
-    config = ExamConfig(order=3, pairs_per_kind=40, max_words=5000)
+    config = ExamConfig(pairs_per_kind=40, max_words=5000)
     manifest = build_exam(built / "corpus", tmp_path / "exam", config)
     whole = (built / "exam" / FLOOR_NAME).stat().st_size
     assert 0.3 < manifest.counts["share_of_training_documents"] < 1
@@ -92,7 +92,7 @@ def test_floor_of_a_share_of_documents_is_smaller(built, tmp_path):
 
 @pytest.mark.parametrize("max_words", [1, 50])
 def test_share_without_a_document_is_refused_and_leaves_nothing(built, tmp_path, max_words):
-    config = ExamConfig(order=3, pairs_per_kind=40, max_words=max_words)
+    config = ExamConfig(pairs_per_kind=40, max_words=max_words)
     with pytest.raises(InputError, match=rf"corpus: none of its training .* max_words={max_words} of its \d+ words"):
         build_exam(built / "corpus", tmp_path / "exam", config)
     assert not (tmp_path / "exam").exists()
@@ -117,7 +117,7 @@ def test_prepared_exam_is_reused_until_its_code_changes(built, tmp_path, monkeyp
     monkeypatch.setattr(job, "ExamConfig", lambda: CONFIG)
     first = prepared_exam(built / "corpus", tmp_path)
     assert prepared_exam(built / "corpus", tmp_path) == first
-    monkeypatch.setattr(job, "EXAM_VERSION", 2)
+    monkeypatch.setattr(job, "EXAM_VERSION", 0)
     second = prepared_exam(built / "corpus", tmp_path)
     assert made == [first, second]
     assert first != second

@@ -4,7 +4,7 @@ import numpy as np
 
 from bert_pipeline.corpus.documents import Document
 from bert_pipeline.exam.made_pairs import PairMaker, without_attested
-from bert_pipeline.exam.ngrams import Windows, WordSplitter, count_windows
+from bert_pipeline.exam.ngrams import Trigrams, WordSplitter, count_trigrams
 from bert_pipeline.exam.pairs import Pair
 
 COUNTS = {
@@ -53,9 +53,9 @@ def test_endings_that_the_text_has_between_the_same_neighbors_are_dropped():
     words = list(COUNTS)
     splitter = WordSplitter(words)
 
-    def windows_of(*texts: str) -> Windows:
+    def trigrams_of(*texts: str) -> Trigrams:
         ids = [splitter.encode(text)[0] for text in texts]
-        return count_windows(np.concatenate(ids), np.array([len(text) for text in ids]), 5)
+        return count_trigrams(np.concatenate(ids), np.array([len(text) for text in ids]))
 
     pairs = make(("He walks home.", "The home to walks"))
     (one, last) = pairs["ending"]
@@ -63,13 +63,13 @@ def test_endings_that_the_text_has_between_the_same_neighbors_are_dropped():
     others = [pair for kind in pairs for pair in pairs[kind] if kind != "ending"]
     everything = [one, last, *others]
     # The neighbors alone, in other places, or the right word, say nothing.
-    kept = windows_of("He walks home.", "home walk he", "the he walk", "walk home", "home to walk in")
+    kept = trigrams_of("He walks home.", "home walk he", "the he walk", "walk home", "home to walk in")
     assert without_attested(everything, words, kept) == everything
-    assert without_attested(everything, words, windows_of("Quickly he walk home to Rome")) == [last, *others]
-    assert without_attested(everything, words, windows_of("In to walk")) == [one, *others]
+    assert without_attested(everything, words, trigrams_of("Quickly he walk home to Rome")) == [last, *others]
+    assert without_attested(everything, words, trigrams_of("In to walk")) == [one, *others]
     # A neighbor that the model does not know is no neighbor.
     (unknown,) = make(("He met Bob walks home.",))["ending"]
-    assert without_attested([unknown], words, windows_of("he met jim walk home")) == [unknown]
+    assert without_attested([unknown], words, trigrams_of("he met jim walk home")) == [unknown]
 
 
 def test_entity_exchanges_names_inside_sentences():

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from bert_pipeline.errors import InputError
+from bert_pipeline.tasks import ner
 from bert_pipeline.tasks.catalogue import NER_LABELS, TASKS
 from bert_pipeline.tasks.example import TaggedExample
 from bert_pipeline.tasks.ner import documents, to_iob2
-from bert_pipeline.tasks.task import read_examples
+from bert_pipeline.tasks.task import load_task_data, read_examples
 
 
 def write(folder: Path, content: str) -> Path:
@@ -80,6 +81,28 @@ def test_docstart_may_follow_its_document(tmp_path):
     content = "a O\n\n-DOCSTART- O\n\nb O\n\nc O\n\n-DOCSTART- O\n"
     examples = read_examples(TASKS["ner"], write(tmp_path, content))
     assert [example.document for example in examples] == [0, 1, 1]
+
+
+def test_without_marks_that_tell_documents_apart_sentences_have_none(tmp_path, monkeypatch):
+    sentences = "a O\n\nb O\n\nc O\n\n"
+    assert [e.document for e in read_examples(TASKS["ner"], write(tmp_path, sentences))] == [None] * 3
+    # A stream of sentences waits for the first mark, but not without end.
+    monkeypatch.setattr(ner, "LEADING_SENTENCES", 2)
+    examples = read_examples(TASKS["ner"], write(tmp_path, f"{sentences}-DOCSTART- O\n\nd O\n\n-DOCSTART- O\n\ne O\n"))
+    assert [e.document for e in examples] == [None, None, None, 0, 1]
+    monkeypatch.undo()
+    examples = read_examples(TASKS["ner"], write(tmp_path, f"{sentences}-DOCSTART- O\n\nd O\n\n-DOCSTART- O\n\ne O\n"))
+    assert [e.document for e in examples] == [0, 0, 0, 1, 2]
+
+
+@pytest.mark.parametrize("first", ["", "-DOCSTART- -X- O O\n\n"])
+def test_one_file_without_several_documents_is_split_by_its_sentences(tmp_path, first):
+    words = [f"w{number // 2}" for number in range(40)]  # every sentence twice
+    file = write(tmp_path, first + "".join(f"{word} O\n\n" for word in words))
+    data = load_task_data("ner", file, dev_fraction=0.25)
+    assert len(data.dev["dev"]) == 10
+    assert {example.document for example in (*data.train, *data.dev["dev"])} == {None}
+    assert not data.repeated, "equal sentences are on one side"
 
 
 def test_no_break_space_is_part_of_a_word(tmp_path):

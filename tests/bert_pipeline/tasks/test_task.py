@@ -343,7 +343,21 @@ def test_dev_examples_seen_in_training_are_counted_and_said(tmp_path):
     sentences = "-DOCSTART- O\n\nLONDON B-LOC\n\n{} O\n\n"
     for name, words in (("eng.train", "ab"), ("eng.testa", "bc")):
         (tmp_path / name).write_text("".join(map(sentences.format, words)), encoding="utf-8")
-    assert load_task_data("ner", tmp_path).repeated == {"dev": 1}  # whole documents: "LONDON" is in each
+    assert load_task_data("ner", tmp_path).repeated == {"dev": 2}  # of the document "b"; "LONDON" alone is in each
+
+
+def test_repeats_of_tagged_sentences_and_of_labeled_tests_are_counted(tmp_path):
+    long = "".join(f"word{number} O\n" for number in range(8))
+    document = "-DOCSTART- O\n\n{}\n{}\n"
+    (tmp_path / "eng.train").write_text(document.format("LONDON B-LOC\n", long) + document.format("x O\n", "y O\n"))
+    # In another document a long sentence is told by itself, a short one is not.
+    dev = document.format("LONDON B-LOC\n", "new O\n") + document.format("newer O\n", long)
+    (tmp_path / "eng.testa").write_text(dev)
+    (tmp_path / "eng.testb").write_text(dev)
+    assert load_task_data("ner", tmp_path).repeated == {"dev": 1, "test": 1}
+    # Without marks of documents every sentence is one for itself.
+    (tmp_path / "eng.testa").write_text("LONDON B-LOC\n\nnew O\n")
+    assert load_task_data("ner", tmp_path).repeated == {"dev": 1, "test": 1}
 
 
 @pytest.mark.parametrize(

@@ -224,6 +224,36 @@ def test_added_tokens_raise_and_special_ones_do_not(tokenizer, tmp_path, name):
         Tokenizer.from_directory(tmp_path)
 
 
+def test_tokenizer_files_of_another_vocabulary_raise(tokenizer, tmp_path):
+    """A line that is missing in one of them shifts the ids of all tokens after it."""
+    lines, whole = [*TOKENS[:7], *TOKENS[8:]], fast_document()
+    tokenizer.save(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(whole))
+    assert Tokenizer.from_directory(tmp_path).tokens == tokenizer.tokens
+    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in lines))
+    with pytest.raises(InputError, match=rf"tokenizer\.json: '{TOKENS[7]}' has id 7, in .*vocab\.txt it has none"):
+        Tokenizer.from_directory(tmp_path)
+
+    # A token that both lines of the vocabulary had has one id there; the other line is an unused entry now.
+    lines = [*TOKENS[:7], "[unused7]", *TOKENS[8:]]
+    del whole["model"]["vocab"][TOKENS[7]]
+    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in lines))
+    (tmp_path / "tokenizer.json").write_text(json.dumps(whole))
+    assert Tokenizer.from_directory(tmp_path).tokens == tuple(lines)
+    (tmp_path / "vocab.txt").unlink()
+    with pytest.raises(InputError, match=r"tokenizer\.json: .* none has id 7; give that id to an unused entry"):
+        Tokenizer.from_directory(tmp_path)
+
+    # transformers writes the ids of the special tokens into tokenizer_config.json too.
+    (tmp_path / "tokenizer.json").unlink()
+    tokenizer.save(tmp_path)
+    configuration = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    configuration["added_tokens_decoder"] = {"1": {"content": "[PAD]"}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(configuration))
+    with pytest.raises(InputError, match=r"tokenizer_config\.json: '\[PAD\]' has id 1, in .*vocab\.txt it has 0"):
+        Tokenizer.from_directory(tmp_path)
+
+
 def test_directory_without_vocabulary_raises(tmp_path):
     with pytest.raises(InputError, match=r"no vocab\.txt"):
         Tokenizer.from_directory(tmp_path)
@@ -233,7 +263,11 @@ def test_directory_without_vocabulary_raises(tmp_path):
     ("lines", "message"),
     [
         (["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"], r"5 tokens, but no \[MASK\]"),
-        ([*SPECIAL_TOKENS, "a", "b", "a"], r"vocab\.txt:8: 'a' is on line 6 already"),
+        ([*SPECIAL_TOKENS, "a", "b", "a"], r"vocab\.txt:8: 'a' is on line 6 already; replace it by an unused entry"),
+        (
+            [*SPECIAL_TOKENS, "", "", "[unused0]"],
+            r"vocab\.txt:7: '' .* such as \[unused1\] on line 6, and remove no",
+        ),
     ],
 )
 def test_malformed_vocabulary_raises_with_line(tokenizer, tmp_path, lines, message):

@@ -5,16 +5,18 @@ import gzip
 import io
 import random
 import types
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 from small_exports import FOOTER, HEADER, make_export, make_page
 
 from bert_pipeline.errors import InputError
+from bert_pipeline.sample import generate_sample
 from bert_pipeline.wikipedia import bzip2
 from bert_pipeline.wikipedia import dump as dump_module
 from bert_pipeline.wikipedia.bzip2 import DamagedError, ends_cleanly, read_blocks
-from bert_pipeline.wikipedia.dump import Page, ReadReport, is_truncated_bzip2, open_dump, read_pages
+from bert_pipeline.wikipedia.dump import Dump, Page, ReadReport, is_truncated_bzip2, open_dump, read_pages
 
 
 @pytest.fixture
@@ -353,6 +355,137 @@ def test_wrong_encoding_error_names_the_page(tmp_path: Path) -> None:
     message = rf"page 'Page 2' after page 'Page 1': not UTF-8 text \(.* at byte {place} of the page\).*fetch it again"
     with pytest.raises(InputError, match=message):
         read_all(write(tmp_path / "d.xml", data))
+
+
+TEXT = '<text bytes="3" xml:space="preserve">Text of 1.</text>'
+SLOT = """<content><role>mediainfo</role><origin>9</origin><model>wikibase-mediainfo</model>
+<format>application/json</format><text bytes="9" xml:space="preserve">{"labels":{}}</text></content>"""
+SECOND_REVISION = "<revision><id>11</id><comment>&lt;text&gt;</comment><model>css</model><text>new</text></revision>"
+WELL_FORMED = {
+    "slot after the text": make_page(1, tail=SLOT),
+    "slot before the text": make_page(1).replace("<text", SLOT + "<text"),
+    "slot in an earlier revision": make_page(1, tail=SLOT).replace("  </page>", SECOND_REVISION + "</page>"),
+    "slot in the last revision": make_page(1).replace(
+        "  </page>", SECOND_REVISION.replace("</revision>", SLOT + "</revision></page>")
+    ),
+    "slot without a main text": make_page(1).replace(TEXT, SLOT),
+    "last revision without a text": make_page(1).replace("  </page>", "<revision><id>11</id></revision></page>"),
+    "deleted text": make_page(1).replace(TEXT, '<text deleted="deleted" bytes="0" />'),
+    "attributes in another order": make_page(1).replace(TEXT, "<text sha1='a>b' xml:space='preserve'\n>a</text >"),
+    "quotation marks and > in attributes": make_page(1).replace("bytes=", "a='\"' b=\"it's > &quot;\" bytes="),
+    "comments": make_page(1, "a<!-- <text>b</text> -->c").replace("<revision>", "<!-- <revision> --><revision>"),
+    "comment after the text": make_page(1, tail="<!-- <revision><text>b</text></revision> -->"),
+    "CDATA": make_page(1, "a<![CDATA[<text>&amp; </text>]]>c"),
+    "entities of all kinds": make_page(1, "&apos;&#233;&#x263A;&lt;&gt;&amp;lt;&quot;", title="&#65;&amp;B"),
+    "carriage returns": make_page(1, "a\r\nb\rc&#13;d").replace("\n", "\r\n"),
+    "white space around numbers": make_page(1).replace("<id>1</id>", "<id>\n1\t</id>").replace(">0<", "> 0 <"),
+    "fields after the revision": make_page(1)
+    .replace("<id>1</id>", "")
+    .replace("<ns>0</ns>", "")
+    .replace("</page>", '<redirect title="x"></redirect><ns>-1</ns><id>1</id></page>'),
+    "title between white space": make_page(1, title=" a  b "),
+    "empty text": make_page(1).replace("Text of 1.", ""),
+    "page of one line": make_page(1).replace("\n", ""),
+    "discussion threads": make_page(1, head="<ns>90</ns><DiscussionThreading><id>5</id></DiscussionThreading>"),
+    "uploads": make_page(1).replace("</page>", "<upload><text>b</text><redirect/><src>a</src></upload></page>"),
+}
+MALFORMED = {
+    "control character": make_page(1, "a\x08b"),
+    "noncharacter": make_page(1, "a\uffffb"),
+    "end of CDATA": make_page(1, "[[a]]>"),
+    "bare ampersand": make_page(1, "a & b"),
+    "unknown entity": make_page(1, "a &nbsp; b"),
+    "bare <": make_page(1, "a < b"),
+    "tag without its end": make_page(1, "a <b> c"),
+    "earlier revision": make_page(1, "a < b").replace("  </page>", SECOND_REVISION + "</page>"),
+    "comment": make_page(1).replace("<contributor>", "<comment>a & b</comment><contributor>"),
+    "head": make_page(1, head="<ns>0</ns><a b=c/>"),
+    "tail": make_page(1, tail="<sha1>abc</sha>"),
+    "attribute without quotation marks": make_page(1).replace('bytes="3"', "bytes=3"),
+    "attribute twice": make_page(1).replace('bytes="3"', 'bytes="3" bytes="3"'),
+    "page cut off": make_page(1)[:200],
+    "text cut off": make_page(1).replace("</text>", ""),
+    "title cut off": make_page(1).replace("</title>", ""),
+}
+
+
+def read_with_element_tree(dump: Dump) -> tuple[list[Page], bool]:
+    """Read a whole file with another library; return the pages, and whether the file is well-formed to its end."""
+    pages = []
+    with (bz2.open if dump.compression else open)(dump.path, "rb") as stream:
+        try:
+            for _, element in ElementTree.iterparse(stream):
+                if element.tag.rpartition("}")[2] != "page":
+                    continue
+                fields = {child.tag.rpartition("}")[2]: child for child in element}  # the last of each name
+                revision = {child.tag.rpartition("}")[2]: child.text or "" for child in fields["revision"]}
+                title, text = fields["title"].text or "", revision.get("text", "")
+                page = Page(
+                    title=title,
+                    page_id=int(fields["id"].text or ""),
+                    namespace=int(fields["ns"].text or "") if "ns" in fields else dump.site.namespace_of(title),
+                    revision_id=int(revision["id"]),
+                    is_redirect="redirect" in fields or dump.site.redirect.match(text) is not None,
+                    model=revision.get("model") or "wikitext",
+                    text=text,
+                )
+                pages.append(page)
+                element.clear()
+        except (ElementTree.ParseError, EOFError):
+            return pages, False
+    return pages, True
+
+
+def assert_readers_agree(path: Path) -> int:
+    """Compare the pages of a file with those that another library reads; return their number."""
+    dump, report, pages = open_dump(path), ReadReport(), []
+    try:
+        for page in read_pages(dump, report=report):
+            pages.append(page)
+        is_whole = report.is_closed
+    except InputError:
+        is_whole = False
+    assert (pages, is_whole) == read_with_element_tree(dump)
+    return len(pages)
+
+
+@pytest.mark.parametrize("name", WELL_FORMED)
+def test_unusual_pages_are_read_as_another_parser_reads_them(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / "d.xml", make_export(make_page(2), WELL_FORMED[name], make_page(3)).encode())
+    assert assert_readers_agree(path) == 3
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_pages_are_refused_as_by_another_parser(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / "d.xml", make_export(make_page(2), MALFORMED[name], make_page(3)).encode())
+    assert assert_readers_agree(path) == 1
+
+
+def test_main_slot_of_a_revision_is_the_article(tmp_path: Path) -> None:
+    pages = [page for name, page in WELL_FORMED.items() if name.startswith("slot")]
+    found = read_all(write(tmp_path / "d.xml", make_export(*pages).encode()))
+    assert [page.text for page in found] == ["Text of 1.", "Text of 1.", "new", "new", ""]
+    assert [page.model for page in found] == ["wikitext", "wikitext", "css", "css", "wikitext"]
+
+
+def test_number_of_a_page_that_is_none_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "d.xml", make_export(make_page(1, head="<ns>Talk</ns>")).encode())
+    with pytest.raises(InputError, match=r"page 'Page 1': its namespace <ns> is 'Talk', expected a number"):
+        read_all(path)
+    path = write(tmp_path / "d.xml", make_export(make_page(1).replace("<id>1<", "<id>²<")).encode())
+    with pytest.raises(InputError, match="page 'Page 1': a page without id"):
+        read_all(path)
+
+
+def test_sample_is_read_as_another_parser_reads_it(tmp_path: Path) -> None:
+    sample = generate_sample(tmp_path / "sample", seed=3, num_articles=100)
+    assert assert_readers_agree(next(sample.path.glob("*.bz2"))) > 100
+
+
+@pytest.mark.real_data
+def test_real_dumps_are_read_as_another_parser_reads_them(real_data: Path) -> None:
+    paths = [path for path in (real_data / "wikipedia").rglob("*") if path.is_file()]
+    assert sum(map(assert_readers_agree, paths)) > 1000
 
 
 @pytest.mark.real_data

@@ -86,6 +86,12 @@ def test_carriage_returns_are_line_ends() -> None:
     assert extract("== T ==\r\nOne two.\r\n\r\nThree.\r\n* item\r\n", SITE).passages == ["One two.", "Three."]
 
 
+@pytest.mark.parametrize("after", ["", "\n", "\n\n", "\n== A heading ==", "\n* item", "\n[[Category:Towns]]", "\n----"])
+def test_horizontal_rule_is_no_paragraph(after: str) -> None:
+    assert extract(f"It is a town.\n----{after}", SITE).passages == ["It is a town."]
+    assert extract(f"-----{after}\nIt is a town.", SITE).passages == ["It is a town."]
+
+
 def test_article_that_only_leads_to_lists_has_no_passages() -> None:
     lists = "Foo can be one of these:\n* a place\nIn other languages it is called:\n* bar\n"
     page = Page("Foo", 1, 0, 1, False, "wikitext", lists)

@@ -1,47 +1,24 @@
 """Time and memory of an extraction are linear in the length of the page, whatever it contains."""
 
-import sys
 import time
 import tracemalloc
 
 import pytest
+from malformed_markup import UNITS
+from steps import count_steps
 
-from benchmarks.pathological import UNITS
 from bert_pipeline.corpus.quality import count_broken_text
+from bert_pipeline.wikipedia import repair
 from bert_pipeline.wikipedia.extract import extract
 from bert_pipeline.wikipedia.site import read_site
 
 SITE = read_site("")
 
 
-def count_steps(text: str) -> int:
-    """Count the steps of an extraction: executed lines of Python, and calls of C functions."""
-    steps = 0
-
-    def trace(frame: object, event: str, argument: object) -> object:
-        nonlocal steps
-        steps += 1
-        return trace
-
-    def profile(frame: object, event: str, argument: object) -> None:
-        nonlocal steps
-        steps += event == "c_call"
-
-    previous = sys.gettrace()
-    sys.settrace(trace)
-    sys.setprofile(profile)
-    try:
-        extract(text, SITE)
-    finally:
-        sys.settrace(previous)
-        sys.setprofile(None)
-    return steps
-
-
 @pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
 def test_steps_are_linear_in_page_length(unit: str) -> None:
     extract("Prose. " + unit, SITE)  # what is done once in a process does not count
-    assert count_steps("Prose. " + unit * 600) <= 2.5 * count_steps("Prose. " + unit * 300)
+    assert count_steps("Prose. " + unit * 600, SITE) <= 2.5 * count_steps("Prose. " + unit * 300, SITE)
 
 
 @pytest.mark.parametrize("unit", ["{{a|{{dab}} ", "{{a {{dab}} ", "<!-- {{dab}} ", "{{dab ", "}} {{a|{{dab|"])
@@ -106,6 +83,22 @@ def test_peak_memory_is_a_bounded_multiple_of_page_length(name: str) -> None:
     finally:
         tracemalloc.stop()
     assert peak <= 150 * len(text)
+
+
+@pytest.mark.parametrize("unit", ["({{x}}) ", "( {{x}} ) ", "( ", ", {{x}} ,"])
+def test_gap_of_a_long_paragraph_is_closed_by_what_is_near(monkeypatch: pytest.MonkeyPatch, unit: str) -> None:
+    lengths = []
+    close_gap = repair._close_gap
+
+    def counting(before: str, after: str, *, is_start: bool) -> tuple[str, str, bool]:
+        lengths.append(len(before))
+        return close_gap(before, after, is_start=is_start)
+
+    monkeypatch.setattr(repair, "_close_gap", counting)
+    text = "The word stands here " * 1000 + unit * 200
+    extract(text + "{{x}} )" * 200, SITE)
+    assert len(lengths) >= 200
+    assert max(lengths) <= 2048
 
 
 def test_very_long_word_is_kept_whole() -> None:

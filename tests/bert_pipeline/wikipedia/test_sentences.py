@@ -4,10 +4,12 @@ import hashlib
 import itertools
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sentencex
 
 from bert_pipeline.wikipedia.dump import open_dump, read_pages
 from bert_pipeline.wikipedia.extract import drop_reason, extract_article
@@ -167,6 +169,40 @@ def test_text_without_capitals_is_split_at_its_full_stops() -> None:
 
 def test_blank_line_separates_words() -> None:
     assert split_sentences("one  two.\n\nthree four.", "en") == ["one  two.", "three four."]
+
+
+@pytest.mark.parametrize("language", ["en", "de", "he", "ja", "th", "zh"])
+def test_white_space_of_every_kind_is_a_blank_and_stays(language: str) -> None:
+    spaces = [chr(code) for code in range(0x80, sys.maxunicode + 1) if chr(code).isspace()]
+    assert len(spaces) == 19
+    for space in spaces:
+        text = "_He lives in block_B_. It is_far away._Is it?__Yes._".replace("_", space)
+        found = split_sentences(text, language)
+        expected = split_sentences(text.replace(space, " "), language)
+        assert [sentence.replace(space, " ") for sentence in found] == expected
+        assert f"block{space}B{space}." in found[0]
+
+
+@pytest.mark.parametrize("unit", ["「そうだ。」", "“Yes. No. ", '"Yes. ', "(He said “so”. ", "x", "He lives there. "])
+def test_long_passage_is_segmented_some_text_at_a_time(monkeypatch: pytest.MonkeyPatch, unit: str) -> None:
+    lengths: list[int] = []
+    segment = sentencex.segment
+
+    def counting(language: str, text: str) -> list[str]:
+        lengths.append(len(text))
+        return segment(language, text)
+
+    monkeypatch.setattr(sentencex, "segment", counting)
+    text = unit * (120_000 // len(unit))
+    found = split_sentences(text, "en")
+    assert "".join("".join(found).split()) == "".join(text.split())
+    assert max(lengths) <= 1 << 14  # its time grows with the square of the quotations and boundaries of a call
+    assert sum(lengths) <= 2 * len(text)
+
+
+def test_sentences_of_a_long_passage_are_those_of_a_short_one() -> None:
+    given = [f"Mr. {name} said “It is so. I go.” at 3.5 km (see p. 4) and went." for name in ("Jones", "Smith") * 1000]
+    assert split_sentences(" ".join(given), "en") == given
 
 
 def test_bracket_that_is_never_closed_keeps_nothing_together() -> None:

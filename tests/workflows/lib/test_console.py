@@ -6,6 +6,8 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.execution.plan.objects import StepFailureData
+from dagster._utils.error import SerializableErrorInfo
 
 from workflows.lib import console, instance
 from workflows.lib.console import (
@@ -13,6 +15,7 @@ from workflows.lib.console import (
     ProgressFormatter,
     StepConsole,
     TimeLeft,
+    failure_sentence,
     log_of_libraries,
     progress_logger,
 )
@@ -146,3 +149,9 @@ def test_warnings_of_this_project_name_their_step_and_those_of_libraries_are_det
         job.execute_in_process(instance=dagster, run_config={"loggers": loggers})
     assert lines(capsys) == ["noisy_asset                   warning: 34 texts were cut"]
     assert "dagster._core.execution.plan.active  WARNING: a check emitted no result" in details.read_text()
+
+
+def test_killed_step_says_what_to_do():
+    crash = SerializableErrorInfo("dagster…ChildProcessCrashException\n", [], "ChildProcessCrashException")
+    event = SimpleNamespace(event_specific_data=StepFailureData(error=crash, user_failure_data=None))
+    assert failure_sentence(event).startswith("the process of this step was killed, most likely for lack of memory; ")

@@ -14,6 +14,7 @@ from spoiled import flip_byte, refused, republish, write
 from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.errors import UsageError
 from bert_pipeline.exam.pairs import PAIRS_NAME, read_pairs, write_pairs
+from bert_pipeline.manifest import publishing
 from workflows.defs.data import _publish_sources
 from workflows.lib import data_checks
 from workflows.lib.lineage import dump_sources
@@ -133,6 +134,26 @@ def test_held_out_text_in_training_data_is_refused(home):
     assert data_checks.corpus_split_disjoint(home, DUMP).passed
     republish(directory, documents_changed(spoil))
     refused(data_checks.corpus_split_disjoint(home, DUMP), "has the text of")
+
+
+@pytest.mark.parametrize(
+    ("counted", "listed", "message"),
+    [(0, 0, ""), (2, 2, "2 of 9 records failed"), (3, 2, "lists 2 failed records, the manifest counts 3")],
+)
+def test_failed_records_are_shown_with_their_errors(tmp_path, counted, listed, message):
+    home = BertHome(directory=str(tmp_path / "home"))
+    with publishing(home.corpus("enwiki-1"), kind="corpus", configuration={}, inputs={}) as draft:
+        lines = "document_id\treason\ttitle\nenwiki:7\tno prose\tB\n" + "enwiki:1\tfailed: IndexError: x\tA\n" * listed
+        (draft.path / "dropped.tsv").write_text(lines)
+        draft.files_without_rows = {"dropped.tsv"}
+        draft.counts = {"pages_read": 9, "dropped": {"no prose": 1} | ({"failed": counted} if counted else {})}
+    verdict = data_checks.corpus_without_failures(home, "enwiki-1")
+    if not message:
+        assert verdict.passed
+        return
+    refused(verdict, message)
+    if counted == listed:
+        assert verdict.metadata["examples"].startswith("enwiki:1 A: failed: IndexError: x\n")
 
 
 def test_corpus_much_smaller_than_its_predecessor_is_refused(home):

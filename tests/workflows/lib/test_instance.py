@@ -1,15 +1,19 @@
 """Dagster's storage below the home: created if missing, and cleaned up after killed processes and servers."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import uuid
 from types import SimpleNamespace
 
 import dagster as dg
 import pytest
 from dagster._core.events import EngineEventData
+from training_processes import wait_until
 
 from workflows.defs import automation
 from workflows.defs.pretraining import TRAINING_POOL
@@ -20,7 +24,7 @@ from workflows.lib.instance import (
     open_instance,
     unfinished_runs_of,
 )
-from workflows.lib.processes import GRPC_TAG, PROCESS_TAG, process_mark, process_of
+from workflows.lib.processes import GRPC_TAG, PROCESS_TAG, left_over, process_mark, process_of
 from workflows.lib.resources import BertHome, dump_partitions
 
 
@@ -96,6 +100,37 @@ def test_run_of_killed_process_is_failed_and_frees_its_slot(instance):
     assert run is not None
     assert run.status == dg.DagsterRunStatus.FAILURE
     assert instance.event_log_storage.get_concurrency_run_ids() == set()
+
+
+def test_what_a_killed_step_has_left_is_waited_for(instance, tmp_path):
+    inner = (
+        "import os, pathlib, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        "pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(600)"
+    )
+    program = (
+        "import sys, time; from bert_pipeline.parent import start; "
+        f"start([sys.executable, '-c', {inner!r}, sys.argv[1]]); time.sleep(600)"
+    )
+    home = BertHome().path
+    step = subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "pid")])
+    wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    saving = int((tmp_path / "pid").read_text())
+    try:
+        assert left_over(home) == []
+        step.kill()
+        step.wait()
+        assert left_over(home) == [saving]
+        assert left_over(home / "another") == []
+        said: list[str] = []
+        log = SimpleNamespace(info=said.append)
+        threading.Timer(1.0, os.kill, (saving, signal.SIGKILL)).start()
+        next_step = SimpleNamespace(instance=instance, run=SimpleNamespace(run_id="another"), log=log)
+        BertHome().setup_for_execution(next_step)
+        assert left_over(home) == []
+        assert said == ["waiting for 1 processes of a run or UI that was killed: they end within a minute"]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(saving, signal.SIGKILL)
 
 
 def test_run_of_a_living_process_keeps_its_slot(instance):

@@ -16,7 +16,6 @@ from workflows.lib.report import (
     Results,
     collect_results,
     csv_table,
-    is_at_chance,
     markdown_report,
     result_row,
     text_table,
@@ -77,16 +76,18 @@ def test_row_notes_own_split_and_degenerate():
     assert row(own_split=True, degenerate=True)["note"] == "own split, degenerate"
 
 
-@pytest.mark.parametrize(
-    ("score", "majority", "count", "expected"),
-    [(50.0, 50.0, 300, True), (52.8, 50.0, 300, True), (53.0, 50.0, 300, False), (40.0, 50.0, 300, True)],
-)
-def test_chance_is_within_one_standard_error_of_the_majority_baseline(score, majority, count, expected):
-    assert is_at_chance(score, majority, count) is expected
+def test_row_notes_what_is_known_about_the_score():
+    known = [{"kind": kind, "text": "", "share": 1.0} for kind in ("own_split", "at_chance", "one_seed")]
+    found = row(own_split=True, mean=50.0, known=known)
+    assert found["note"] == "own split, at chance, one seed"  # each once
+    assert found["at_chance"]
 
 
-def test_task_without_baseline_is_not_at_chance():
-    assert not is_at_chance(0.0, None, 300)
+def test_row_of_a_tagger_of_documents_notes_the_score_with_their_context():
+    metrics = {"ner/dev/accuracy": results("ner")["metrics"]["ner/dev/accuracy"]}
+    metrics["ner/dev/accuracy_with_context"] = {**metrics["ner/dev/accuracy"], "mean": 89.7}
+    found = result_row(results("ner", metrics=metrics), generated=False)
+    assert (found["score"], found["note"]) == (80.0, "in documents 89.7")
 
 
 def test_averages_are_over_tasks_that_have_every_score():

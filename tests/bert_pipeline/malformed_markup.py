@@ -1,13 +1,4 @@
-"""Pages of malformed markup: seconds for five megabytes of each kind.
-
-`python -m benchmarks.pathological [MEGABYTES]` prints a table, the slowest first.
-"""
-
-import sys
-import time
-
-from bert_pipeline.wikipedia.extract import extract
-from bert_pipeline.wikipedia.site import read_site
+"""Malformed markup."""
 
 UNITS = {
     "open templates": "{{a|",
@@ -96,23 +87,3 @@ UNITS = {
     "conversions": "{{convert|1|to|",
 }
 """Text that a page repeats, by name."""
-
-
-def seconds_of(unit: str, num_characters: float) -> float:
-    """Return the processor seconds to extract one page of so many characters."""
-    text = "Prose. " + unit * (int(num_characters) // len(unit))
-    site = read_site("")
-    start = time.process_time()
-    extract(text, site)
-    return time.process_time() - start
-
-
-def main(megabytes: str = "5") -> None:
-    """Print the seconds of each."""
-    found = {name: seconds_of(unit, float(megabytes) * 1e6) for name, unit in UNITS.items()}
-    for name, seconds in sorted(found.items(), key=lambda item: -item[1]):
-        print(f"{name:32} {seconds:6.2f} s")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

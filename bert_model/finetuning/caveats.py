@@ -1,0 +1,91 @@
+"""What is known against a score, as one list: in results.json, the model card, MLflow, Dagster, and for the gates."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from bert_model.finetuning.dataset import FEW_STEPS
+from bert_model.metrics.uncertainty import is_at_chance, standard_error
+from bert_pipeline.tasks.catalogue import TASKS
+from bert_pipeline.tasks.example import TaggedExample
+from bert_pipeline.tasks.task import TaskData
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Caveat:
+    """One thing that is known against a score."""
+
+    kind: str
+    """REPEATS, AT_CHANCE and so on."""
+    text: str
+    """In a sentence, without its full stop."""
+    share: float = 1.0
+    """Share of the examples that it concerns."""
+
+    def __str__(self) -> str:
+        return self.kind.replace("_", " ")
+
+
+REPEATS, AT_CHANCE, OWN_SPLIT, NOT_OFFICIAL = "repeats", "at_chance", "own_split", "not_official"
+
+
+def known_about(
+    data: TaskData, entry: Mapping[str, Any], *, official: bool, steps: int, truncated: Mapping[str, float]
+) -> Iterator[Caveat]:
+    """Yield what is known against the main score of a search, `entry` of results.json's metrics.
+
+    `official` tells whether the files are the published ones, `steps` the optimizer steps of a training, and
+    `truncated` the share of the examples of train and of each scored split whose texts were cut.
+    """
+    # The examples.
+    splits = {**data.dev, **data.labeled_test}
+    for split, count in data.repeated.items():
+        share = count / len(splits[split])
+        yield Caveat(kind=REPEATS, text=f"{share:.1%} of the examples of {split} are in the training set", share=share)
+    labels = set(_labels(data.train))
+    for split, examples in splits.items():
+        unseen = sorted({str(label) for label in _labels(examples) if label not in labels})
+        if unseen and data.task.labels:
+            yield Caveat(
+                kind="unseen_classes",
+                text=f"{split} has classes without a training example: {unseen[0]}"
+                + (f" and {len(unseen) - 1} more" if len(unseen) > 1 else ""),
+            )
+    for split, share in truncated.items():
+        if share:
+            yield Caveat(kind="cut_texts", text=f"the texts of {share:.1%} of {split} are cut to fit", share=share)
+
+    # The files. A task of one's own and the generated sample have no published ones.
+    if data.own_split:
+        yield Caveat(kind=OWN_SPLIT, text="the dev set was cut off the only file there was")
+    if data.task.name in TASKS and not official and not data.generated:
+        yield Caveat(kind=NOT_OFFICIAL, text="the files are not known to be the published ones")
+
+    # The training and its score.
+    num_seeds = len(entry["values"])
+    if is_at_chance(entry["mean"], entry["majority"], standard_error(entry["n"], entry["sd"], num_seeds)):
+        yield Caveat(
+            kind=AT_CHANCE,
+            text=f"{entry['mean']:.1f} is not clearly above the trivial baseline, {entry['majority']:.1f}",
+        )
+    if steps < FEW_STEPS:
+        yield Caveat(kind="few_steps", text=f"trained for {steps} steps only")
+    if num_seeds == 1:
+        yield Caveat(kind="one_seed", text="the score is of one seed")
+
+
+def _labels(examples: Sequence[Any]) -> Iterator[Any]:
+    """Yield every label of some examples: classes, endings, those of multilabel, or tags."""
+    for example in examples:
+        label = example.tags if isinstance(example, TaggedExample) else getattr(example, "label", None)
+        yield from label if isinstance(label, tuple) else () if label is None else (label,)
+
+
+def describe(known: Iterable[Caveat]) -> str:
+    """Return a list in words."""
+    return "; ".join(caveat.text for caveat in known) or "nothing"
+
+
+def read_caveats(items: Iterable[Mapping[str, Any]]) -> tuple[Caveat, ...]:
+    """Return the list that results.json or a version has as JSON."""
+    return tuple(Caveat(**item) for item in items)
