@@ -61,6 +61,7 @@ ROOMS = {
         {"storage"},
         {"atomic"},
         {"configuration", "manifest", "parquet_io"},
+        {"records"},
         {"beam", "sample", "tasks", "wikipedia"},
         {"corpus", "download"},
         {"vocabulary"},

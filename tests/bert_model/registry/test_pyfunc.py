@@ -95,7 +95,7 @@ def test_http_server_answers_and_refuses_a_wrong_schema(served):
     assert [answer["id"] for answer in answers] == ["0", "1"]
     records = [{"text": None}, INPUTS["sst2"]]
     mixed = json.loads(client.post("/invocations", json={"dataframe_records": records}).text)["predictions"]
-    assert mixed[0] == {"id": "0", "prediction": None, "error": "input 1: found text, expected text; text is missing"}
+    assert mixed[0] == {"id": "0", "prediction": None, "error": "input 1: text is nan, expected a text"}
     assert mixed[1] == {**answers[0], "id": "1"}
     bad = client.post("/invocations", json={"dataframe_records": [{"sentence": "the film"}]})
     assert bad.status_code == 400
