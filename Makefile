@@ -13,7 +13,7 @@ NAME ?= $(firstword $(subst -, ,$(lastword $(subst :, ,$(lastword $(subst =, ,$(
 DEV_FRACTION ?= 0.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev demo demo-full real ui test test-services test-cluster test-flink screenshots check format lint types bench bench-corpus audit-corpus bench-instances bench-pretraining bench-finetuning bench-serving bench-duel constraints clean clean-home
+.PHONY: help install install-dev demo demo-full real ui test test-services test-cluster test-engines test-containers screenshots check format lint types bench bench-corpus audit-corpus bench-instances bench-pretraining bench-finetuning bench-serving bench-duel constraints clean clean-home
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -69,11 +69,19 @@ test-cluster: $(VENV)/.installed-cluster  ## Beam workers that share nothing, an
 	tests/debian-packages.sh ceph-mon ceph-osd ceph-common radosgw iproute2
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster --durations=5
 
-FLINK ?= 2.2.1
-test-flink: $(VENV)/.installed-cluster  ## the data jobs on a Flink cluster: where Maven Central is reached, or BEAM_FLINK_JAR given
+# Versions of the engines that belong to Beam's jars in the folder BEAM_ENGINES; ONLY="…" is pytest's -k
+FLINK ?= 1.19.3
+SPARK ?= 3.5.9
+test-engines: $(VENV)/.installed-cluster  ## the data jobs on Flink and Spark, with hosts killed: BEAM_ENGINES=folder of Beam's jars [ONLY="…"]
 	tests/debian-packages.sh ceph-mon ceph-osd ceph-common radosgw iproute2 openjdk-17-jre-headless
-	@test -d "$(BERT_HOME)/flink" || $(PIP) install --quiet --no-deps --target "$(BERT_HOME)/flink" apache-flink-libraries==$(FLINK)
-	FLINK_LIB="$(BERT_HOME)/flink/pyflink/lib" OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m flink --durations=5 -rs
+	@test -d "$(BERT_HOME)/flink-$(FLINK)" || $(PIP) install --quiet --no-deps --target "$(BERT_HOME)/flink-$(FLINK)" apache-flink-libraries==$(FLINK)
+	@test -d "$(BERT_HOME)/spark-$(SPARK)" || $(PIP) install --quiet --no-deps --target "$(BERT_HOME)/spark-$(SPARK)" pyspark==$(SPARK)
+	FLINK_LIB="$(BERT_HOME)/flink-$(FLINK)/pyflink/lib" SPARK_HOME="$(BERT_HOME)/spark-$(SPARK)/pyspark" OMP_NUM_THREADS=1 \
+		$(BIN)/python -m pytest -m engines $(if $(ONLY),-k '$(ONLY)') --durations=8 -rs
+
+test-containers: $(VENV)/.installed-dev  ## the images and compose files of deploy/ in podman; installs it: [STAND_INS=script that makes the base images]
+	tests/debian-packages.sh podman runc netavark aardvark-dns containernetworking-plugins catatonit curl
+	PYTHON=$(BIN)/python tests/containers.sh
 
 screenshots: $(VENV)/.installed-services  ## the pictures of README and docs, taken of a finished `make demo` in Chromium
 	tests/debian-packages.sh chromium

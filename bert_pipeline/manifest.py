@@ -224,8 +224,10 @@ def foreign_input(path: Path | str) -> dict[str, str]:
 class Draft:
     """A directory being written. Write files below `path`, and set `rows` and `counts` along the way."""
 
-    def __init__(self, path: Path, *, by_workers: bool = False) -> None:
+    def __init__(self, path: Path, kind: str, directory: Path, *, by_workers: bool = False) -> None:
         self.path = path
+        self.kind, self.directory = kind, directory
+        """What is written, and where it is published."""
         self.by_workers = by_workers
         self.rows: dict[str, int] = {}
         self.files_without_rows: set[str] = set()
@@ -262,7 +264,7 @@ def publishing(
     refuse_foreign_directory(directory, kind, replaces)
     started = time.monotonic()
     with _attempt(directory, by_workers) if is_remote(directory) else _replacing(directory) as attempt:
-        draft = Draft(attempt.files, by_workers=by_workers)
+        draft = Draft(attempt.files, kind, directory, by_workers=by_workers)
         yield draft
         # The artifact's identity: nothing here may depend on time, host, paths or workers.
         content = {

@@ -51,8 +51,8 @@ def check_failures(what: str, number: int, total: int, named: Sequence[str]) -> 
     first = "; ".join(named[:MAX_NAMED])
     if number > limit or 2 * number >= total:
         raise InputError(
-            f"{found}, expected at most {min(limit, (total - 1) // 2):,}: nothing was published; report the error, or "
-            f"leave them out of the input; the first: {first}"
+            f"{found}, expected at most {min(limit, (total - 1) // 2):,}: nothing was published; correct them or leave "
+            f"them out of the input, or report the error; the first: {first}"
         )
     return f"{found} and are left out; the first: {first}"
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -153,6 +154,75 @@ def test_launcher_of_kubernetes_replaces_the_one_of_dagsters_settings() -> None:
     dagster_k8s = pytest.importorskip("dagster_k8s")
     result = validate_config(dagster_k8s.K8sRunLauncher.config_type(), config)
     assert result.success, result.errors
+
+
+def start_role(tmp_path: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Start a role of an engine with a stand-in of Java, which prints Flink's settings and its own arguments."""
+    told = 'for word; do [ -f "$word/config.yaml" ] && cat "$word/config.yaml"; echo "$word"; done'
+    program(tmp_path / "java", told)
+    for jar in ("flink-dist-1.jar", "jars/spark-core_2.12-3.5.9.jar"):
+        (tmp_path / jar).parent.mkdir(exist_ok=True)
+        (tmp_path / jar).touch()
+    places = {"FLINK_LIB": str(tmp_path), "SPARK_HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    script = str(DEPLOY / arguments[0] / "start.sh")
+    return subprocess.run(
+        [script, *arguments[1:]], env=os.environ | places | settings, capture_output=True, text=True, timeout=300
+    )
+
+
+def test_jobmanager_answers_under_all_names_of_its_host(tmp_path: Path) -> None:
+    settings = start_role(tmp_path, "flink", "jobmanager", HOST="host-1", JOBMANAGER="host-1").stdout
+    assert "jobmanager.bind-host: 0.0.0.0\nrest.bind-address: host-1\n" in settings  # it sends files to localhost
+
+
+def test_network_memory_of_a_taskmanager_follows_its_slots(tmp_path: Path) -> None:
+    for slots, expected in (({}, "128m"), ({"SLOTS": "4"}, "512m")):
+        told = start_role(tmp_path, "flink", "taskmanager", "-Dheartbeat.interval=1", **slots).stdout.splitlines()
+        assert f"-Dtaskmanager.memory.network.max={expected}" in told
+        assert "-Dheartbeat.interval=1" in told  # arguments are passed on
+
+
+@pytest.mark.parametrize("engine", ["flink", "spark"])
+def test_job_server_takes_a_jar_or_a_classpath(engine: str, tmp_path: Path) -> None:
+    result = start_role(tmp_path, engine, "job-server")
+    assert result.returncode == 2
+    assert "BEAM_JAR= is no file; give the jar of Beam's job server for" in result.stderr
+    assert result.stderr.count("\n") == 1
+    told = start_role(tmp_path, engine, "job-server", BEAM_JAR="/opt/beam/*:/opt/more/*").stdout.splitlines()
+    assert "/opt/beam/*:/opt/more/*" in told
+    assert f"org.apache.beam.runners.{engine}.{engine.capitalize()}JobServerDriver" in told
+
+
+@pytest.mark.parametrize("engine", ["flink", "spark"])
+def test_workers_with_an_interpreter_without_this_project_are_one_sentence(engine: str, tmp_path: Path) -> None:
+    program(tmp_path / "bare-python", f'exec {sys.executable} -S "$@"')
+    result = start_role(tmp_path, engine, "workers", PYTHON=str(tmp_path / "bare-python"))
+    assert result.returncode == 1
+    assert "cannot run workers (No module named" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_spark_worker_joins_its_master(tmp_path: Path) -> None:
+    told = start_role(tmp_path, "spark", "worker", MASTER="host-1", SLOTS="3").stdout.splitlines()
+    assert told[told.index("--cores") + 1] == "3"
+    assert "spark://host-1:7077" in told
+
+
+def test_workers_of_compose_serve_our_pool_and_wait_for_their_taskmanager() -> None:
+    services = yaml.safe_load((DEPLOY / "flink" / "compose.yaml").read_text())["services"]
+    for number in ("1", "2"):
+        workers = services[f"workers-{number}"]
+        assert workers["entrypoint"] == ["python", "-m", "bert_pipeline.beam.pool"]
+        # podman-compose makes services in the order of depends_on, and it is a network that exists which they join.
+        assert workers["depends_on"] == [workers["network_mode"].removeprefix("service:")]
+
+
+def test_image_of_workers_installs_the_extra_of_the_data_half_as_an_ordinary_user() -> None:
+    stages = re.split(r"^FROM ", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE)
+    (workers,) = [stage for stage in stages if "beam-worker\n" in stage.partition("\n")[0] + "\n"]
+    assert 'extras["data"]' in workers
+    assert "RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1" in workers
+    assert workers.index("USER bert") < workers.index("WORKDIR /home/bert")  # where `boot` writes
 
 
 def test_flink_container_that_starts_again_has_each_setting_once(tmp_path: Path) -> None:

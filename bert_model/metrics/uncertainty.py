@@ -193,7 +193,8 @@ def _confusion(own: UnitStatistics, rows: NDArray[Any], weights: NDArray[Any]) -
 def _correlation(own: UnitStatistics, rows: NDArray[Any], weight: NDArray[Any]) -> NDArray[np.float64]:
     """Return Pearson's correlation, or Spearman's, that of the ranks; 0 if either side is constant."""
     total = weight.sum(axis=1, keepdims=True)
-    sides, spreads = [], []
+    sides: list[NDArray[np.float64]] = []
+    spreads: list[NDArray[np.float64]] = []
     for column in rows.T.astype(np.float64):
         values = _ranks(column, weight) if own.metric == "spearman" else np.broadcast_to(column, weight.shape)
         weighted = weight * values

@@ -7,13 +7,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from apache_beam.options.pipeline_options import DebugOptions, DirectOptions, PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import (
+    DebugOptions,
+    DirectOptions,
+    PipelineOptions,
+    PortableOptions,
+    StandardOptions,
+)
 
 from bert_pipeline.errors import UsageError, suggest
 
 _LOCAL_RUNNERS = ("", "direct", "fnapi", "bundlebaseddirect", "switchingdirect")
 _WRONG_RUNNERS = {"dask": "computes only what its last step depends on and mixes tagged outputs, without an error"}
 """Runners of Beam 2.77 that lose elements in silence (docs/decisions/0022)."""
+_KEEP_WORKERS_MILLISECONDS = 10_000
 CONTAINER_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 """Microseconds of processor time and the period in which a container may use them: `docker --cpus`, `limits.cpu`."""
 
@@ -58,6 +65,9 @@ def pipeline_options(beam_options: Sequence[str] = ()) -> PipelineOptions:
         # the disk of Flink's job server, which a TaskManager on another host does not have.
         debug: Any = options.view_as(DebugOptions)  # its methods have no types
         debug.add_experiment("disable_logging_submission_environment")
+        # Engines would start the Python processes anew for each step, several seconds every time.
+        portable = options.view_as(PortableOptions)
+        portable.environment_cache_millis = portable.environment_cache_millis or _KEEP_WORKERS_MILLISECONDS
         return options
     local.workers = available_cores() if text is None else int(text)
     standard.runner = "FnApiRunner"  # what DirectRunner takes for our graphs, after it tried to download Prism

@@ -3,6 +3,10 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import TypeVar
+
+Value = TypeVar("Value")
 
 _POLL_SECONDS = 0.5
 
@@ -33,3 +37,17 @@ def call_periodically(function: Callable[[], None]) -> Iterator[None]:
         stop.set()
         thread.join()
         function()
+
+
+def in_background(function: Callable[[], Value]) -> Future[Value]:
+    """Start a function in a thread that ends with the process: one of an executor would keep a failed job alive."""
+    future: Future[Value] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:  # raised where the result is asked for
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future

@@ -26,10 +26,12 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from bert_pipeline import errors
 from bert_pipeline.beam import beam
+from bert_pipeline.beam.engine import engine_pipeline, explain, job_name
 from bert_pipeline.beam.failures import Failure, failures_in, guarded
 from bert_pipeline.beam.options import num_processes, num_workers
 from bert_pipeline.beam.progress import call_periodically
 from bert_pipeline.errors import BertError, UnavailableError
+from bert_pipeline.manifest import Draft
 from bert_pipeline.parent import exit_with_parent
 
 logger = logging.getLogger(__name__)
@@ -47,17 +49,26 @@ _OUR_ERROR = re.compile(rf"bert_pipeline\.errors\.(\w+): (.+?){_STEP}", re.MULTI
 
 @contextlib.contextmanager
 def run_pipeline(
-    options: PipelineOptions, *, preload: str, progress: Callable[[int], None] | None = None
+    options: PipelineOptions,
+    *,
+    preload: str,
+    draft: Draft | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Iterator[Any]:
     """Yield a pipeline, and run the graph that the block adds to it.
 
     `preload` is the module of the steps' functions: it is imported once, and the workers of the local pool are forked
     from there. `progress` is called periodically with the sum of what the steps count. BertError if a local worker is
-    killed or if a cluster gives the job up.
+    killed or if a cluster gives the job up. On an engine the job is named after `draft`, and its progress is
+    what the workers write there.
     """
     global _progress
     _progress = 0
     with _worker_pool(options, preload), _runner_errors(options):
+        if draft is not None and num_workers(options) is None:
+            with engine_pipeline(options, job_name(draft.kind, draft.directory), draft.path) as pipeline:
+                yield pipeline
+            return
         pipeline = beam.Pipeline(options=options)
         with contextlib.ExitStack() as stack:
             if progress is not None:
@@ -142,6 +153,8 @@ def _runner_errors(options: PipelineOptions) -> Iterator[None]:
         if ours := _OUR_ERROR.search(text):
             raise getattr(errors, ours[1], BertError)(ours[2]) from error
         runner = options.view_as(StandardOptions).runner
+        if reason := explain(text, options):
+            raise UnavailableError(f"{runner}: {reason}; nothing was published, run the command again") from error
         if type(error).__module__.startswith("grpc") and hasattr(error, "details"):
             raise UnavailableError(
                 f"{runner}: the job server does not answer ({error.details()}); check --job_endpoint and the server, "

@@ -9,16 +9,15 @@ import dataclasses
 import functools
 import itertools
 import logging
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.beam import PipelineOptions, beam
 from bert_pipeline.beam.options import num_workers, pipeline_options
+from bert_pipeline.beam.progress import in_background
 from bert_pipeline.beam.results import Result, WriteResults, check_results, check_total, load_results, read_results
 from bert_pipeline.beam.workers import FlatMap, ParallelFlatMap, run_pipeline
 from bert_pipeline.configuration import to_mapping
@@ -30,13 +29,12 @@ from bert_pipeline.corpus.quality import QUALITY_COUNTS, sample_passages
 from bert_pipeline.corpus.shards import Shard, collect_dropped, plan_shards, shard_name, write_shard
 from bert_pipeline.corpus.splits import CorpusConfig, Split, languages_of_dumps, plan_splits, read_batches
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.manifest import Manifest, file_sha256, foreign_input, load_manifest, publishing
+from bert_pipeline.manifest import Draft, Manifest, file_sha256, foreign_input, load_manifest, publishing
 from bert_pipeline.records import DROPPED_NAME, FAILED, check_failures
 from bert_pipeline.storage import absolute, make_directory, remove_tree, to_path, without_secrets
 from bert_pipeline.wikipedia.templates import load_wiki
 
 logger = logging.getLogger(__name__)
-Value = TypeVar("Value")
 
 _TOTALS = "totals.json"
 """The plan and the sums over all batches: an output of the planning, and its file."""
@@ -78,7 +76,7 @@ def build_corpus(
         output, kind="corpus", configuration=corpus_settings(config), inputs=inputs, by_workers=True
     ) as draft:
         paths = list(dict.fromkeys(split.path for split in splits))
-        hashed = _in_background(lambda: [foreign_input(path) for path in paths])  # while the workers start
+        hashed = in_background(lambda: [foreign_input(path) for path in paths])  # while the workers start
         scratch = draft.path / "scratch"
         make_directory(scratch)
         # Workers may run in another directory.
@@ -92,7 +90,7 @@ def build_corpus(
             name = to_path(without_secrets(config.templates)).name
             inputs["templates"] = {"name": name, "sha256": file_sha256(frozen)}
             job = dataclasses.replace(config, templates=absolute(str(frozen)))
-        _run(splits, job, draft.path.absolute(), scratch.absolute(), options, progress)
+        _run(splits, job, draft, scratch.absolute(), options, progress)
 
         # Collect the workers' results: what was read, and the shards that were planned from it.
         written = load_results(scratch / _WRITTEN)
@@ -134,24 +132,10 @@ def build_corpus(
     return load_manifest(output, kind="corpus")
 
 
-def _in_background(function: Callable[[], Value]) -> Future[Value]:
-    """Start a function in a thread that ends with the process: one of an executor would keep a failed job alive."""
-    future: Future[Value] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(function())
-        except BaseException as error:  # raised where the result is asked for
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future
-
-
 def _run(
     splits: list[Split],
     config: CorpusConfig,
-    output: Path,
+    draft: Draft,
     scratch: Path,
     options: PipelineOptions,
     progress: Callable[[int], None] | None,
@@ -160,8 +144,8 @@ def _run(
     comparisons = functools.partial(_plan_comparisons, scratch=str(scratch))
     find = functools.partial(_find, scratch=str(scratch))
     plan = functools.partial(_plan_shards, config=config, scratch=str(scratch), num_splits=len(splits))
-    write = functools.partial(_write_shard, scratch=str(scratch), output=str(output))
-    with run_pipeline(options, preload=__name__, progress=progress) as pipeline:
+    write = functools.partial(_write_shard, scratch=str(scratch), output=str(draft.path.absolute()))
+    with run_pipeline(options, preload=__name__, draft=draft, progress=progress) as pipeline:
         batches = (
             pipeline
             | "Splits" >> beam.Create(splits, reshuffle=False)  # the next step reshuffles

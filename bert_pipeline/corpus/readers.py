@@ -29,7 +29,7 @@ from bert_pipeline.wikipedia.sentences import split_sentences
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FailedRecord:
-    """A record that the code cannot digest."""
+    """A record that is malformed, or that the code cannot digest."""
 
     document_id: str
     title: str
@@ -45,8 +45,11 @@ documents; "" takes the file's name for the second part."""
 def _guarded(make: Callable[..., Document | None], *, document_id: str, title: str, **rest: Any) -> Read:
     try:
         return make(document_id=document_id, title=title, **rest)
+    except InputError as error:
+        reason = str(error)
     except BaseException as error:
-        return FailedRecord(document_id=document_id, title=title, reason=failure(error))
+        reason = failure(error)
+    return FailedRecord(document_id=document_id, title=title, reason=reason)
 
 
 # `lines:`, one sentence per line
@@ -57,15 +60,21 @@ def read_line_documents(path: Path, name: str, language: str, span: Span = WHOLE
     stem = stem or stem_of(path)
     with open_text(path) as stream:
         for number, (offset, data) in enumerate(read_records(stream, path, "lines", span), start=span.first):
-            # The file gives the sentences, so they are not split again, and not at other line ends of Unicode.
-            lines = map(str.strip, _lines_of(decode(data, offset, path)))
             yield _guarded(
-                document_of_sentences,
+                _line_document,
                 document_id=f"{name}:{stem}-{number}",
                 title=f"{stem} {number}",
                 language=language,
-                sentences=[line for line in lines if line],
+                data=data,
+                offset=offset,
+                path=path,
             )
+
+
+def _line_document(*, data: bytes, offset: int, path: Path, **rest: Any) -> Document | None:
+    # The file gives the sentences, so they are not split again, and not at other line ends of Unicode.
+    lines = map(str.strip, _lines_of(decode(data, offset, path)))
+    return document_of_sentences(sentences=[line for line in lines if line], **rest)
 
 
 def _lines_of(text: str) -> list[str]:
@@ -88,20 +97,22 @@ def read_book_documents(path: Path, name: str, language: str, span: Span = WHOLE
     with open_text(path) as stream:
         records = itertools.chain(read_records(stream, path, "book", span), [(0, b"")])
         for number, ((offset, data), (_, following)) in enumerate(itertools.pairwise(records), start=span.first):
-            text = decode(data, offset, path).replace("\r\n", "\n").replace("\r", "\n")
             is_end = not following and span.stop is None
             yield _guarded(
                 _book_part,
                 document_id=f"{name}:{stem}-{number}" if number else f"{name}:{stem}",
                 title=f"{stem} {number}" if number else stem,
                 language=language,
-                text=text,
+                data=data,
+                offset=offset,
+                path=path,
                 is_start=number == 0,
                 is_end=is_end,
             )
 
 
-def _book_part(*, text: str, is_start: bool, is_end: bool, **rest: str) -> Document | None:
+def _book_part(*, data: bytes, offset: int, path: Path, is_start: bool, is_end: bool, **rest: Any) -> Document | None:
+    text = decode(data, offset, path).replace("\r\n", "\n").replace("\r", "\n")
     return make_document(passages=read_book(text, is_start=is_start, is_end=is_end), **rest)
 
 
@@ -182,9 +193,15 @@ def read_json_documents(path: Path, name: str, language: str, span: Span = WHOLE
     stem = stem or stem_of(path)
     with open_text(path) as stream:
         for number, (offset, line) in enumerate(read_records(stream, path, "jsonl", span), start=span.first + 1):
-            if text := decode(line, offset, path).strip():
-                record = _json_record(text, f"{path}:{number}")
-                yield _record_document(record, f"{name}:{stem}-{number}", name, language)
+            document_id = f"{name}:{stem}-{number}"
+            try:
+                text = decode(line, offset, path).strip()
+                record = _json_record(text, f"{path}:{number}") if text else None
+            except InputError as error:
+                yield FailedRecord(document_id=document_id, title="", reason=str(error))
+                continue
+            if record is not None:
+                yield _record_document(record, document_id, name, language)
 
 
 def _json_record(line: str, where: str) -> dict[str, Any]:
@@ -228,20 +245,26 @@ def read_pair_documents(path: Path, name: str, language: str, span: Span = WHOLE
     stem = stem or stem_of(path)
     with open_text(path) as stream:
         for number, (offset, line) in enumerate(read_records(stream, path, "pairs", span), start=span.first + 1):
-            fields = [field.strip() for field in decode(line, offset, path).rstrip("\r\n").split("\t")]
-            if fields == [""]:
-                continue
-            if len(fields) != 2 or not all(fields):
-                found = f"{len(fields)} columns" if len(fields) != 2 else "an empty sentence"
-                raise InputError(f"{path}:{number}: {found}, expected 2 sentences separated by a tab")
-            # One passage of two sentences, so that B follows A in the text.
-            yield _guarded(
-                document_of_sentences,
-                document_id=f"{name}:{stem}-{number}",
-                title=f"{stem} {number}",
-                language=language,
-                sentences=fields,
-            )
+            if line.strip():
+                yield _guarded(
+                    _pair_document,
+                    document_id=f"{name}:{stem}-{number}",
+                    title=f"{stem} {number}",
+                    language=language,
+                    data=line,
+                    offset=offset,
+                    path=path,
+                    number=number,
+                )
+
+
+def _pair_document(*, data: bytes, offset: int, path: Path, number: int, **rest: Any) -> Document | None:
+    fields = [field.strip() for field in decode(data, offset, path).rstrip("\r\n").split("\t")]
+    if len(fields) != 2 or not all(fields):
+        found = f"{len(fields)} columns" if len(fields) != 2 else "an empty sentence"
+        raise InputError(f"{path}:{number}: {found}, expected 2 sentences separated by a tab")
+    # One passage of two sentences, so that B follows A in the text.
+    return document_of_sentences(sentences=fields, **rest)
 
 
 # `parquet:`
@@ -289,11 +312,16 @@ def read_parquet_documents(path: Path, name: str, language: str, span: Span = WH
             rows_at_once = min(max(1, some), _MAX_ROWS_AT_ONCE)
             try:
                 for batch in file.iter_batches(rows_at_once, [index], columns, use_threads=False):
-                    for record in batch.to_pylist():
+                    for row in range(batch.num_rows):
                         number += 1
-                        yield _record_document(record, f"{name}:{stem}-{number}", name, language)
-            except UnicodeDecodeError as error:
-                raise InputError(f"{path}: row group {index}: not UTF-8 text ({error.reason}); convert it") from None
+                        document_id = f"{name}:{stem}-{number}"
+                        try:
+                            (record,) = batch.slice(row, 1).to_pylist()
+                        except UnicodeDecodeError as error:
+                            reason = f"{path}: row {number:,}: not UTF-8 text ({error.reason}); convert it"
+                            yield FailedRecord(document_id=document_id, title="", reason=reason)
+                        else:
+                            yield _record_document(record, document_id, name, language)
             except (pa.ArrowException, OSError) as error:
                 if failure := failure_of(error, path):
                     raise failure from error

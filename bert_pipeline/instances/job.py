@@ -111,7 +111,7 @@ def build_instances(
             config=config,
             texts=texts,
         )
-        with run_pipeline(options, preload=__name__, progress=of_total(progress, len(shards))) as pipeline:
+        with run_pipeline(options, preload=__name__, draft=draft, progress=of_total(progress, len(shards))) as pipeline:
             (
                 pipeline
                 | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)

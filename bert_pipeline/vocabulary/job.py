@@ -34,7 +34,16 @@ from bert_pipeline.corpus.mixture import (
 )
 from bert_pipeline.corpus.parquet import read_sentences, without_failures
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.manifest import Manifest, checked_copy, files_of, foreign_input, input_of, load_manifest, publishing
+from bert_pipeline.manifest import (
+    Draft,
+    Manifest,
+    checked_copy,
+    files_of,
+    foreign_input,
+    input_of,
+    load_manifest,
+    publishing,
+)
 from bert_pipeline.records import record_failures
 from bert_pipeline.storage import arrow_source, failure_of, make_directory, remove_tree, to_path
 from bert_pipeline.vocabulary.quality import count_marks, marks_warnings, quality, unknown_warnings
@@ -106,7 +115,9 @@ def build_vocabulary(
         options = pipeline_options(beam_options)
         num_partitions = max(1, math.ceil(sum(file["bytes"] for file in source.files.values()) / _BYTES_PER_PARTITION))
         unit = _WEIGHT_UNIT if texts else 1
-        shards, partitions = _count(source, scratch.resolve(), config, texts, unit, num_partitions, options, progress)
+        shards, partitions = _count(
+            source, draft, scratch.resolve(), config, texts, unit, num_partitions, options, progress
+        )
         counts, characters, totals = _training_counts(scratch, shards, partitions, unit)
         held_out = _held_out_counts(scratch, shards)
         remove_tree(scratch)
@@ -170,6 +181,7 @@ def _check_case(path: Path, do_lower_case: bool) -> None:
 
 def _count(
     source: Manifest,
+    draft: Draft,
     scratch: Path,
     config: VocabularyConfig,
     texts: Sequence[WeightedText],
@@ -192,7 +204,7 @@ def _count(
 
     # "all counted" gathers the file names: each partition is merged from the files of all shards.
     partitions = functools.partial(_plan_partitions, num_partitions=num_partitions)
-    with run_pipeline(options, preload=__name__, progress=of_total(progress, len(shards))) as pipeline:
+    with run_pipeline(options, preload=__name__, draft=draft, progress=of_total(progress, len(shards))) as pipeline:
         counted = (
             pipeline
             | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)

@@ -35,10 +35,7 @@ class Cluster:
         )  # fmt: skip
 
     def _pool(self, host: Host, environment: Mapping[str, str]) -> Server:
-        command = [
-            sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={WORKER_PORT}",
-            f"--container_executable={HERE / 'worker_boot.py'}",
-        ]  # fmt: skip
+        command = [sys.executable, "-m", "bert_pipeline.beam.pool", f"--port={WORKER_PORT}"]
         return host.server("pool", command, environment)
 
     @property
@@ -61,17 +58,18 @@ class Cluster:
             start(pool, host.address, WORKER_PORT)
         start(self.job_server, self.manager.address, JOB_PORT)
 
-    def harnesses(self, host: Host) -> list[int]:
-        """Return the processes on a host that run a job's code."""
-        return [process for process in host.processes() if b"sdk_worker_main" in command_line(process)]
-
     def signal_worker(self, host: Host, number: signal.Signals) -> int:
         """Send a signal to all harnesses of a host; return how many there were."""
-        found = self.harnesses(host)
+        found = harnesses(host)
         for process in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, number)
         return len(found)
+
+
+def harnesses(host: Host) -> list[int]:
+    """Return the processes on a host that run a job's code."""
+    return [process for process in host.processes() if b"import work" in command_line(process)]
 
 
 def start(server: Server, address: str, port: int) -> None:

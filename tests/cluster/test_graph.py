@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import miniature
 import pytest
@@ -23,13 +25,22 @@ IN_THE_STORE = ("corpus", "vocabulary", "instances/32", "instances/64")
 def test_data_assets_on_the_cluster_make_what_this_machine_makes(
     cluster: Cluster, store_environment: dict[str, str], folder: str, tmp_path: Path
 ) -> None:
+    check_data_assets(cluster.options(), store_environment, folder, tmp_path)
+
+
+def preset_on(options: Sequence[str]) -> dict[str, Any]:
+    """Return the miniature preset with the data jobs on an engine."""
+    words = dict(word.removeprefix("--").split("=", 1) for word in options)
+    preset = {name: value for name, value in miniature.preset().items() if name != "beam_options"}
+    return preset | {"beam": {"runner": words.pop("runner"), "options": words}}
+
+
+def check_data_assets(options: Sequence[str], store_environment: dict[str, str], folder: str, tmp_path: Path) -> None:
+    """Run the data assets here and on an engine, whose results are in a folder of the bucket; compare the hashes."""
     generate_sample(tmp_path / "sample", seed=1, num_articles=100)
     (dump,) = (tmp_path / "sample").glob("*pages-articles*")
     upload(dump, f"{folder}/{dump.name}")
-    here = miniature.preset()
-    options = dict(word.removeprefix("--").split("=", 1) for word in cluster.options())
-    there = {name: value for name, value in here.items() if name != "beam_options"}
-    there["beam"] = {"runner": options.pop("runner"), "options": options}
+    here, there = miniature.preset(), preset_on(options)
 
     def run(name: str, preset: dict[str, object], **variables: str) -> Path:
         """Run the data assets and their checks in a home of their own."""

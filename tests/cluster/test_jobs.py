@@ -6,7 +6,7 @@ import time
 
 import data_jobs
 import pytest
-from cluster import Cluster, once
+from cluster import Cluster, harnesses, once
 from data_jobs import LOCAL, STAGES
 from fault_proxy import FaultProxy
 
@@ -85,7 +85,7 @@ def test_a_worker_killed_in_a_stage_loses_nothing(
     stage: str, made_by_cluster: str, cluster: Cluster, dump: tuple[str, str], local_hashes: dict[str, str]
 ) -> None:
     host = cluster.workers[0]
-    with once(lambda: cluster.harnesses(host), lambda: cluster.signal_worker(host, signal.SIGKILL)):
+    with once(lambda: harnesses(host), lambda: cluster.signal_worker(host, signal.SIGKILL)):
         made = data_jobs.build(stage, dump[1], made_by_cluster, cluster.options())
     assert made.sha256 == local_hashes[stage]
     load_manifest(f"{made_by_cluster}/{stage}", verify="sha256")
@@ -95,7 +95,7 @@ def test_a_job_server_that_goes_away_is_one_sentence_and_loses_nothing(
     made_by_cluster: str, cluster: Cluster, dump: tuple[str, str], local_hashes: dict[str, str]
 ) -> None:
     began = time.monotonic()
-    kill = once(lambda: cluster.harnesses(cluster.workers[0]), cluster.job_server.kill)
+    kill = once(lambda: harnesses(cluster.workers[0]), cluster.job_server.kill)
     with pytest.raises(BertError) as caught, kill:
         data_jobs.build("vocabulary", dump[1], made_by_cluster, cluster.options())
     assert time.monotonic() - began < 120
@@ -115,7 +115,7 @@ def test_a_store_that_fails_the_workers_is_one_sentence_and_loses_nothing(
 
         with (
             pytest.raises(BertError, match="the store") as caught,
-            once(lambda: cluster.harnesses(cluster.workers[0]), fail),
+            once(lambda: harnesses(cluster.workers[0]), fail),
         ):
             data_jobs.build("vocabulary", dump[1], made_by_cluster, cluster.options())
     assert "\n" not in str(caught.value)

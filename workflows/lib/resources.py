@@ -174,7 +174,8 @@ class BertHome(dg.ConfigurableResource[Any]):
         """Mark the run with its process, by which a killed one is recognized, and wait for what such a one has left."""
         if context.run is not None and context.instance is not None:
             mark_run(context.instance, context.run.run_id)
-            wait_for_left_over(self.path, lambda message: context.log and context.log.info(message))
+            if context.log is not None:
+                wait_for_left_over(self.path, context.log.info)
 
     @property
     def path(self) -> Path:

@@ -1,0 +1,218 @@
+"""A job on an engine, as the program that starts it sees it: its name, a line every ten seconds, its cancellation.
+
+The job server knows little of a running job, no counters among it. So what the workers have written is counted, and
+Flink is asked itself where it answers: at `--flink_master`, or port 8081 of the job server's host.
+"""
+
+import concurrent.futures
+import contextlib
+import json
+import logging
+import os
+import re
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+from apache_beam.options import pipeline_options as beam_options
+from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+from apache_beam.runners.runner import create_runner
+
+from bert_pipeline import storage
+from bert_pipeline.beam import PipelineOptions, beam
+from bert_pipeline.beam.progress import in_background
+from bert_pipeline.errors import BertError
+
+logger = logging.getLogger(__name__)
+
+_REPORT_SECONDS = 10.0
+_FIRST_RESULT_SECONDS = 60.0
+_CANCEL_SECONDS = 8.0
+_ANSWER_SECONDS = 3.0
+_ENDED = ("FINISHED", "FAILED", "CANCELED")
+_OWN_SESSION = "import os, sys; os.setsid(); os.execvp(sys.argv[1], sys.argv[1:])"
+
+
+def job_name(stage: str, directory: Path) -> str:
+    """Return a name such as bert-corpus-enwiki-20261101: what is made, and the folder that tells the results apart."""
+    parts = [part for part in directory.parts if part.strip("/") and part != stage]
+    start = next((at for at in reversed(range(len(parts))) if not parts[at].isdigit()), 0)
+    return re.sub(r"[^a-z0-9]+", "-", "-".join(["bert", stage, *parts[start:]]).lower()).strip("-")
+
+
+@contextlib.contextmanager
+def engine_pipeline(options: PipelineOptions, name: str, files: Path) -> Iterator[Any]:
+    """Yield a pipeline, and run the graph that the block adds to it on the engine that the options name.
+
+    `files` is the folder that the workers write to. The job is cancelled if the program is interrupted.
+    """
+    cloud = options.view_as(beam_options.GoogleCloudOptions)
+    cloud.job_name = cloud.job_name or name
+    runner = create_runner(options.view_as(beam_options.StandardOptions).runner)
+    with contextlib.ExitStack() as at_end:
+        if hasattr(runner, "default_job_server"):
+            _keep_job_server(runner, options, at_end)
+        pipeline = beam.Pipeline(runner, options)
+        yield pipeline
+        pipeline.result = None  # Beam sets it when the job has been sent
+        job = _Job(options, files)
+        job.warn()
+        ended = in_background(lambda: pipeline.__enter__().__exit__(None, None, None))
+        try:
+            while not concurrent.futures.wait([ended], _REPORT_SECONDS).done:
+                job.report(pipeline.result)
+        except BaseException as error:
+            if not isinstance(error, Exception):  # Ctrl-C, SIGTERM, the end of a run in Dagster
+                job.cancel(pipeline, ended)
+            raise
+        ended.result()
+
+
+def _keep_job_server(runner: Any, options: PipelineOptions, at_end: contextlib.ExitStack) -> None:
+    """Keep a job server that Beam starts for this job alive after Ctrl-C, when it has to cancel the job."""
+    default = runner.default_job_server
+
+    def start(options: PipelineOptions) -> Any:
+        server = default(options)
+        server = getattr(server, "_job_server", server)  # without the handler of SIGINT around it
+        at_end.callback(server.stop)
+        return server
+
+    runner.default_job_server = start
+    # A terminal sends Ctrl-C to all processes of its session.
+    java = options.view_as(beam_options.JobServerOptions)
+    java.job_server_jvm_properties = [
+        "-c",
+        _OWN_SESSION,
+        java.job_server_java_launcher,
+        *java.job_server_jvm_properties,
+    ]
+    java.job_server_java_launcher = sys.executable
+
+
+class _Job:
+    """A job that has not ended, or not begun."""
+
+    def __init__(self, options: PipelineOptions, files: Path) -> None:
+        portable, flink = (
+            options.view_as(kind) for kind in (beam_options.PortableOptions, beam_options.FlinkRunnerOptions)
+        )
+        self.name, self.files = options.view_as(beam_options.GoogleCloudOptions).job_name, files
+        self.endpoint, self.processes = portable.job_endpoint or "", int(portable.sdk_worker_parallelism)
+        self.pool = portable.environment_config if portable.environment_type == "EXTERNAL" else ""
+        self.slots = max(1, flink.parallelism)
+        master = flink.flink_master.removeprefix("http://")
+        if master.startswith("["):
+            master = f"{self.endpoint.rpartition(':')[0]}:8081" if self.endpoint else ""
+        self.flink = f"http://{master}"
+        self.earlier = {job["jid"] for job in self._jobs()}
+        self.started, self.before, self.has_result = time.monotonic(), self._count(), False
+
+    def _ask(self, path: str, method: str = "GET") -> Any:
+        """Return what Flink answers; {} if it does not."""
+        with contextlib.suppress(OSError, ValueError):
+            request = urllib.request.Request(f"{self.flink}{path}", method=method)
+            with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as response:
+                return json.load(response)
+        return {}
+
+    def _jobs(self) -> list[dict[str, Any]]:
+        """Return Flink's jobs of this name that have not ended."""
+        found = self._ask("/jobs/overview").get("jobs", [])
+        return [job for job in found if job["name"] == self.name and job["state"] not in _ENDED]
+
+    def _served(self) -> list[str]:
+        """Return what a job server has running under this name."""
+        running = (beam_job_api_pb2.JobState.STARTING, beam_job_api_pb2.JobState.RUNNING)
+        with contextlib.suppress(grpc.RpcError), grpc.insecure_channel(self.endpoint or "localhost:1") as channel:
+            service = beam_job_api_pb2_grpc.JobServiceStub(channel)
+            found = service.GetJobs(beam_job_api_pb2.GetJobsRequest(), timeout=_ANSWER_SECONDS).job_info
+            return [job.job_id for job in found if job.job_id.startswith(f"{self.name}_") and job.state in running]
+        return []
+
+    def _count(self) -> int:
+        """Return the number of files that the job has written; 0 where they cannot be counted."""
+        with contextlib.suppress(BertError, OSError):
+            if storage.is_remote(self.files):
+                return len(storage.sizes_below(self.files))
+            return sum(len(names) for _, _, names in os.walk(self.files))
+        return 0
+
+    def warn(self) -> None:
+        """Warn of jobs of this name that run already, and of slots that share a process."""
+        ways = [f"on Flink: curl -X PATCH {self.flink}/jobs/{job}" for job in self.earlier]
+        for way in ways or [f"by a restart of the job server at {self.endpoint} ({job})" for job in self._served()]:
+            logger.warning("%s: a job of this name runs already; if its start was killed, end it %s", self.name, way)
+        cluster = self._ask("/overview")
+        if self.processes == 1 and self.slots > 1 and cluster.get("slots-total", 0) > cluster.get("taskmanagers", 0):
+            logger.warning(
+                "%s: all slots of a TaskManager share one Python process; start TaskManagers of one slot, or give "
+                "--sdk_worker_parallelism=N, twice the slots of each",
+                self.name,
+            )
+
+    def report(self, result: Any) -> None:
+        """Log a line with the job's state, and once, what is likely missing if no file has been written in time."""
+        seconds, files = time.monotonic() - self.started, self._count() - self.before
+        job: dict[str, Any] = next((job for job in self._jobs() if job["jid"] not in self.earlier), {})
+        tasks = {name: number for name, number in job.get("tasks", {}).items() if number}
+        state = job.get("state") or getattr(result, "_state", None) or "being sent"
+        level = logging.WARNING if state in ("RESTARTING", "FAILING") else logging.INFO
+        if total := tasks.pop("total", 0):
+            state += f" ({', '.join(f'{number} {name}' for name, number in tasks.items())} of {total} tasks)"
+        logger.log(
+            level, "%s: %s for %.0f s, %d files written by the workers", self.name, state, seconds, max(0, files)
+        )
+        if not self.has_result and files <= 0 and seconds > _FIRST_RESULT_SECONDS:
+            logger.warning("%s: no result after %.0f s; most likely %s", self.name, seconds, self._missing(tasks))
+            self.has_result = True  # said once
+        self.has_result |= files > 0
+
+    def _missing(self, tasks: dict[str, int]) -> str:
+        cluster, needed = self._ask("/overview"), self.slots
+        if (total := cluster.get("slots-total", needed)) < needed:
+            return (
+                f"task slots: Flink at {self.flink} has {total}, --parallelism={needed} needs {needed}; start "
+                "TaskManagers (deploy/flink/start.sh taskmanager)"
+            )
+        if cluster.get("jobs-running", 0) > 1 and not tasks.keys() & {"running", "finished"}:
+            return f"task slots: other jobs at {self.flink} take them, {cluster['slots-available']} of {total} are free"
+        where = f"a pool has to answer at {self.pool} beside each TaskManager or Spark worker " if self.pool else ""
+        return f"workers: {where}(deploy/flink/start.sh workers), and their output says why one ended"
+
+    def cancel(self, pipeline: Any, ended: "concurrent.futures.Future[None]") -> None:
+        """End the job on the engine; where that fails, say so."""
+        deadline = time.monotonic() + _CANCEL_SECONDS
+        # A job that is being sent cannot be cancelled yet.
+        while pipeline.result is None and not ended.done() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        if pipeline.result is not None:
+            in_background(pipeline.result.cancel)
+            concurrent.futures.wait([ended], max(0.0, deadline - time.monotonic()))
+        for job in (running := {job["jid"] for job in self._jobs()} - self.earlier):
+            self._ask(f"/jobs/{job}", "PATCH")
+        if not ended.done() and not running:
+            logger.warning("%s: the engine has not confirmed the end of the job; see its page", self.name)
+
+
+def explain(text: str, options: PipelineOptions) -> str:
+    """Return who did not answer, by the text of a job's failure; "" for another reason."""
+    if not re.search(r"Connection refused|[Cc]onnection timed out|No route to host|UnknownHostException", text):
+        return ""
+    portable = options.view_as(beam_options.PortableOptions)
+    if "finishConnect" in text and portable.environment_type == "EXTERNAL":
+        return (
+            f"no worker pool answers at {portable.environment_config}, asked from a TaskManager or Spark worker; start "
+            "one beside each: deploy/flink/start.sh workers"
+        )
+    master = options.view_as(beam_options.FlinkRunnerOptions).flink_master
+    given = "the address that it was started with" if master.startswith("[") else master
+    asker = f"the job server at {portable.job_endpoint}" if portable.job_endpoint else "this command's job server"
+    return (
+        f"the JobManager or Spark master does not answer at {given}, asked from {asker}; start it: "
+        "deploy/flink/start.sh jobmanager or deploy/spark/start.sh master"
+    )
