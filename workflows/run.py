@@ -20,7 +20,7 @@ from typing import Any
 from bert_model.presets import RunPreset, load_preset, preset_names
 from bert_pipeline.configuration import SettingsAction
 from bert_pipeline.corpus.sources import parse_source, split_name
-from bert_pipeline.errors import BertError, InputError, UsageError, suggest
+from bert_pipeline.errors import ArtifactError, BertError, InputError, UsageError, suggest
 from bert_pipeline.storage import is_remote
 from workflows.lib.launchpad import DEFAULT_PRESET, PRESET_VARIABLE, asset_configs
 from workflows.lib.resources import (
@@ -333,9 +333,13 @@ def without_champion(home: BertHome, plan: Plan) -> list[str]:
     from bert_model.registry.operations import why_no_champion
     from workflows.lib.lineage import registered_name
 
+    try:
+        model = home.current_model(plan.dump)
+    except ArtifactError:  # none was pre-trained
+        return []
     # A task without files was skipped, and has no model.
     done = [task for task in plan.tasks if (home.finetuning(plan.dump, task) / "manifest.json").is_file()]
-    names = [registered_name(home.current_model(plan.dump), task) for task in (None, *done)]
+    names = [registered_name(model, task) for task in (None, *done)]
     reasons = {name: why_no_champion(name) for name in names}
     return [f"no champion: {name} {reason}" for name, reason in reasons.items() if reason]
 

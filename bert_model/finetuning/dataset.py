@@ -17,6 +17,8 @@ import numpy as np
 
 from bert_model.model.config import IGNORED_LABEL
 
+WITH_CONTEXT = "_with_context"
+"""Suffix of the metrics of a tagger whose input are documents: without it every sentence is an input of its own."""
 FEW_STEPS = 100
 """Fewer optimizer steps than these rarely fine-tune a model: the warm-up alone is a tenth of them."""
 POOL_BATCHES = 16

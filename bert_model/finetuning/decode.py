@@ -19,8 +19,6 @@ from bert_pipeline.tasks.example import SpanExample
 
 Prediction = str | float | int | tuple[str, ...]
 
-WITH_CONTEXT = "_with_context"
-"""Suffix of the metrics of a tagger whose input are documents: without it every sentence is an input of its own."""
 NULL_LOGIT_DIFFERENCE = 0.0
 """τ before it is tuned: the best text must score at least as high as "no answer"."""
 

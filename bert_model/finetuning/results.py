@@ -12,13 +12,12 @@ from typing import Any
 
 from bert_model.finetuning.caveats import known_about, read_caveats
 from bert_model.finetuning.config import FinetuningConfig
-from bert_model.finetuning.decode import WITH_CONTEXT
+from bert_model.finetuning.dataset import WITH_CONTEXT
 from bert_model.finetuning.search import SearchResult, Trial, TrialResult
 from bert_model.finetuning.trial import TrialProgress
 from bert_model.metrics.score import BASELINES, trivial_baseline
 from bert_model.training.metrics_log import STATE_NAME, DataInput, RunStatus, read_lines, read_state
 from bert_model.training.mlflow_sync import CLOSE_TIMEOUT_SECONDS, Tracker
-from bert_pipeline.download import are_official
 from bert_pipeline.errors import DiskFullError
 from bert_pipeline.manifest import Manifest, content_sha256
 from bert_pipeline.tasks.catalogue import Task
@@ -79,7 +78,7 @@ def results_document(
     main_key, metrics, official = (
         f"{task.name}/{main_split}/{task.main_metric}",
         _metrics(data, searches),
-        are_official(data),
+        data.is_official,
     )
     known = known_about(data, metrics[main_key], official=official, steps=searches[0].best.steps, truncated=truncated)
     return {

@@ -16,8 +16,8 @@ import torch
 from filelock import FileLock, Timeout
 
 from bert_model.finetuning.config import SMALL_SET_STEPS, FinetuningConfig
-from bert_model.finetuning.dataset import FEW_STEPS, num_training_steps
-from bert_model.finetuning.decode import WITH_CONTEXT, Evaluation, evaluate
+from bert_model.finetuning.dataset import FEW_STEPS, WITH_CONTEXT, num_training_steps
+from bert_model.finetuning.decode import Evaluation, evaluate
 from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.frozen_features import FeatureJob
 from bert_model.finetuning.results import SearchLog

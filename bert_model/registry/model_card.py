@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from bert_model.finetuning.caveats import describe, read_caveats
-from bert_model.finetuning.decode import WITH_CONTEXT
+from bert_model.finetuning.dataset import WITH_CONTEXT
 from bert_model.finetuning.results import comparison_keys
 from bert_model.model.config import CONFIG_NAME
 from bert_model.registry.versions import EXAM_ACCURACY, EXAM_FLOOR, EXAM_FOR_CHOOSING, FINETUNED, TaskScore, facts_of

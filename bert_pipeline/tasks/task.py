@@ -29,6 +29,7 @@ from bert_pipeline.tasks.example import (
     example_text,
     is_labeled,
 )
+from bert_pipeline.tasks.official import DOWNLOAD_KIND, OFFICIAL_FILES
 
 AnyExample = TypeVar("AnyExample", TextExample, SpanExample, ChoiceExample, TaggedExample)
 
@@ -111,8 +112,6 @@ def _group_order(group: str) -> bytes:
 
 SAMPLE_KIND = "sample"
 """Kind of the artifact that `bert sample` writes."""
-DOWNLOAD_KIND = "task_files"
-"""Kind of the artifact that `bert download` writes."""
 
 ELSEWHERE = {"diagnostic.tsv": ("../AX/diagnostic.tsv", "../diagnostic/diagnostic.tsv")}
 """Paths of the GLUE diagnostics relative to MNLI's folder."""
@@ -144,6 +143,13 @@ class TaskData:
     """True if the files are unchanged since `bert download` checked them by their published hashes."""
     repeated: dict[str, int] = dataclasses.field(default_factory=dict)
     """Dev or labeled test split -> number of its examples whose texts are in the training set too."""
+
+    @property
+    def is_official(self) -> bool:
+        """True if the examples are the published ones, by the hashes of their files."""
+        published = {file.sha256 for _, files in OFFICIAL_FILES.values() for file in files}
+        unchanged = bool(self.sha256) and published.issuperset(self.sha256.values())
+        return not self.own_split and (self.downloaded or unchanged)
 
     def notes(self) -> list[str]:
         """Return a sentence about each file left out, each kind of defect, and dev examples seen in training."""

@@ -22,16 +22,14 @@ from loopback import Handler, serving
 
 from bert_pipeline import cli
 from bert_pipeline.download import (
-    OFFICIAL_FILES,
     USER_AGENT,
-    RemoteFile,
-    are_official,
     download_tasks,
     download_wikipedia,
 )
 from bert_pipeline.errors import ArtifactError, InputError, UsageError
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.tasks.catalogue import TASKS
+from bert_pipeline.tasks.official import OFFICIAL_FILES, RemoteFile
 from bert_pipeline.tasks.tables import read_lines
 from bert_pipeline.tasks.task import TaskData, load_task_data, read_examples
 
@@ -357,9 +355,9 @@ def test_table_of_task_files_has_the_official_addresses() -> None:
 def test_files_with_the_published_hashes_are_official_wherever_they_are() -> None:
     published = {file.name: file.sha256 for file in OFFICIAL_FILES["squad"][1] if "v1.1" in file.name}
     data = TaskData(task=TASKS["squad1"], train=[], dev={}, sha256=published)
-    assert are_official(data)
-    assert not are_official(dataclasses.replace(data, own_split=True))
-    assert not are_official(dataclasses.replace(data, sha256=published | {"dev-v1.1.json": "0" * 64}))
+    assert data.is_official
+    assert not dataclasses.replace(data, own_split=True).is_official
+    assert not dataclasses.replace(data, sha256=published | {"dev-v1.1.json": "0" * 64}).is_official
 
 
 def test_glue_is_unpacked_as_every_task_reads_it(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,14 +372,14 @@ def test_glue_is_unpacked_as_every_task_reads_it(site: Site, tmp_path: Path, mon
             assert set(data.dev) == set(task.dev_files)
             assert set(data.test) == set(task.test_files)
             assert data.absent == ()
-            assert are_official(data)
+            assert data.is_official
     assert [path.name for path in tmp_path.iterdir()] == ["glue"]
     # A changed file, and the same files elsewhere, are not known to be official.
     changed = tmp_path / "glue" / "CoLA" / "dev.tsv"
     changed.write_text(changed.read_text().replace("\n0\t", "\n0\tanother "))
-    assert not are_official(load_task_data("cola", tmp_path / "glue"))
+    assert not load_task_data("cola", tmp_path / "glue").is_official
     shutil.copytree(tmp_path / "glue" / "RTE", tmp_path / "copy" / "RTE")
-    assert not are_official(load_task_data("rte", tmp_path / "copy"))
+    assert not load_task_data("rte", tmp_path / "copy").is_official
 
 
 def test_mrpc_is_split_by_the_dev_ids_and_its_test_rows_are_numbered(

@@ -521,7 +521,7 @@ def test_hub_files_are_answered_with_their_ids(layout, models, tmp_path):
             "ner",
             None,
             [{"tokens": ["U.S.", "troops"], "ner_tags": ["B-LOC", "O"], "text": "U.S. troops"}],
-            [{"id": "0", "words": ("U.S.", "troops"), "document": 0}],
+            [{"id": "0", "words": ("U.S.", "troops"), "document": None}],
         ),
         (
             "ner",
