@@ -21,6 +21,9 @@ from object_store import ObjectStore
 from bert_pipeline import storage
 from bert_pipeline.errors import BertError
 
+PLAIN = "--experiments=disable_logging_submission_environment"
+"""The product's jobs have it too: Beam would stage a list of packages, which the workers' pool does not fetch."""
+
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300, method="signal")]
 
 
@@ -37,7 +40,7 @@ def test_a_worker_sees_no_disk_of_ours(cluster: Cluster, network: Network, tmp_p
         with fsspec.open(f"{folder}/{row[0]}", "w") as file:
             file.write(f"{row[1]} {row[2]}")
 
-    with beam.Pipeline(options=PipelineOptions(cluster.options())) as pipeline:
+    with beam.Pipeline(options=PipelineOptions([*cluster.options(), PLAIN])) as pipeline:
         _ = pipeline | beam.Create(range(8)) | beam.Reshuffle() | beam.Map(look) | beam.Map(write)
 
     expected = "False False" if network.separate else "True True"
@@ -58,7 +61,7 @@ def running(cluster: Cluster, folder: str, elements: int = 24) -> Iterator[None]
 
     def run() -> None:
         try:
-            with beam.Pipeline(options=PipelineOptions(cluster.options())) as pipeline:
+            with beam.Pipeline(options=PipelineOptions([*cluster.options(), PLAIN])) as pipeline:
                 _ = pipeline | beam.Create(range(elements)) | beam.Reshuffle() | beam.Map(write)
         except Exception as error:
             failures.append(error)
