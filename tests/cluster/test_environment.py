@@ -13,7 +13,7 @@ import fsspec
 import grpc
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
-from cluster import Cluster, wait_until
+from cluster import Cluster, harnesses, wait_until
 from fault_proxy import FaultProxy
 from network import Network
 from object_store import ObjectStore
@@ -93,7 +93,7 @@ def test_a_job_starts_again_without_the_worker_that_is_lost(
 ) -> None:
     host = cluster.workers[0]
     with running(cluster, folder):
-        wait_until(lambda: results(folder) and cluster.harnesses(host))
+        wait_until(lambda: results(folder) and harnesses(host))
         assert cluster.signal_worker(host, number) == 1
     cluster.signal_worker(host, signal.SIGKILL)
     check_results(folder)

@@ -73,7 +73,7 @@ def test_retraining_from_the_champion_is_promoted_and_rolled_back(home, monkeypa
 
         for task in miniature.TASKS:
             run(TASK_ASSETS, dump_task_key(NEXT_DUMP, task))
-        strict = {"margin": 100.0, "tolerance": 100.0, "waived_gates": list(miniature.UNFIT)}
+        strict = {"margin": 100.0, "tolerance": 100.0, "exam_tolerance": 100.0, "waived_gates": list(miniature.UNFIT)}
         result = run(STAGE_ASSETS["report"], NEXT_DUMP, promotion_decision=strict)
         decided = decision_of(result)
         assert decided["refused_by"].value == "better"  # and not for want of something to compare
