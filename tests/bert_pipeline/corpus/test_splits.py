@@ -280,11 +280,13 @@ def test_cycles_are_searched_between_batches_and_after_an_error_only(
 
     def watched(writer: PageBatchWriter, **named: Any) -> Any:
         while_made.append(gc.isenabled())
+        if len(while_made) == 4:
+            raise InputError("a damaged file")
         return finish(writer, **named)
 
     monkeypatch.setattr(PageBatchWriter, "finish", watched)
     texts = [json.dumps({"text": f"Record {number:03} is here."}) for number in range(40)]
-    source = write(tmp_path / "a.jsonl", "\n".join([*texts, "no record"]) + "\n")
+    source = write(tmp_path / "a.jsonl", "\n".join(texts) + "\n")
     (split,) = plan_splits([f"jsonl:{source}"], CorpusConfig(pages_per_unit=10))
     batches = read_batches(split, CorpusConfig(pages_per_unit=10), tmp_path)
     assert gc.isenabled()
