@@ -404,7 +404,7 @@ def test_conll_of_the_hub_takes_tags_from_its_features(tmp_path, kind):
 
 def test_conll_json_lines_without_names_use_the_order_of_the_task(tmp_path):
     file = write(tmp_path / "train.jsonl", [{"tokens": ["EU"], "ner_tags": [NER_LABELS.index("B-ORG")]}])
-    assert read_examples(TASKS["ner"], file) == [TaggedExample("0", 0, ("EU",), ("B-ORG",))]
+    assert read_examples(TASKS["ner"], file) == [TaggedExample("0", None, ("EU",), ("B-ORG",))]
     bad = write(tmp_path / "bad.jsonl", [{"tokens": ["EU"], "ner_tags": ["B-ORG", "O"]}])
     with pytest.raises(InputError, match=r"bad.jsonl:1: 1 words and 2 tags"):
         read_examples(TASKS["ner"], bad)
