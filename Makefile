@@ -13,7 +13,7 @@ NAME ?= $(firstword $(subst -, ,$(lastword $(subst :, ,$(lastword $(subst =, ,$(
 DEV_FRACTION ?= 0.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev demo demo-full real ui test test-services test-cluster test-engines test-containers screenshots check format lint types bench bench-corpus audit-corpus bench-instances bench-pretraining bench-finetuning bench-serving bench-duel constraints clean clean-home
+.PHONY: help install install-dev demo demo-full real ui test test-services test-kills test-cluster test-engines test-containers screenshots check format lint types bench bench-corpus audit-corpus bench-instances bench-pretraining bench-finetuning bench-serving bench-duel constraints clean clean-home
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -64,6 +64,9 @@ test: install-dev  ## the whole test suite
 test-services: $(VENV)/.installed-services  ## PostgreSQL, MLflow and Dagster together, as in deploy/; installs Debian's packages for it
 	tests/debian-packages.sh postgresql chromium nginx slurm-wlm munge
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "services or browser" --durations=5
+
+test-kills: $(VENV)/.installed-dev  ## each process behind the UIs killed during a training
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m kills --durations=20
 
 test-cluster: $(VENV)/.installed-cluster  ## Beam workers that share nothing, and an S3 server; installs Debian's packages for it
 	tests/debian-packages.sh ceph-mon ceph-osd ceph-common radosgw iproute2

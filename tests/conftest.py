@@ -10,7 +10,7 @@ for _name in [name for name in os.environ if name.startswith(("BERT_", "DAGSTER_
     if _name not in ("BERT_REAL_DATA", "BERT_CHROMIUM"):
         del os.environ[_name]  # tests read neither the home nor the settings of the person who starts them
 
-ON_REQUEST = ("services", "browser", "cluster", "engines")
+ON_REQUEST = ("services", "browser", "kills", "cluster", "engines")
 """Markers of tests that start real servers: they run where `-m` asks for them, as `make test-services` does."""
 
 

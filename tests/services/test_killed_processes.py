@@ -28,10 +28,10 @@ from workflows.lib.processes import left_over
 from workflows.lib.resources import BertHome
 from workflows.serve import SETTLED_SECONDS
 
-pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.timeout(2400, method="signal")]
+pytestmark = [pytest.mark.kills, pytest.mark.slow, pytest.mark.timeout(2400, method="signal")]
 
 READY = "Ctrl-C ends what was started here."
-STEPS = 900
+STEPS = 6000
 PHASE = {"max_seq_length": 32, "steps": STEPS, "global_batch_size": 32, "learning_rate": 1e-3, "warmup_steps": 6}
 PRESET = miniature.preset(
     model={"preset": "tiny", "overrides": {"hidden_size": 128, "num_attention_heads": 2}},
