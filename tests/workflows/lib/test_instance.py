@@ -150,7 +150,7 @@ def execute_in(process_id: int, instance: dg.DagsterInstance, run: dg.DagsterRun
     """Log the process as Dagster does, and set up the home as the run's first step does."""
     metadata = {"pid": dg.MetadataValue.text(str(process_id))}
     instance.report_engine_event("Started process for run", run, EngineEventData(metadata))
-    BertHome().setup_for_execution(SimpleNamespace(instance=instance, run=run))
+    BertHome().setup_for_execution(SimpleNamespace(instance=instance, run=run, log=None))
 
 
 def test_killed_run_of_the_ui_is_failed_by_the_sensor(instance):
