@@ -109,6 +109,7 @@ def test_a_job_is_reported_with_its_state_and_what_its_workers_wrote(rest, tmp_p
 def test_after_a_minute_without_a_result_what_is_missing_is_named_once(
     overview, expected, rest, tmp_path, caplog, monkeypatch
 ) -> None:
+    caplog.set_level(logging.WARNING, logger="bert_pipeline.beam.engine")  # lines of progress are another test's
     rest.answers["/overview"] |= overview
     here = job(rest, tmp_path)
     rest.show([("f1", "RUNNING", {"total": 9, "scheduled": 9})])
