@@ -18,10 +18,8 @@ import yaml
 from dagster_api import IN_ONE_PROCESS, DagsterApi, wait_for
 from processes import Server, free_port
 
-from bert_model.model.weights import WEIGHTS_NAME
 from bert_model.presets import preset_from_mapping
 from bert_model.training.metrics_log import read_course
-from bert_pipeline.manifest import file_sha256
 from workflows.defs.automation import MAX_RETRIES_TAG
 from workflows.lib.launchpad import asset_configs
 from workflows.lib.processes import left_over
@@ -31,8 +29,8 @@ from workflows.serve import SETTLED_SECONDS
 pytestmark = [pytest.mark.kills, pytest.mark.slow, pytest.mark.timeout(2400, method="signal")]
 
 READY = "Ctrl-C ends what was started here."
-STEPS = 6000
-PHASE = {"max_seq_length": 32, "steps": STEPS, "global_batch_size": 32, "learning_rate": 1e-3, "warmup_steps": 6}
+# More steps than the kills leave time for, on any machine: the last test ends it
+PHASE = {"max_seq_length": 32, "steps": 1_000_000, "global_batch_size": 32, "learning_rate": 1e-3, "warmup_steps": 6}
 PRESET = miniature.preset(
     model={"preset": "tiny", "overrides": {"hidden_size": 128, "num_attention_heads": 2}},
     phases=[PHASE],
@@ -262,14 +260,16 @@ def test_killed_ui_takes_all_along_and_its_run_is_tried_again_by_the_next(traini
 
 
 def test_numbers_are_those_of_an_undisturbed_training(training):
-    training.dagster.succeeded(training.run)
-    assert training.reference.wait(timeout=900) == 0
+    training.dagster.terminate(training.run)
+    training.dagster.finished(training.run)
+    numbers = losses(training.directory)
     reference = training.folder / "reference" / "training"
-    assert course(training.directory) == course(reference)
-    assert file_sha256(training.directory / "model" / WEIGHTS_NAME) == file_sha256(reference / "model" / WEIGHTS_NAME)
+    wait_for(lambda: len(losses(reference)) >= len(numbers), "the same step of the undisturbed training")
+    assert numbers
+    assert losses(reference)[: len(numbers)] == numbers
 
 
-def course(directory: Path) -> list[tuple[int, Any]]:
+def losses(directory: Path) -> list[tuple[int, float]]:
     """Return the losses of a training by their steps."""
     events = [event for event in read_course(directory) if event["event"] == "train"]
     return [(event["step"], event["metrics"]["train/mlm_loss"]) for event in events]
