@@ -219,21 +219,25 @@ def test_killed_run_worker_takes_its_training_along_and_is_tried_again(training)
     resumed(training)
 
 
-@pytest.mark.parametrize("name", ["step", "rank", "torchrun"])
-def test_killed_step_or_part_of_it_fails_the_run_which_says_what_to_do(training, name):
-    found = {
-        "rank": training.ranks,
-        "torchrun": lambda: training.named("bert_pipeline.parent -m torch.distributed"),
-        "step": lambda: training.named("multiprocessing.spawn", child_of="multiprocessing.spawn"),
-    }
-    if name == "step":  # of a run with a process for each
-        training.dagster.terminate(training.run)
-        training.dagster.finished(training.run)
-        training.launch(executor={})
-        resumed(training)
-    killed(training, found[name])
+def test_killed_step_of_a_run_with_a_process_for_each_is_tried_again(training):
+    training.dagster.terminate(training.run)
+    training.dagster.finished(training.run)
+    training.launch(executor={})
+    resumed(training)
+    killed(training, lambda: training.named("multiprocessing.spawn", child_of="multiprocessing.spawn"))
+    follow_retry(training)
+    resumed(training)
+
+
+@pytest.mark.parametrize(
+    "find",
+    [Training.ranks, lambda training: training.named("bert_pipeline.parent -m torch.distributed")],
+    ids=["rank", "torchrun"],
+)
+def test_killed_rank_or_torchrun_fails_the_run_which_says_what_to_do(training, find):
+    killed(training, lambda: find(training))
     assert training.dagster.finished(training.run) == "FAILURE"
-    expected = "ChildProcessCrashException" if name == "step" else "is intact; materialize again to resume from it"
+    expected = "is intact; materialize again to resume from it"
     assert any(expected in message for message in training.dagster.messages(training.run))
     training.launch()
     resumed(training)

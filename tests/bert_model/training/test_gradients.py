@@ -242,9 +242,9 @@ def sum_compiled(kind: Kind) -> None:
         assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
 
 
-@pytest.mark.parametrize("kind", ["buffer", "ddp", "fsdp"])
-def test_layers_compiled_alone_sum_the_same_gradients_from_two_graphs(kind: Kind) -> None:
-    assert run_ranks(2, sum_compiled, kind) == [0, 0]
+@pytest.mark.parametrize(("kind", "world_size"), [("buffer", 1), ("ddp", 2), ("fsdp", 2)])
+def test_layers_compiled_alone_sum_the_same_gradients_from_two_graphs(kind: Kind, world_size: int) -> None:
+    assert run_ranks(world_size, sum_compiled, kind) == [0] * world_size
 
 
 def test_one_process_sums_nothing_and_gpus_never_use_the_buffer() -> None:
