@@ -213,6 +213,7 @@ class RegisteredVersion:
     """The tags, and what DESCRIPTION_NAME adds to them."""
     aliases: tuple[str, ...] = ()
     card_text: str = ""
+    """Beginning of the model card, which MLflow shows as its description."""
     source: str = ""
     """MLflow URI of the logged model that holds the files."""
     run_id: str | None = None

@@ -275,7 +275,7 @@ def test_promotion_decision_is_shown_and_stored_with_the_version(finished_home, 
     for model in list_models():
         refused = f"no champion: {model.name} version 1 is refused (" in finished_log
         assert refused is ("champion" not in model.aliases), model.name
-    assert "| sst2 | dev/accuracy | 100 | 2 |" in version.description  # the scores have reached the model card
+    assert "| sst2 | dev/accuracy | 100 | 2 |" in version.card_text  # the scores have reached the model card
 
 
 def test_report_is_tried_again_if_the_database_of_mlflow_is_locked(home, empty_store, monkeypatch):

@@ -272,7 +272,7 @@ def test_search_reads_model_configuration_once(model, tmp_path, pool, monkeypatc
 def test_concurrent_fine_tuning_of_one_output_is_refused(tmp_path):
     with (
         trial_directory(tmp_path / "out", "0" * 64),
-        pytest.raises(UsageError, match="another process is fine-tuning"),
+        pytest.raises(UsageError, match="already being fine-tuned by another process"),
         trial_directory(tmp_path / "out", "0" * 64),
     ):
         pass

@@ -155,7 +155,7 @@ def test_ranks_share_the_pairs_of_the_whole_exam(data: dict[str, str], pairs: Pa
         def call_on_main(self, function: Any) -> Any:
             return function()
 
-        together = call_on_main
+        on_all_ranks = call_on_main
 
     whole_exam(pairs, model, tokenizer, OneOfTwo(rank=1, world_size=2, device=CPU), next_sentence=True)
     together = whole_exam(pairs, model, tokenizer, OneOfTwo(rank=0, world_size=2, device=CPU), next_sentence=True)
