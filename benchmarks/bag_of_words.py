@@ -1,4 +1,4 @@
-"""Scores of a bag of words: what a task gives to word counts alone, as a floor for fine-tuned models.
+"""Scores of a bag of words: what a task gives to word counts alone, as a baseline for fine-tuned models.
 
 The features are words and pairs of neighboring words, of each text and of both, weighted by tf-idf. Classes are
 predicted by logistic regression, numbers by ridge regression; the regularization is chosen by cross-validation on the
@@ -77,10 +77,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise UsageError(f"{name}: is a task of kind {data.task.kind}, expected classification or regression")
         for split, dev in data.dev.items():
             found = score(data.task, dev, predict(data.task, data.train, dev))
-            floor = trivial_baseline(data.task, data.train, dev)
+            baseline = trivial_baseline(data.task, data.train, dev)
             metric = data.task.main_metric
             sizes = (f"{len(data.train):,}", f"{len(dev):,}")
-            rows.append((data.task.title, f"{split}/{metric}", *sizes, f"{floor[metric]:.1f}", f"{found[metric]:.1f}"))
+            rows.append(
+                (data.task.title, f"{split}/{metric}", *sizes, f"{baseline[metric]:.1f}", f"{found[metric]:.1f}")
+            )
             print(*rows[-1], file=sys.stderr, flush=True)
     print(describe_machine(("scikit-learn",)))
     print(markdown_table(("task", "metric", "train", "dev", "trivial", "bag of words"), rows))

@@ -94,7 +94,7 @@ def render(audits: Sequence[DumpAudit], peer: PeerEnvironment) -> str:
 
 _COLUMNS = (
     "pages", "redirects", "other namespaces", "articles kept", "without output", "passages", "sentences",
-    "characters in", "characters out", "leftover markup per million", "scars per million",
+    "characters in", "characters out", "leftover markup per million", "broken sentences per million",
 )  # fmt: skip
 
 
@@ -105,7 +105,7 @@ def _row(counts: dict[str, Any]) -> list[str]:
         counts["articles_without_text"], counts["passages"], counts["sentences"], counts["characters_in"],
         counts["characters_out"],
     ]  # fmt: skip
-    rates = [counts["residue_per_million_characters"], counts["scars_per_million_characters"]]
+    rates = [counts["markup_per_million_characters"], counts["broken_text_per_million_characters"]]
     return [f"{number:,}" for number in numbers] + [f"{rate:.1f}" for rate in rates]
 
 

@@ -64,7 +64,7 @@ from bert_pipeline.configuration import from_mapping, override, to_mapping
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.errors import BertError, UsageError
 from bert_pipeline.exam.job import prepared_exam
-from bert_pipeline.exam.ngrams import FLOOR_NAME
+from bert_pipeline.exam.ngrams import NGRAM_BASELINE_NAME
 from bert_pipeline.exam.pairs import read_pairs_of
 from bert_pipeline.instances.job import build_instances
 from bert_pipeline.manifest import Manifest, load_manifest
@@ -408,11 +408,11 @@ def score_side(side: Side, test: Path, exams: Mapping[str, tuple[Path, str, Path
         add("losses", [column.tolist() for column in held_out_losses(side.model, test)])
     losses, counts = map(sum, scores["losses"])
     print(f"{side.name}: held-out loss {losses / counts:.3f} nats a token", file=sys.stderr, flush=True)
-    for name, (source, part, floor) in exams.items():
+    for name, (source, part, baseline) in exams.items():
         pairs = read_pairs_of(source, part)
         sha256 = input_of_pairs(pairs)["sha256"]
         if scores.get(name, {}).get("pairs") != sha256:  # other pairs under the same name are another exam
-            add(name, take_exam(side.model, pairs, floor=floor).to_json() | {"pairs": sha256})
+            add(name, take_exam(side.model, pairs, ngram_baseline=baseline).to_json() | {"pairs": sha256})
 
 
 def difference_of_losses(ours: np.ndarray, peer: np.ndarray, counts: np.ndarray) -> tuple[float, float, float]:
@@ -462,11 +462,11 @@ def report(sides: Sequence[Side], directory: Path, exams: Sequence[str]) -> str:
         cells = (f"{by_side[side]:,.{_digits(name)}f}{intervals.get((name, side), '')}" for side in SIDES)
         rows.append((name, *cells, f"{by_side['ours'] / by_side['peer']:.2f}"))
     table = markdown_table(("what", "ours", "transformers", "ratio"), rows, ("---", "---:", "---:", "---:"))
-    floors = [f"{name} {scores['ours'][name]['floor_mean']:.1f}" for name in exams]
+    baselines = [f"{name} {scores['ours'][name]['ngram_baseline_mean']:.1f}" for name in exams]
     return (
         f"{table}\n\nDifference of the losses: {difference:+.3f} nats a token [{low:+.3f}, {high:+.3f}], "
         f"{int(counts[0].sum()):,} masked tokens of {counts.shape[1]:,} texts. Chance in the exams: 50"
-        f"{''.join(f'; trigram: {floor}' for floor in floors)}."
+        f"{''.join(f'; trigram: {baseline}' for baseline in baselines)}."
     )
 
 
@@ -632,11 +632,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         # The pairs come from the held-out text, which neither side has read.
         made = prepared_exam(corpus.path, bert_home() / "exams")
-        floor = made / FLOOR_NAME
-        exams = {"made pairs": (made, "reporting", floor)}
+        baseline = made / NGRAM_BASELINE_NAME
+        exams = {"made pairs": (made, "reporting", baseline)}
         blimp = args.blimp or bert_home() / "data" / "blimp.zip"
         if args.blimp or blimp.exists():
-            exams["BLiMP"] = (blimp, "all", floor)
+            exams["BLiMP"] = (blimp, "all", baseline)
         for side in sides:
             score_side(side, test, exams, directory / f"{side.name}-scores.json")
 

@@ -91,7 +91,7 @@ def make_case(size: str, num_texts: int) -> ServingCase:
     if not (directory / "manifest.json").is_file():
         few = dataclasses.replace(data, train=data.train[:64], test={})
         settings = {"epochs": [1.0], "seeds": [1], "learning_rates": [5e-5], "batch_sizes": [32]}
-        config = task_configuration(TASK, {**settings, "compare_starts": False})
+        config = task_configuration(TASK, {**settings, "compare_random": False})
         with WorkerPool(num_workers=0) as pool:
             finetune(few, fresh_model(size), directory, config, pool=pool, experiment="")
     with mock.patch.dict(os.environ, case.environment()):

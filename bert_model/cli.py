@@ -284,11 +284,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"bert {arguments.command}: {' '.join(str(error).split())}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print(
-            f"bert {arguments.command}: interrupted; an output is complete or as it was before, and the same command "
-            "begins again or continues what it has kept",
-            file=sys.stderr,
-        )
+        print(f"bert {arguments.command}: interrupted; run the same command again to continue", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of the output has gone, as after `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -512,7 +508,7 @@ def run_submission(arguments: argparse.Namespace) -> int:
 def run_exam(arguments: argparse.Namespace) -> int:
     from bert_model.registry.resolve import resolve_model
     from bert_model.training.home import bert_home
-    from bert_pipeline.exam.ngrams import FLOOR_NAME
+    from bert_pipeline.exam.ngrams import NGRAM_BASELINE_NAME
     from bert_pipeline.exam.pairs import blimp_path, read_pairs_of
 
     if arguments.output is not None:
@@ -525,12 +521,12 @@ def run_exam(arguments: argparse.Namespace) -> int:
     part = arguments.part or ("reporting" if is_made else "all")
     pairs = [] if is_made else read_pairs_of(path, part)
     directory = resolve_model(arguments.model)
-    floor = None
+    ngram_baseline = None
     if arguments.corpus is not None:
         from bert_pipeline.exam.job import prepared_exam
 
         exam = prepared_exam(arguments.corpus, bert_home() / "exams")
-        floor = exam / FLOOR_NAME
+        ngram_baseline = exam / NGRAM_BASELINE_NAME
         pairs = read_pairs_of(exam, part) if is_made else pairs
     from bert_model.zero_shot.exam import take_exam
     from bert_model.zero_shot.result import exam_table
@@ -539,7 +535,7 @@ def run_exam(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         with creating(arguments.output.parent):
             arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    result = take_exam(directory, pairs, floor=floor, whole_words=arguments.whole_words)
+    result = take_exam(directory, pairs, ngram_baseline=ngram_baseline, whole_words=arguments.whole_words)
     print(exam_table(result))
     if arguments.output is not None:
         model = without_secrets(arguments.model)

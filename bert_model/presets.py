@@ -97,7 +97,7 @@ class TaskRunsConfig:
     def for_task(self, task: str | Task) -> FinetuningConfig:
         """Return the settings of one task: the paper's, overridden by `default`, overridden by the task's own."""
         name = task if isinstance(task, str) else task.name
-        settings = {"compare_starts": self.comparison, **self.default, **self.tasks.get(name, {})}
+        settings = {"compare_random": self.comparison, **self.default, **self.tasks.get(name, {})}
         return task_configuration(task or "default", settings)
 
 

@@ -3,6 +3,6 @@
 See `bert_model.prediction`.
 """
 
-from bert_model.finetuning.task_model import read_task_facts
+from bert_model.finetuning.task_model import read_task_description
 
-__all__ = ["read_task_facts"]
+__all__ = ["read_task_description"]

@@ -41,8 +41,8 @@ from bert_pipeline.errors import ArtifactError, BertError, InputError
 from bert_pipeline.storage import is_remote, open_binary, to_path
 
 MANIFEST_NAME = "manifest.json"
-FORMAT_VERSIONS = {"corpus": 2, "instances": 2}
-"""Format of the files of a kind, 1 for any other. In 2 the pages of Parquet files have checksums."""
+FORMAT_VERSIONS = {"corpus": 3, "instances": 2, "checkpoint": 2, "pretrained_model": 2, "finetuned_model": 2}
+"""Format of the files of a kind, 1 for any other. No other format is read."""
 ATTEMPT = "attempt"
 """Entry of the provenance of an artifact in a store: the directory with its files."""
 
@@ -125,10 +125,10 @@ def load_manifest(
     if kind is not None and content["kind"] != kind:
         raise ArtifactError(f"{directory}: found a {content['kind']}, expected a {kind}; give another path")
     manifest = Manifest(path=files_at, content=content, provenance=provenance)
-    if manifest.format_version > (known := FORMAT_VERSIONS.get(manifest.kind, 1)):
+    if manifest.format_version != (known := FORMAT_VERSIONS.get(manifest.kind, 1)):
         raise ArtifactError(
-            f"{directory}: its format is {manifest.format_version}, this version of the project reads up to {known}; "
-            "update the project, or make the artifact again"
+            f"{directory}: its format is {manifest.format_version}, this version of the project reads {known}; "
+            f"make the {manifest.kind} again, or use the version that made it"
         )
     # Sizes cost one `stat` a file, or one listing of a store, and catch interrupted copies; hashes read every byte.
     sizes = storage.sizes_below(files_at) if is_remote(files_at) else None

@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.command == "create":
             manifest = create_backup(home, arguments.directory)
             # The backup is not complete by itself where a database is on a server.
-            for part, path in elsewhere(home).items():
+            for part, path in outside_home(home).items():
                 print(f"{part} is kept elsewhere, by {path}: back it up there", file=sys.stderr)
         else:
             manifest = restore_backup(arguments.directory, home)
@@ -92,8 +92,8 @@ def restore_backup(directory: Path, home: BertHome) -> Manifest:
     manifest = load_manifest(directory, kind=BACKUP_KIND, verify="sha256")
     target = home.path
     if target.exists() and any(target.iterdir()):
-        raise ArtifactError(f"{target}: holds something already; set BERT_HOME to a new directory, or move it away")
-    if dagster_directory(home) != target / DAGSTER or MLFLOW_DATABASE in elsewhere(home):
+        raise ArtifactError(f"{target}: not empty; set BERT_HOME to a new directory, or move it away")
+    if dagster_directory(home) != target / DAGSTER or MLFLOW_DATABASE in outside_home(home):
         raise UsageError("DAGSTER_HOME or MLFLOW_TRACKING_URI leads out of BERT_HOME; unset them to restore it")
 
     # The home appears when it is complete, with the paths of its new place.
@@ -104,14 +104,14 @@ def restore_backup(directory: Path, home: BertHome) -> Manifest:
         relocate(temporary, Path(manifest.provenance["home"]), target)
 
     # Runs that were going on when the backup was made have no process here. Those that a server keeps may be going on.
-    if DAGSTER_DATABASE not in elsewhere(home):
+    if DAGSTER_DATABASE not in outside_home(home):
         with open_instance(home) as instance:
             fail_runs(instance, unfinished_runs(instance), "this home was restored from a backup made during the run")
             end_abandoned_runs(instance)
     return manifest
 
 
-def elsewhere(home: BertHome) -> dict[str, str]:
+def outside_home(home: BertHome) -> dict[str, str]:
     """Return the parts that are not stored in the home, and what stores them."""
     parts = {}
     if home.tracking_uri != f"sqlite:///{home.path / MLFLOW}":

@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         plan = plan_of(arguments)
         with term_as_interrupt():
-            return run_stages(plan, STAGES if arguments.phase == "all" else (arguments.phase,))
+            return run_stages(plan, STAGES if arguments.stage == "all" else (arguments.stage,))
     except BertError as error:
         print(f"workflows.run: {error}", file=sys.stderr)
         return error.exit_code
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"workflows.run: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("workflows.run: interrupted; run the same command to continue", file=sys.stderr)
+        print("workflows.run: interrupted; run the same command again to continue", file=sys.stderr)
         return 130
 
 
@@ -114,7 +114,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--tasks", default="", metavar="A,B", help=f"default: {every}")
     parser.add_argument("--settings", action=SettingsAction, configuration="bert_model.presets:RunPreset")
-    parser.add_argument("--phase", choices=[*STAGES, "all"], default="all", help="default: %(default)s")
+    parser.add_argument("--stage", choices=[*STAGES, "all"], default="all", help="default: %(default)s")
     return parser
 
 
@@ -156,11 +156,11 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         suites[suite] = str(Path(folder).resolve()) if folder else ""
 
     # An option that would be ignored is refused.
-    if arguments.phase != "all":
+    if arguments.stage != "all":
         given = {name for name in set().union(*OPTIONS.values()) if getattr(arguments, name) not in (None, "", [])}
-        if others := sorted(given - OPTIONS[arguments.phase]):
+        if others := sorted(given - OPTIONS[arguments.stage]):
             option = f"--{others[0].replace('_', '-')}"
-            raise UsageError(f"{option} is not of the stage {arguments.phase}; leave it out, or run the stage it is of")
+            raise UsageError(f"{option} has no effect on stage {arguments.stage}; remove it or choose another --stage")
     if arguments.tasks and not arguments.tasks.strip(","):
         raise UsageError(f"--tasks {arguments.tasks}: names no task; give some, or leave it out for all")
 
@@ -191,10 +191,10 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
 def check_dump_is_known(dump: str, arguments: argparse.Namespace) -> None:
     """Raise UsageError for a dump that neither exists nor can be made: its partition would stay for good."""
     home = BertHome()
-    if home.of_dump(dump).is_dir():
+    if home.dump_directory(dump).is_dir():
         return
     problem = "has no data yet; run the stage data first"
-    if arguments.phase in ("data", "all"):
+    if arguments.stage in ("data", "all"):
         from workflows.defs.data import published_dump
 
         if arguments.dump_file or sample_seed(dump) is not None:
@@ -204,7 +204,7 @@ def check_dump_is_known(dump: str, arguments: argparse.Namespace) -> None:
             return
         except UsageError:
             problem = "is no known, generated or published dump, such as enwiki-20261101; give --dump-file for another"
-    known = {DEFAULT_DUMP, *(folder.name for folder in home.of_dump(dump).parent.glob("*/"))} - {dump}
+    known = {DEFAULT_DUMP, *(folder.name for folder in home.dump_directory(dump).parent.glob("*/"))} - {dump}
     raise UsageError(f"--dump {dump}: {problem}{suggest(dump, known) if known else ''}")
 
 
@@ -222,7 +222,7 @@ def run_stages(plan: Plan, stages: Sequence[str]) -> int:
     # Shares are known for the whole demo only; any other run estimates each stage by itself.
     TIME_LEFT.begin(DEMO_SHARES if plan.preset.name == "demo" and tuple(stages) == STAGES else {})
     dumps = (DEFAULT_DUMP, plan.dump)
-    is_new = not home.of_dump(plan.dump).is_dir()
+    is_new = not home.dump_directory(plan.dump).is_dir()
     with database_errors(), log_of_libraries(details), open_instance(home, dumps=dumps) as instance:
         home.apply_environment()
         # A killed run holds its slot of a pool, for which this one would wait.
@@ -267,7 +267,7 @@ def run_stage(plan: Plan, stage: str, instance: Any) -> list[str]:
             partition_key=partition,
             asset_selection=[dg.AssetKey(name) for name in STAGE_ASSETS[stage]],
             run_config=run_config(plan, stage),
-            tags={"bert/preset": plan.preset.name, "bert/phase": stage, PROCESS_TAG: run_mark(run_id)},
+            tags={"bert/preset": plan.preset.name, "bert/stage": stage, PROCESS_TAG: run_mark(run_id)},
             raise_on_error=False,
         )
         if not result.success:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bert_model.finetuning.task_model import load_task_model, read_task_facts
+from bert_model.finetuning.task_model import load_task_model, read_task_description
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import cpu_settings
@@ -69,8 +69,8 @@ def export_onnx(directory: Path, output: Path) -> float:
         raise UsageError(f"ONNX needs the package {error.name}: pip install 'bert-workflow[onnx]'") from error
 
     # A model of this project tells its task; of another author's the head does.
-    facts = read_task_facts(directory) or {}
-    model = _task_model(directory, facts) if facts else _foreign_model(directory)
+    description = read_task_description(directory) or {}
+    model = _task_model(directory, description) if description else _foreign_model(directory)
     inputs = _example(model, batch_size=2, length=EXAMPLE_LENGTH)
     output.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(output) as temporary:
@@ -87,7 +87,7 @@ def export_onnx(directory: Path, output: Path) -> float:
                 verbose=False,
             )
         assert program is not None, "the exporter returns a program unless it writes a file"
-        program.model.metadata_props.update(_metadata(directory, model, facts))
+        program.model.metadata_props.update(_metadata(directory, model, description))
         for node in program.model.graph.all_nodes():  # the exporter notes stack traces, with paths of this machine
             node.metadata_props.clear()
         program.save(temporary, external_data=False)
@@ -99,9 +99,9 @@ def export_onnx(directory: Path, output: Path) -> float:
     return difference
 
 
-def _task_model(directory: Path, facts: Mapping[str, Any]) -> _Plain:
+def _task_model(directory: Path, description: Mapping[str, Any]) -> _Plain:
     """Load a model that was fine-tuned here."""
-    if facts.get("feature_input"):
+    if description.get("feature_input"):
         raise UsageError(f"{directory}: a feature-based tagger is not exported to ONNX")
     loaded = load_task_model(directory)
     model = _Plain(loaded.model, loaded.task.kind, SPAN_OUTPUTS if loaded.task.kind == "span" else ("logits",))
@@ -148,12 +148,16 @@ def _dynamic_shape(tensor: Tensor) -> dict[int, Any]:
     return dict(enumerate(names))
 
 
-def _metadata(directory: Path, model: _Plain, facts: Mapping[str, Any]) -> dict[str, str]:
+def _metadata(directory: Path, model: _Plain, description: Mapping[str, Any]) -> dict[str, str]:
     """Return what a program needs to read the logits."""
-    task = facts.get("task") or model.kind or "pretraining"
-    metadata = {"source": directory.name, "task": task, "labels": json.dumps(facts.get("labels", model.config.labels))}
-    if facts:
-        metadata["max_seq_length"] = str(facts["configuration"]["max_seq_length"])
+    task = description.get("task") or model.kind or "pretraining"
+    metadata = {
+        "source": directory.name,
+        "task": task,
+        "labels": json.dumps(description.get("labels", model.config.labels)),
+    }
+    if description:
+        metadata["max_seq_length"] = str(description["configuration"]["max_seq_length"])
     return metadata
 
 

@@ -39,11 +39,11 @@ class FinetuningConfig:
     """Restarts: the seed decides the head's first weights, the order of the data and dropout."""
     search: Literal["grid", "first_seed"] = "grid"
     """`grid` trains every setting with every seed and chooses by the mean; `first_seed` chooses the setting with the
-    first seed and trains only the chosen one with the others. Both starts are searched in the same way."""
-    compare_starts: bool = False
+    first seed and trains only the chosen one with the others. Both are searched in the same way."""
+    compare_random: bool = False
     """Whether random weights are fine-tuned beside the given ones: same examples, steps and search."""
     random_step_multiple: NonNegativeInt = 4
-    """With `compare_starts`, random weights are also trained for so many times the steps, at the setting chosen for
+    """With `compare_random`, random weights are also trained for so many times the steps, at the setting chosen for
     random weights; 0 leaves that out."""
     gradient_accumulation: PositiveInt = 1
     """Micro-batches to a batch."""
@@ -99,7 +99,7 @@ GRID_KEYS = (
     "seeds",
     "feature_inputs",
     "search",
-    "compare_starts",
+    "compare_random",
     "random_step_multiple",
     "keep",
 )

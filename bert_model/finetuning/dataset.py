@@ -121,15 +121,15 @@ class EncodedSet:
     def save(self, directory: Path) -> None:
         """Write the arrays as .npy files and the rest as JSON."""
         directory.mkdir(parents=True)
-        facts = {"kind": self.kind, "num_examples": self.num_examples, "rows_per_example": self.rows_per_example}
-        (directory / "set.json").write_text(json.dumps(facts), encoding="utf-8")
+        description = {"kind": self.kind, "num_examples": self.num_examples, "rows_per_example": self.rows_per_example}
+        (directory / "set.json").write_text(json.dumps(description), encoding="utf-8")
         for name, array in self._arrays().items():
             np.save(directory / f"{name}.npy", array, allow_pickle=False)
 
     @classmethod
     def load(cls, directory: Path) -> "EncodedSet":
         """Load a saved set; arrays larger than a megabyte are mapped."""
-        facts = json.loads((directory / "set.json").read_text(encoding="utf-8"))
+        description = json.loads((directory / "set.json").read_text(encoding="utf-8"))
         arrays = {
             path.stem: np.load(path, mmap_mode="r" if path.stat().st_size > 1 << 20 else None, allow_pickle=False)
             for path in sorted(directory.glob("*.npy"))
@@ -139,7 +139,7 @@ class EncodedSet:
         row_columns = {name[4:]: array for name, array in arrays.items() if name.startswith("row.")}
         token_columns = {name[6:]: array for name, array in arrays.items() if name.startswith("token.")}
         main = {name: array for name, array in arrays.items() if "." not in name}
-        return cls(**facts, **main, row_columns=row_columns, token_columns=token_columns)
+        return cls(**description, **main, row_columns=row_columns, token_columns=token_columns)
 
     def _arrays(self) -> dict[str, np.ndarray]:
         return {

@@ -101,7 +101,7 @@ def finetune(
 ) -> FinetuningResult:
     """Fine-tune `model` on a task's data and publish the best trial in `output`, a "finetuned_model" directory.
 
-    With `config.compare_starts`, random weights of the same shape are trained for comparison. `pool` lets several
+    With `config.compare_random`, random weights of the same shape are trained for comparison. `pool` lets several
     fine-tunings share their worker processes. `progress` is called with each finished trial, `watch` with the running
     ones. The search is logged next to `output` and, if MLflow is installed, as a run of `experiment` with a child for
     each trial; an empty `experiment` logs nothing. The page of the worst errors is `errors_path(output)`.
@@ -253,7 +253,11 @@ def _analyze(runner: TrialRunner, saved: SavedTrial) -> tuple[dict[str, Any], st
 
 
 def _write(
-    draft: Draft, runner: TrialRunner, searches: Sequence[SearchResult], saved: SavedTrial, facts: Mapping[str, Any]
+    draft: Draft,
+    runner: TrialRunner,
+    searches: Sequence[SearchResult],
+    saved: SavedTrial,
+    description: Mapping[str, Any],
 ) -> dict[Trial, str]:
     """Write the best model, its predictions for dev and test, and the counts and times of the search.
 
@@ -272,8 +276,8 @@ def _write(
             for split, values in result.scores.items()
             for metric, value in values.items()
         }
-        own_facts = {
-            **facts,
+        own_description = {
+            **description,
             "own_split": data.own_split,
             "null_threshold": result.null_threshold,
             "degenerate": not result.usable,
@@ -281,7 +285,7 @@ def _write(
             "setting": result.trial.setting.describe(),
             "scores": scores,
         }
-        return write_task_model(directory, job=job, task=task, tokenizer=runner.tokenizer, facts=own_facts)
+        return write_task_model(directory, job=job, task=task, tokenizer=runner.tokenizer, description=own_description)
 
     # The model of each seed is a whole model directory of its own, as ensembles of `bert predict` take them.
     files = {best.trial: weights_name}

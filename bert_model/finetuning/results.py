@@ -91,7 +91,7 @@ def results_document(
         "generated_sample": data.generated,
         **hashes,
         "search": {
-            "procedure": PROCEDURES[config.search].format(split=main_split) + "; the same for every start",
+            "procedure": PROCEDURES[config.search].format(split=main_split) + "; the same for every initialization",
             "seeds": list(config.seeds),
         },
         "metrics": metrics,
@@ -99,7 +99,7 @@ def results_document(
         **({"feature_inputs": _feature_inputs(data, searches[0])} if task.feature_based else {}),
         "baseline": BASELINES["span with unanswerable" if task.has_impossible else task.kind],
         "paper_source": task.paper_source,
-        "starts": {search.initialization.name: _search(search) for search in searches},
+        "initializations": {search.initialization.name: _search(search) for search in searches},
         "winner": searches[0].best.describe(),
         "degenerate": searches[0].degenerate,
         "analysis": dict(analysis),

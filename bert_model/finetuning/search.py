@@ -88,7 +88,7 @@ class TrialResult:
     def describe(self) -> dict[str, Any]:
         """Return the result as it appears in results.json."""
         return {
-            "start": self.trial.initialization.name,
+            "initialization": self.trial.initialization.name,
             **self.trial.setting.describe(),
             "seed": self.trial.seed,
             "steps": self.steps,
@@ -139,7 +139,7 @@ RunTrials = Callable[[Sequence[Trial]], list[TrialResult]]
 def initializations_of(config: FinetuningConfig) -> list[Initialization]:
     """Return the initializations that a configuration compares; the pre-trained weights come first."""
     initializations = [Initialization("pretrained", "pretrained")]
-    if config.compare_starts:
+    if config.compare_random:
         initializations.append(Initialization("random", "random"))
         if multiple := config.random_step_multiple:
             initializations.append(Initialization(f"random_x{multiple}", "random", multiple))

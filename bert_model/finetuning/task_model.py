@@ -43,7 +43,7 @@ class TaskModel:
     """A fine-tuned model, ready to predict."""
 
     task: Task
-    facts: dict[str, Any]
+    description: dict[str, Any]
     """Content of task.json; empty for a model of another author."""
     config: FinetuningConfig
     """Decides how inputs are encoded and outputs decoded."""
@@ -76,7 +76,7 @@ class TaskModel:
         with cpu_settings(onednn=onednn, num_threads=num_threads):
             features = None
             if self.encoder is not None:
-                states = chosen_states(self.facts["feature_input"], self.encoder.config.num_hidden_layers + 1)
+                states = chosen_states(self.description["feature_input"], self.encoder.config.num_hidden_layers + 1)
                 features = compute_activations(self.encoder, encoded, pad_id=self.tokenizer.pad_id, states=states)
             return predict_logits(
                 self.model,
@@ -88,7 +88,7 @@ class TaskModel:
 
 
 def write_task_model(
-    directory: Path, *, job: TrialJob, task: Task, tokenizer: Tokenizer, facts: Mapping[str, Any]
+    directory: Path, *, job: TrialJob, task: Task, tokenizer: Tokenizer, description: Mapping[str, Any]
 ) -> TaskModel:
     """Write the model whose weights a trial saved, with its tokenizer and task.json, and return it."""
     assert job.weights is not None, "the trial saved its weights"
@@ -113,17 +113,17 @@ def write_task_model(
     # The directory explains itself: a task that is not in TASKS is described in task.json.
     document = {
         "task": task.name,
-        **({} if TASKS.get(task.name) == task else {"description": to_mapping(task)}),
+        **({} if TASKS.get(task.name) == task else {"task_description": to_mapping(task)}),
         "kind": task.kind,
         "labels": list(task.labels),
         **({"feature_input": feature_input} if feature_input else {}),
-        **facts,
+        **description,
         "configuration": recorded_configuration(job.config),
     }
     text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
     (directory / TASK_NAME).write_text(text, encoding="utf-8")
     return TaskModel(
-        task=task, facts=document, config=job.config, model=model.eval(), encoder=encoder, tokenizer=tokenizer
+        task=task, description=document, config=job.config, model=model.eval(), encoder=encoder, tokenizer=tokenizer
     )
 
 
@@ -138,44 +138,53 @@ def load_task_model(directory: Path | str, task_name: str | None = None, *, log:
     UsageError if the model was fine-tuned for another task, InputError if its files do not fit together.
     """
     directory = Path(directory)
-    facts = read_task_facts(directory)
-    if facts is None and task_name is None:
+    description = read_task_description(directory)
+    if description is None and task_name is None:
         raise UsageError(f"{directory}: no {TASK_NAME}, so it is not a fine-tuned model; name the task, or give one")
 
     # A model of another author has no task.json: the caller names the task, and the model's size limits the settings.
     model_config = BertConfig.from_directory(directory)
-    if facts is None:
-        task, facts = get_task(str(task_name)), {}
-        config = _configuration_without_facts(task, directory, model_config)
+    if description is None:
+        task, description = get_task(str(task_name)), {}
+        config = _configuration_without_description(task, directory, model_config)
     else:
         # A task of a YAML file is known by its name once a model holds its description.
-        expected = facts["task"] if task_name in (None, facts["task"]) else get_task(str(task_name)).name
-        if expected != facts["task"]:
+        expected = description["task"] if task_name in (None, description["task"]) else get_task(str(task_name)).name
+        if expected != description["task"]:
             raise UsageError(
-                f"{directory}: was fine-tuned for {facts['task']}, not for {expected}; give a model of that task"
+                f"{directory}: was fine-tuned for {description['task']}, not for {expected}; give a model of that task"
             )
         # As `write_task_model` left it: only a task outside of TASKS has a description.
-        described = facts.get("description")
-        task = from_mapping(Task, described, where=str(directory / TASK_NAME)) if described else get_task(facts["task"])
+        described = description.get("task_description")
+        task = (
+            from_mapping(Task, described, where=str(directory / TASK_NAME))
+            if described
+            else get_task(description["task"])
+        )
         # Taggers of earlier revisions, which do not name it, were trained with it.
-        settings = {"document_context": task.kind == "tagging", **facts["configuration"]}
+        settings = {"document_context": task.kind == "tagging", **description["configuration"]}
         config = from_mapping(FinetuningConfig, settings, where=str(directory / TASK_NAME))
 
     # A feature-based model is a frozen encoder with a tagger in a file of its own.
     tokenizer = Tokenizer.from_directory(directory)
     check_model_fit(task, tokenizer, model_config, config, directory)
-    if feature_input := facts.get("feature_input"):
+    if feature_input := description.get("feature_input"):
         encoder, _ = load_model(BertModel, directory, config=model_config, log=log)
         tensors = load_file(directory / TAGGER_NAME)
         model: nn.Module = _tagger(tensors, feature_input, config, len(task.labels), encoder)
         return TaskModel(
-            task=task, facts=facts, config=config, model=model.eval(), encoder=encoder.eval(), tokenizer=tokenizer
+            task=task,
+            description=description,
+            config=config,
+            model=model.eval(),
+            encoder=encoder.eval(),
+            tokenizer=tokenizer,
         )
 
     # Everything else is an encoder with a head; a head of random weights would answer at chance, without any error.
-    if task.kind == "regression" and not facts:
+    if task.kind == "regression" and not description:
         _refuse_other_head(directory, task, model_config, num_outputs=1)
-    if task.kind in CLASS_KINDS and not facts:
+    if task.kind in CLASS_KINDS and not description:
         task = dataclasses.replace(task, labels=_labels_of_head(directory, task, model_config))
     model, report = load_model(HEAD_CLASSES[task.kind], directory, config=model_config, log=log)
     head = [name for name in report.created if not name.startswith("bert.pooler")]
@@ -184,7 +193,9 @@ def load_task_model(directory: Path | str, task_name: str | None = None, *, log:
             f"{directory}: holds a {report.source_architecture} without a head for {task.name} "
             f"({', '.join(head)} would be random); fine-tune it first"
         )
-    return TaskModel(task=task, facts=facts, config=config, model=model.eval(), encoder=None, tokenizer=tokenizer)
+    return TaskModel(
+        task=task, description=description, config=config, model=model.eval(), encoder=None, tokenizer=tokenizer
+    )
 
 
 def check_model_fit(
@@ -200,7 +211,7 @@ def check_model_fit(
         )
 
 
-def _configuration_without_facts(task: Task, directory: Path, model_config: BertConfig) -> FinetuningConfig:
+def _configuration_without_description(task: Task, directory: Path, model_config: BertConfig) -> FinetuningConfig:
     """Return the configuration of a model whose training is unknown: the task's, as far as the model reads.
 
     SQuAD's windows have the paper's length, which its models are trained at; other models read as much as they can.
@@ -264,7 +275,7 @@ def _refuse_other_head(directory: Path, task: Task, config: BertConfig, *, num_o
         raise InputError(f"{directory}: its head has {config.num_labels} outputs, {task.name} needs {num_outputs}")
 
 
-def read_task_facts(directory: Path) -> dict[str, Any] | None:
+def read_task_description(directory: Path) -> dict[str, Any] | None:
     """Return the content of task.json, None without one; InputError if it is damaged."""
     path = directory / TASK_NAME
     try:

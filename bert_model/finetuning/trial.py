@@ -376,8 +376,8 @@ def _save_checkpoint(
     try:
         with publishing(directory, kind=CHECKPOINT_KIND, configuration={"trial": job.trial.name}, inputs={}) as draft:
             save_file(held, draft.path / "state.safetensors")
-            facts = json.dumps({"step": len(losses), "tokens": tokens, "seconds": seconds})
-            (draft.path / "state.json").write_text(facts + "\n", encoding="utf-8")
+            fields = json.dumps({"step": len(losses), "tokens": tokens, "seconds": seconds})
+            (draft.path / "state.json").write_text(fields + "\n", encoding="utf-8")
     except (OSError, DiskFullError, SafetensorError) as error:  # most likely the disk is full
         size = sum(tensor.numel() * tensor.element_size() for tensor in held.values())
         logger.warning(
@@ -405,7 +405,7 @@ def _resume(job: TrialJob, model: nn.Module, optimizer: Optimizer) -> tuple[list
 
     # Everything that the next step depends on: weights, optimizer state, and dropout's random state.
     tensors = load_file(job.checkpoint / "state.safetensors")
-    facts = json.loads((job.checkpoint / "state.json").read_text(encoding="utf-8"))
+    fields = json.loads((job.checkpoint / "state.json").read_text(encoding="utf-8"))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(tensors[f"model.{name}"])
@@ -416,7 +416,7 @@ def _resume(job: TrialJob, model: nn.Module, optimizer: Optimizer) -> tuple[list
     torch.set_rng_state(tensors["random.cpu"])
     if "random.cuda" in tensors:
         torch.cuda.set_rng_state(tensors["random.cuda"], next(model.parameters()).device)
-    return tensors["losses"].tolist(), int(facts["tokens"]), float(facts["seconds"])
+    return tensors["losses"].tolist(), int(fields["tokens"]), float(fields["seconds"])
 
 
 def _backward(
@@ -512,15 +512,15 @@ def head_labels(kind: str, labels: tuple[str, ...]) -> tuple[str, ...]:
     return labels if kind in CLASS_KINDS else ()
 
 
-FACTS = "facts"
+FIELDS = "fields"
 
 
 def write_output(path: Path, output: TrialOutput) -> None:
     """Write a trial's output to one file, atomically."""
-    facts = {field.name: getattr(output, field.name) for field in dataclasses.fields(output) if field.name != "logits"}
+    fields = {field.name: getattr(output, field.name) for field in dataclasses.fields(output) if field.name != "logits"}
     arrays = {f"logits/{split}": logits for split, logits in output.logits.items()}
     # All in one file, so that one rename makes it complete; JSON keeps its bytes as an array.
-    arrays[FACTS] = np.frombuffer(json.dumps(facts).encode("utf-8"), dtype=np.uint8)
+    arrays[FIELDS] = np.frombuffer(json.dumps(fields).encode("utf-8"), dtype=np.uint8)
     with atomic_write(path) as temporary, open(temporary, "wb") as stream:
         np.savez(stream, **arrays)  # type: ignore[arg-type]
 
@@ -529,8 +529,8 @@ def read_output(path: Path) -> TrialOutput | None:
     """Read what `write_output` wrote; None if the file is missing or was torn by a power cut: the trial is repeated."""
     try:
         with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as stored:
-            facts = json.loads(stored[FACTS].tobytes())
-            logits = {name.partition("/")[2]: stored[name] for name in stored.files if name != FACTS}
+            fields = json.loads(stored[FIELDS].tobytes())
+            logits = {name.partition("/")[2]: stored[name] for name in stored.files if name != FIELDS}
     except (FileNotFoundError, zipfile.BadZipFile, EOFError, ValueError, KeyError):
         return None
-    return TrialOutput(**{**facts, "losses": tuple(facts["losses"])}, logits=logits)
+    return TrialOutput(**{**fields, "losses": tuple(fields["losses"])}, logits=logits)

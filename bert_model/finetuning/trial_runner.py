@@ -22,7 +22,7 @@ from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.frozen_features import FeatureJob
 from bert_model.finetuning.results import SearchLog
 from bert_model.finetuning.search import DivergedError, Setting, Trial, TrialResult, choose_setting
-from bert_model.finetuning.task_model import read_task_facts
+from bert_model.finetuning.task_model import read_task_description
 from bert_model.finetuning.trial import (
     CHECKPOINT_SUFFIX,
     OUTPUT_SUFFIX,
@@ -93,7 +93,7 @@ def trial_directory(output: Path, identity: str) -> Iterator[Path]:
     try:
         lock = _lock(directory).acquire()
     except Timeout as error:
-        raise UsageError(f"{output}: another process is fine-tuning this very model; wait for it, or end it") from error
+        raise UsageError(f"{output}: already being fine-tuned by another process; wait until it ends") from error
     with lock:
         earlier = _finished_trials(directory)
         try:
@@ -204,8 +204,8 @@ class TrialRunner:
         same_labels = self.task_config.labels in ((), model_config.labels)
         same_shape = same_labels and model_config.head == self.task_config.head
         weights, head_class = read_weights(model), HEAD_CLASSES[task.kind]
-        facts = read_task_facts(model)
-        same_task = facts is None or facts["task"] == task.name or task.kind in ("span", "choice")
+        description = read_task_description(model)
+        same_task = description is None or description["task"] == task.name or task.kind in ("span", "choice")
         self.keeps_head = same_task and same_shape and weights.architecture == head_class.__name__
 
         # Weights that do not fit are refused before any work, and what trials use is logged once for all of them.

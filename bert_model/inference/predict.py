@@ -238,7 +238,7 @@ class TaskPredictor:
 
         # Models of other authors have no tuned threshold.
         if self.task.has_impossible:
-            thresholds = [model.facts.get("null_threshold") for model in models]
+            thresholds = [model.description.get("null_threshold") for model in models]
             known = [NULL_LOGIT_DIFFERENCE if threshold is None else threshold for threshold in thresholds]
             self.null_threshold = float(np.mean(known))
 

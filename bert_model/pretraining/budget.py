@@ -31,7 +31,7 @@ class Decisions:
     """First step of the decay."""
 
 
-def trunk_step(config: PretrainingConfig, state: Mapping[str, Any]) -> int | None:
+def step_before_decay(config: PretrainingConfig, state: Mapping[str, Any]) -> int | None:
     """Return the step before the decay of a stored `Budget.state` if the budget is larger by now, else None."""
     start: int | None = state.get("decay_start")
     return start if start is not None and config.budget_seconds > state["budget_seconds"] else None
@@ -68,7 +68,7 @@ class Budget:
         self.config = config
         self.phases = list(phases)
         self.decisions = Decisions(phase_ends=tuple(state.get("phase_ends", ())), decay_start=state.get("decay_start"))
-        if trunk_step(config, state) is not None:
+        if step_before_decay(config, state) is not None:
             self.decisions = Decisions(phase_ends=self.decisions.phase_ends[:-1])
         self._clock = clock
         self._started = clock() - float(state.get("seconds", 0.0))

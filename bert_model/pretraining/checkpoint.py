@@ -25,7 +25,7 @@ from torch.optim import Optimizer
 
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import WEIGHTS_NAME, read_tensors, write_weights
-from bert_model.training.gradients import placed_like, whole
+from bert_model.training.gradients import full_tensor, shard_like
 from bert_model.training.metrics_log import removed_error
 from bert_model.training.optimizer import load_optimizer_tensors, optimizer_tensors
 from bert_pipeline.errors import ArtifactError, DiskFullError, TrainingError
@@ -58,7 +58,7 @@ class Snapshot:
 def take_snapshot(
     model: nn.Module, optimizer: Optimizer, *, step: int, state: dict[str, Any], metrics: dict[str, float]
 ) -> Snapshot:
-    """Copy weights and optimizer state to host memory; if the model is sharded, the other ranks call `give_parts`."""
+    """Copy weights and optimizer state to host memory; if the model is sharded, the other ranks call `send_shards`."""
     return Snapshot(
         step=step,
         parameters={name: _copy(parameter) for name, parameter in model.named_parameters()},
@@ -70,14 +70,14 @@ def take_snapshot(
     )
 
 
-def give_parts(model: nn.Module, optimizer: Optimizer) -> None:
+def send_shards(model: nn.Module, optimizer: Optimizer) -> None:
     """Give this rank's parts of weights and optimizer state to rank 0's `take_snapshot`; keep nothing."""
     for tensor in (*model.parameters(), *optimizer_tensors(model, optimizer).values()):
-        whole(tensor.detach())
+        full_tensor(tensor.detach())
 
 
 def _copy(tensor: Tensor) -> Tensor:
-    return whole(tensor.detach()).to("cpu", copy=True).contiguous()
+    return full_tensor(tensor.detach()).to("cpu", copy=True).contiguous()
 
 
 class CheckpointDirectory:
@@ -137,7 +137,7 @@ class CheckpointDirectory:
                 f"{directory}: the checkpoint of step {snapshot.step} could not be written ({cause}); it needs about "
                 f"{needed:,} bytes, {shutil.disk_usage(self.path).free:,} are free; {kept}"
             ) from error
-        self._remove_old(snapshot.state.get("kept", {}).values())
+        self._remove_old(snapshot.state.get("protected", {}).values())
         return directory
 
     def steps(self) -> list[int]:
@@ -178,13 +178,13 @@ class CheckpointDirectory:
             if step > last:
                 shutil.rmtree(self.path_of(step), ignore_errors=True)
 
-    def outdated(self, steps: Sequence[int], kept: Collection[int]) -> list[int]:
-        """Return all but the last `keep_last` steps, multiples of `keep_every_steps`, and those in `kept`."""
+    def outdated(self, steps: Sequence[int], protected: Collection[int]) -> list[int]:
+        """Return all but the last `keep_last` steps, multiples of `keep_every_steps`, and those in `protected`."""
         every = self.keep_every_steps
-        return [step for step in steps[: -self.keep_last] if not (step in kept or every and step % every == 0)]
+        return [step for step in steps[: -self.keep_last] if not (step in protected or every and step % every == 0)]
 
-    def _remove_old(self, kept: Collection[int]) -> None:
-        for step in self.outdated(self.steps(), kept):
+    def _remove_old(self, protected: Collection[int]) -> None:
+        for step in self.outdated(self.steps(), protected):
             shutil.rmtree(self.path_of(step), ignore_errors=True)
 
 
@@ -224,7 +224,7 @@ def restore(directory: Path, model: nn.Module, optimizer: Optimizer) -> dict[str
         raise ArtifactError(f"{directory / WEIGHTS_NAME}: does not fit the model at {', '.join(wrong[:5])}")
     with torch.no_grad():
         for name, parameter in parameters.items():
-            parameter.copy_(placed_like(tensors[name], parameter))
+            parameter.copy_(shard_like(tensors[name], parameter))
     load_optimizer_tensors(model, optimizer, load_file(directory / OPTIMIZER_NAME))
     return read_state(directory)
 

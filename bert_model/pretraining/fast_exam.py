@@ -12,11 +12,11 @@ import numpy as np
 
 from bert_model.model.bert import BertForPreTraining
 from bert_model.training.distributed import Group, autocast
-from bert_model.zero_shot.exam import exam_result, floor_baseline
+from bert_model.zero_shot.exam import exam_result, ngram_baseline_correct
 from bert_model.zero_shot.pseudo_likelihood import PairScores, score_pairs
 from bert_model.zero_shot.result import ExamResult
 from bert_pipeline.errors import ConfigurationError, InputError
-from bert_pipeline.exam.ngrams import FLOOR_NAME
+from bert_pipeline.exam.ngrams import NGRAM_BASELINE_NAME
 from bert_pipeline.exam.pairs import Pair, read_pairs, sample_pairs
 from bert_pipeline.manifest import content_sha256
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -107,7 +107,7 @@ def whole_exam(
     pairs = group.call_on_main(lambda: [pair for pair in read_pairs(path) if pair.part == "reporting"])
     mine = range(group.rank, len(pairs), group.world_size)
     # Ranks of slow hosts need longer than gradients may take.
-    scores = group.together(
+    scores = group.on_all_ranks(
         lambda: score_pairs(model, tokenizer, [pairs[index] for index in mine], next_sentence=next_sentence)
     )
 
@@ -122,13 +122,14 @@ def whole_exam(
         tuple(pair for pair, is_scored in zip(pairs, scored) if is_scored), table[scored, 0], table[scored, 1]
     )
 
-    floor = Path(path) / FLOOR_NAME
-    baseline = group.call_on_main(lambda: floor_baseline(floor if floor.is_file() else None, found.pairs))
+    trigrams = Path(path) / NGRAM_BASELINE_NAME
+    baseline = group.call_on_main(lambda: ngram_baseline_correct(trigrams if trigrams.is_file() else None, found.pairs))
     return (exam_result(found, baseline), list(found.pairs)) if found.pairs else None
 
 
 def report_metrics(result: ExamResult) -> dict[str, float]:
-    """Return "exam_report/accuracy", the mean over kinds, that of each kind, and "exam_report/floor" (0-100)."""
+    """Return "exam_report/…" (0-100): accuracy of each kind, their mean as "accuracy", and "ngram_baseline"."""
     kinds = {f"exam_report/{kind}": found.score.accuracy for kind, found in result.kinds.items()}
-    floor = {} if result.floor_mean is None else {"exam_report/floor": result.floor_mean}
-    return kinds | {"exam_report/accuracy": result.mean} | floor
+    baseline = result.ngram_baseline_mean
+    means = {"accuracy": result.mean} | ({} if baseline is None else {"ngram_baseline": baseline})
+    return kinds | {f"exam_report/{name}": mean for name, mean in means.items()}

@@ -15,7 +15,7 @@ import torch
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice, onednn_shapes, processor
 from bert_model.model.weights import write_weights
-from bert_model.pretraining.budget import Budget, refuse_smaller_budget, trunk_step
+from bert_model.pretraining.budget import Budget, refuse_smaller_budget, step_before_decay
 from bert_model.pretraining.checkpoint import KIND as CHECKPOINT_KIND
 from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, read_state, restore
 from bert_model.pretraining.config import PretrainingConfig
@@ -46,7 +46,7 @@ from bert_model.training.distributed import (
     stop_requests,
 )
 from bert_model.training.gradients import unsharded
-from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, cut_log, first_line, read_lines
+from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, first_line, read_lines, truncate_log
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.throughput import peak_matmul_flops
 from bert_model.zero_shot.result import EXAM_NAME, ExamResult, exam_table
@@ -91,7 +91,7 @@ def pretrain(
         run = group.call_on_main(
             lambda: _open_run(config, output, store, group, stack, resume=resume, allow_changes=allow_changes)
         )
-        own = group.together(lambda: run.phases if group.is_main else with_own_copies(run.phases, config))
+        own = group.on_all_ranks(lambda: run.phases if group.is_main else with_own_copies(run.phases, config))
         run = dataclasses.replace(run, phases=own)
         checkpoints = CheckpointDirectory(
             output / "checkpoints",
@@ -224,7 +224,7 @@ def _resolve_initial_model(
         return config
     directory = group.call_on_main(lambda: resolve(reference))
     # Downloaded on another machine; the weights will be those of rank 0 in any case.
-    directory = group.together(lambda: directory if directory.is_dir() else resolve(reference))
+    directory = group.on_all_ranks(lambda: directory if directory.is_dir() else resolve(reference))
     if group.is_main and str(directory) != reference:
         logger.info("%s is %s", without_secrets(reference), directory)
     return dataclasses.replace(config, initial_model=str(directory))
@@ -255,12 +255,13 @@ def _newest_checkpoint(
             f"{checkpoints.path}: none of its {len(steps)} checkpoints is intact; restore one, or give a new directory"
         )
     checkpoints.clean()
-    if manifest is not None and (trunk := trunk_step(config, read_state(manifest.path).get("budget", {}))) is not None:
-        logger.info("the budget is larger than before: continuing from step %d, before the decay", trunk)
-        manifest = load_manifest(checkpoints.path_of(trunk), kind=CHECKPOINT_KIND, verify="sha256")
-        if checkpoints.steps()[-1] > trunk:  # not after a crash before the next checkpoint
-            cut_log(output, trunk)
-        checkpoints.remove_after(trunk)
+    budget = read_state(manifest.path).get("budget", {}) if manifest is not None else {}
+    if manifest is not None and (step := step_before_decay(config, budget)) is not None:
+        logger.info("the budget is larger than before: continuing from step %d, before the decay", step)
+        manifest = load_manifest(checkpoints.path_of(step), kind=CHECKPOINT_KIND, verify="sha256")
+        if checkpoints.steps()[-1] > step:  # not after a crash before the next checkpoint
+            truncate_log(output, step)
+        checkpoints.remove_after(step)
     elif manifest is not None:
         # Remove damaged later ones: `keep_last` would keep them and prune those that are saved now.
         checkpoints.remove_after(read_state(manifest.path)["step"])
@@ -271,7 +272,7 @@ def _newest_checkpoint(
 
 def _checkpoint_here(store: RunStore, group: Group, path: Path, sha256: str) -> Path:
     """Return each rank's copy of the checkpoint that rank 0 has at `path`, when all ranks have one."""
-    return group.together(lambda: store.checkpoint_here(path, sha256))
+    return group.on_all_ranks(lambda: store.checkpoint_here(path, sha256))
 
 
 def _choose_kernels(
@@ -321,7 +322,7 @@ def _restore_counters(trainer: Trainer, state: Mapping[str, Any], checkpoints: C
     trainer.tokens_seen = int(state.get("tokens_seen", 0))
     trainer.metrics = dict(state.get("metrics", {}))
     trainer.metrics_step = int(state.get("metrics_step", -1))
-    trainer.kept = dict(state.get("kept", {}))
+    trainer.protected = dict(state.get("protected", {}))
     # A best by another criterion, or one whose checkpoint was damaged and removed, is no longer the best.
     best = dict(state.get("best", {}))
     # Rank 0 looks, for all: it has the files.
@@ -333,7 +334,7 @@ def _restore_counters(trainer: Trainer, state: Mapping[str, Any], checkpoints: C
     if is_there and best["criterion"] == trainer.criterion:
         trainer.best = best
     else:
-        trainer.kept.pop("best", None)
+        trainer.protected.pop("best", None)
 
     if not trainer.group.is_main:  # rank 0 warns for all
         return
@@ -397,7 +398,7 @@ def _train(
     try:
         result = trainer.run(step)
         # The other ranks wait for rank 0's files as long as it gives signs of life.
-        trainer.group.together(saver.wait if saver is not None else lambda: None)
+        trainer.group.on_all_ranks(saver.wait if saver is not None else lambda: None)
         if result.status == "finished":
             if trainer.best and trainer.best["step"] != result.step:
                 _load_best(trainer, checkpoints, store)

@@ -24,7 +24,7 @@ from bert_model.pretraining.fast_exam import input_of_pairs, pairs_for_choosing
 from bert_model.pretraining.phases import describe_vocabularies
 from bert_model.training.distributed import Group
 from bert_model.training.gradients import resolve_data_parallel, shard_parameters
-from bert_model.training.metrics_log import cut_log
+from bert_model.training.metrics_log import truncate_log
 from bert_model.training.optimizer import build_optimizer, load_optimizer_tensors
 from bert_pipeline.atomic import creating, replace_text
 from bert_pipeline.configuration import to_mapping
@@ -140,7 +140,7 @@ def open_directory(
         # Another configuration is another run: it has a log and an MLflow run of its own.
         with contextlib.suppress(ValueError, KeyError, TypeError):
             if list(_differences(json.loads(path.read_text(encoding="utf-8"))["identity"], described)):
-                cut_log(output, -1)
+                truncate_log(output, -1)
         _write_configuration(path, config, described)
         return "new"
     if not path.is_file():

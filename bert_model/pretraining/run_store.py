@@ -56,7 +56,7 @@ class RunStore:
     def fetch(self, *, resume: bool) -> None:
         """Bring the local directory to the state of the store, unless it is the store's own and at least as new.
 
-        The newest intact checkpoint is copied, and those that it names to be kept. Local checkpoints that are newer
+        The newest intact checkpoint is copied, and those that it protects. Local checkpoints that are newer
         than the store's, where another run has gone on meanwhile, are moved aside. Raise UsageError if the store holds
         a run and `resume` is not set, ArtifactError if it holds other files, or checkpoints none of which is intact.
         """
@@ -102,16 +102,16 @@ class RunStore:
         )
 
     def _fetch_checkpoints(self, steps: list[int], sizes: Mapping[str, int]) -> None:
-        """Copy the newest intact checkpoint, and those that it names to be kept."""
+        """Copy the newest intact checkpoint, and those that it protects."""
         for step in reversed(steps):
             try:
                 checkpoint = self._fetch_directory(_name(step), sizes)
             except (ArtifactError, FileNotFoundError) as error:
                 logger.warning("checkpoint of step %d is skipped: %s", step, error)
                 continue
-            for kept in {*read_state(checkpoint).get("kept", {}).values()} - {step}:
+            for other in {*read_state(checkpoint).get("protected", {}).values()} - {step}:
                 with contextlib.suppress(ArtifactError, FileNotFoundError):
-                    self._fetch_directory(_name(kept), sizes)
+                    self._fetch_directory(_name(other), sizes)
             return
         if steps:
             raise ArtifactError(
@@ -163,14 +163,15 @@ class RunStore:
         sizes = storage.sizes_below(self.url)
         self._push_files()
         steps = checkpoints.steps()
-        kept: set[int] = set(read_state(checkpoints.path_of(steps[-1])).get("kept", {}).values()) if steps else set()
-        # What is kept first, then the newest: the training removes the others while a slow store takes them.
-        for step in sorted(steps, key=lambda step: (step not in kept, -step)):
+        state = read_state(checkpoints.path_of(steps[-1])) if steps else {}
+        protected: set[int] = set(state.get("protected", {}).values())
+        # Protected ones first, then the newest: the training removes the others while a slow store takes them.
+        for step in sorted(steps, key=lambda step: (step not in protected, -step)):
             self._push_directory(_name(step), sizes)
         if (self.directory / MODEL / MANIFEST_NAME).is_file():
             self._push_directory(MODEL, sizes)
         if steps:
-            self._remove_old(checkpoints, steps, kept, sizes)
+            self._remove_old(checkpoints, steps, protected, sizes)
 
     def _push_files(self) -> None:
         """Copy configuration and log. How far MLflow has followed the log goes first: it may lag, but not lead."""
@@ -199,13 +200,13 @@ class RunStore:
             # The training has written newer checkpoints and removed this one: what was copied has no manifest.
 
     def _remove_old(
-        self, checkpoints: CheckpointDirectory, steps: list[int], kept: set[int], sizes: Mapping[str, int]
+        self, checkpoints: CheckpointDirectory, steps: list[int], protected: set[int], sizes: Mapping[str, int]
     ) -> None:
         """Remove from the store what `checkpoints` would remove, incomplete checkpoints, and those of later steps."""
         # Later ones are of another course: of a decay that a larger budget has put off, or of a run that we replaced.
         there = step_numbers({name.split("/")[1] for name in sizes if name.startswith(f"{CHECKPOINTS}/")})
         complete = _complete_steps(sizes)
-        outdated = {*checkpoints.outdated(sorted({*complete, *steps}), kept), *(set(there) - set(complete))}
+        outdated = {*checkpoints.outdated(sorted({*complete, *steps}), protected), *(set(there) - set(complete))}
         outdated |= {step for step in there if step > steps[-1]}
         for step in sorted(outdated - set(steps)):
             storage.remove_tree(self.url / _name(step) / MANIFEST_NAME)

@@ -21,7 +21,7 @@ from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import onednn_shapes, processor
 from bert_model.pretraining.batch import Batch, make_batch, split_micro_batches
 from bert_model.pretraining.budget import Budget
-from bert_model.pretraining.checkpoint import BackgroundSaver, give_parts, take_snapshot
+from bert_model.pretraining.checkpoint import BackgroundSaver, send_shards, take_snapshot
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.data import InstanceReader
 from bert_model.pretraining.evaluation import evaluate
@@ -100,7 +100,8 @@ class Trainer:
         self.budget = budget
         self.exam = exam
         self.best: dict[str, Any] = {}  # step, score and criterion of the checkpoint to be published
-        self.kept: dict[str, int] = {}  # checkpoints that are never removed: "best", and "trunk" with its "trunk_best"
+        # Checkpoints that are never removed: "best", and "before_decay" with its "before_decay_best".
+        self.protected: dict[str, int] = {}
         self.model = model
         self.optimizer = optimizer
         self.vocabulary = vocabulary
@@ -235,9 +236,9 @@ class Trainer:
                 logger.warning("step %d: the budget has ended, and leaves no time for the learning rate to decay", step)
             self._read_updates(newest=True)
             # A later training with a larger budget goes on from this checkpoint.
-            self.kept["trunk"] = step
-            if "best" in self.kept:
-                self.kept["trunk_best"] = self.kept["best"]
+            self.protected["before_decay"] = step
+            if "best" in self.protected:
+                self.protected["before_decay_best"] = self.protected["best"]
             self._save_checkpoint(step, phase)
         return phase
 
@@ -418,7 +419,7 @@ class Trainer:
         score = -self.metrics[key] if self.config.choose == "loss" else self.metrics[key]
         if not self.best or score > self.best["score"]:
             self.best = {"step": step, "score": score, "criterion": self.criterion}
-            self.kept["best"] = step
+            self.protected["best"] = step
 
     @property
     def criterion(self) -> list[str]:
@@ -442,7 +443,7 @@ class Trainer:
         self._saved_step = step
         if self.saver is None:
             if is_sharded(self.model):
-                give_parts(self.model, self.optimizer)
+                send_shards(self.model, self.optimizer)
             return
         started = time.perf_counter()
         # The state is what the next update depends on besides the weights, what `_restore_counters` compares, and the
@@ -463,7 +464,7 @@ class Trainer:
                 "metrics": self.metrics,
                 "metrics_step": self.metrics_step,
                 "best": self.best,
-                "kept": dict(self.kept),
+                "protected": dict(self.protected),
                 **({"budget": self.budget.state(self.budget.seconds)} if self.budget is not None else {}),
                 **({"exam": self.exam.state()} if self.exam is not None else {}),
             },

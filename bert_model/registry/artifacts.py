@@ -24,19 +24,19 @@ from filelock import FileLock
 
 from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.results import dev_data
-from bert_model.finetuning.task_model import load_task_model, read_task_facts
+from bert_model.finetuning.task_model import load_task_model, read_task_description
 from bert_model.inference.inputs import check_input, to_examples
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import limited_threads
 from bert_model.model.weights import load_model
-from bert_model.registry.client import is_missing, read_facts, read_stored_file, silence_mlflow
+from bert_model.registry.client import is_missing, read_description, read_stored_file, silence_mlflow
 from bert_model.registry.model_card import CARD_NAME, card_problem, card_sha256
 from bert_model.registry.promotion import Inspection
 from bert_model.registry.versions import (
     CARD_TAG,
+    DESCRIPTION_NAME,
     EXAM_ACCURACY,
     EXAM_PAIRS,
-    FACTS_NAME,
     FINETUNED,
     KINDS,
     RegisteredVersion,
@@ -80,7 +80,11 @@ TOLERANCE = 1e-3
 
 
 def upload(
-    client: "MlflowClient", manifest: Manifest, name: str, facts: Mapping[str, str], attachments: Mapping[str, bytes]
+    client: "MlflowClient",
+    manifest: Manifest,
+    name: str,
+    description: Mapping[str, str],
+    attachments: Mapping[str, bytes],
 ) -> "LoggedModel":
     """Store a model directory, with its scores, as a logged model of its training run that MLflow can serve.
 
@@ -92,7 +96,7 @@ def upload(
     from bert_model.registry import pyfunc
 
     # Answer the example once: the signature is inferred from a real input and its answers.
-    task = facts.get("task", "mlm")
+    task = description.get("task", "mlm")
     predictor = load_predictor(task, [manifest.path])
     example = EXAMPLE_INPUTS[task if task == "mlm" else predictor.form]
     signature = _signature(example, answer_inputs(predictor, [example]))
@@ -117,11 +121,11 @@ def upload(
             experiment_id=run.info.experiment_id,
             name=name,
             source_run_id=run.info.run_id,
-            tags=tags_of(facts),
+            tags=tags_of(description),
             model_type=manifest.kind,
         )
         client.log_model_artifacts(logged.model_id, str(path))
-        _log_scores(client, logged, manifest, facts)
+        _log_scores(client, logged, manifest, description)
         return client.finalize_logged_model(logged.model_id, "READY")
 
 
@@ -135,7 +139,9 @@ def _training_run(client: "MlflowClient", manifest: Manifest, name: str) -> "Run
     return run
 
 
-def _log_scores(client: "MlflowClient", model: "LoggedModel", manifest: Manifest, facts: Mapping[str, str]) -> None:
+def _log_scores(
+    client: "MlflowClient", model: "LoggedModel", manifest: Manifest, description: Mapping[str, str]
+) -> None:
     """Log the scores of a model with the data that they were measured on: MLflow lists them by data set."""
     from mlflow.entities import Metric
 
@@ -143,7 +149,7 @@ def _log_scores(client: "MlflowClient", model: "LoggedModel", manifest: Manifest
     if manifest.kind == FINETUNED:
         results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8"))
         scores = {key: entry["mean"] for key, entry in results["metrics"].items() if "/dev" in key}
-        data = dev_data(facts["task"], facts["data_sha256"])
+        data = dev_data(description["task"], description["data_sha256"])
     else:
         scores = {key: value for key, value in manifest.counts.items() if key.startswith("held_out/")}
         instances = [item for item in manifest.provenance.get("data", []) if item["context"] == "training"]
@@ -224,7 +230,7 @@ def needs_exam(candidate: RegisteredVersion, champion: RegisteredVersion) -> boo
 def exam_on_pairs_of(
     client: "MlflowClient", candidate: RegisteredVersion, champion: RegisteredVersion
 ) -> dict[str, str]:
-    """Return the facts of an exam of the champion on the pairs that the candidate was examined on.
+    """Return the entries of an exam of the champion on the pairs that the candidate was examined on.
 
     {} if it has taken that one, or if the pairs are not known or not all of them can be scored: a retraining on another
     dump makes other pairs, and models of other objectives and lengths read other ones. ArtifactError if the files of
@@ -249,15 +255,15 @@ def exam_on_pairs_of(
 def inspect(client: "MlflowClient", version: RegisteredVersion) -> Inspection:
     """Download a version, past the cache, and check its files, its outputs and its model card."""
     card, damage = card_problem(read_card(client, version)), card_damage(client, version)
-    if card is None and not version.description:
+    if card is None and not version.card_text:
         card = "its description is empty"
 
-    # What the store has now is inspected, not what the cache kept of it. An earlier revision has the facts as tags.
-    stored = {**read_facts(client, version.name, version.version, version.content_sha256), **version.tags}
-    if stored != version.facts or "data_sha256" not in stored:
+    # What the store has now is inspected, not what the cache kept of it. An earlier revision has it all in tags.
+    stored = {**read_description(client, version.name, version.version, version.content_sha256), **version.tags}
+    if stored != version.description or "data_sha256" not in stored:
         return Inspection(
-            damage=f"its {FACTS_NAME} is missing or was changed",
-            logits="its reference outputs are in that file",
+            damage=f"its {DESCRIPTION_NAME} is missing or was changed",
+            logits="cannot check outputs: the description is missing or changed",
             card=card,
         )
     with tempfile.TemporaryDirectory() as scratch:
@@ -275,7 +281,7 @@ def inspect(client: "MlflowClient", version: RegisteredVersion) -> Inspection:
             damage = f"its content is {manifest.sha256[:12]}…, {expected[:12]}… was registered"
             return Inspection(damage=damage, logits="its files were replaced", card=card)
         try:
-            logits = check_outputs(manifest.path, version.facts.get("reference_logits", ""))
+            logits = check_outputs(manifest.path, version.description.get("reference_logits", ""))
         except BertError as error:
             logits = str(error).replace(scratch, "")
     return Inspection(damage=damage, logits=logits, card=card)
@@ -301,7 +307,7 @@ def reference_logits(directory: Path) -> list[float]:
 
     Runs on the CPU in one thread. InputError or ArtifactError if the directory cannot be loaded.
     """
-    logits = _pretrained_logits(directory) if read_task_facts(directory) is None else _task_logits(directory)
+    logits = _pretrained_logits(directory) if read_task_description(directory) is None else _task_logits(directory)
     chosen = np.unique(np.linspace(0, logits.size - 1, min(logits.size, MAX_LOGITS)).astype(int))
     return [float(f"{value:.6g}") for value in logits[chosen]]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import filelock
 
-from bert_model.registry.versions import FACTS_NAME, PRETRAINED, REGISTERED_TAG, RegisteredVersion, TaskScore
+from bert_model.registry.versions import DESCRIPTION_NAME, PRETRAINED, REGISTERED_TAG, RegisteredVersion, TaskScore
 from bert_model.training.home import bert_home, tracking_uri
 from bert_model.training.metrics_log import first_line, without_password
 from bert_model.training.mlflow_store import open_client
@@ -206,7 +206,7 @@ def with_finetuning_scores(client: "MlflowClient", version: RegisteredVersion) -
     # Of several registrations for a task the last is kept, which may be that of an old version with the same content.
     found = _search_versions(client, f"tags.pretrained_model_sha256 = '{version.content_sha256}'")
     for item in sorted(found, key=lambda item: item.tags.get(REGISTERED_TAG, "")):
-        score = TaskScore.from_facts(int(item.version), _facts(client, item))
+        score = TaskScore.from_description(int(item.version), _description_of(client, item))
         if score is not None and item.name == f"{version.name}-{score.task}":
             scores[score.task] = score
     return dataclasses.replace(version, scores=tuple(scores[task] for task in sorted(scores)))
@@ -217,14 +217,14 @@ def _search_versions(client: "MlflowClient", condition: str) -> list["ModelVersi
     return sorted(found, key=lambda version: int(version.version))
 
 
-def read_facts(client: "MlflowClient", name: str, version: int, identity: str) -> dict[str, str]:
-    """Return the content of a version's FACTS_NAME; {} if it is missing, damaged or describes another model."""
+def read_description(client: "MlflowClient", name: str, version: int, identity: str) -> dict[str, str]:
+    """Return the content of a version's DESCRIPTION_NAME; {} if it is missing, damaged or describes another model."""
     try:
-        facts = json.loads(read_stored_file(client, name, version, FACTS_NAME) or "{}")
+        description = json.loads(read_stored_file(client, name, version, DESCRIPTION_NAME) or "{}")
     except ValueError:
         return {}
-    known = isinstance(facts, dict) and facts.get("content_sha256") == identity
-    return {key: str(value) for key, value in facts.items()} if known else {}
+    known = isinstance(description, dict) and description.get("content_sha256") == identity
+    return {key: str(value) for key, value in description.items()} if known else {}
 
 
 def read_stored_file(client: "MlflowClient", name: str, version: int, file: str) -> str | None:
@@ -266,32 +266,32 @@ def is_missing(uri: str, file: str) -> bool:
     return file not in {item.path.rpartition("/")[2] for item in listed}
 
 
-def _facts(client: "MlflowClient", version: "ModelVersion") -> dict[str, str]:
-    """Return a version's tags and what its FACTS_NAME adds, which is downloaded once into a cache."""
+def _description_of(client: "MlflowClient", version: "ModelVersion") -> dict[str, str]:
+    """Return a version's tags and what its DESCRIPTION_NAME adds, which is downloaded once into a cache."""
     tags = dict(version.tags)
     identity = tags.get("content_sha256", "")
-    if "data_sha256" in tags or not identity:  # an earlier revision has all facts as tags, another program has none
+    if "data_sha256" in tags or not identity:  # an earlier revision has all as tags, another program has none
         return tags
-    cached = bert_home() / "cache" / "facts" / f"{content_sha256({'source': version.source})}.json"
+    cached = bert_home() / "cache" / "descriptions" / f"{content_sha256({'source': version.source})}.json"
     with contextlib.suppress(OSError, ValueError):
         return {**json.loads(cached.read_text(encoding="utf-8")), **tags}
-    facts = read_facts(client, version.name, int(version.version), identity)
-    if facts:
+    description = read_description(client, version.name, int(version.version), identity)
+    if description:
         cached.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(cached, json.dumps(facts))
-    return {**facts, **tags}
+        replace_text(cached, json.dumps(description))
+    return {**description, **tags}
 
 
 def _registered(client: "MlflowClient", version: "ModelVersion", aliases: Mapping[str, int]) -> RegisteredVersion:
-    number, facts = int(version.version), _facts(client, version)
-    score = TaskScore.from_facts(number, facts)
+    number, description = int(version.version), _description_of(client, version)
+    score = TaskScore.from_description(number, description)
     return RegisteredVersion(
         name=version.name,
         version=number,
         aliases=tuple(sorted(alias for alias, holder in aliases.items() if holder == number)),
         tags=dict(version.tags),
-        facts=facts,
-        description=version.description or "",
+        description=description,
+        card_text=version.description or "",
         source=version.source or "",
         run_id=version.run_id or None,
         scores=(score,) if score else (),

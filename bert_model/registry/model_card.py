@@ -16,8 +16,15 @@ from bert_model.finetuning.caveats import describe, read_caveats
 from bert_model.finetuning.dataset import WITH_CONTEXT
 from bert_model.finetuning.results import comparison_keys
 from bert_model.model.config import CONFIG_NAME
-from bert_model.registry.versions import EXAM_ACCURACY, EXAM_FLOOR, EXAM_FOR_CHOOSING, FINETUNED, TaskScore, facts_of
-from bert_model.training.metrics_log import read_course
+from bert_model.registry.versions import (
+    EXAM_ACCURACY,
+    EXAM_FOR_CHOOSING,
+    EXAM_NGRAM_BASELINE,
+    FINETUNED,
+    TaskScore,
+    describe_model,
+)
+from bert_model.training.metrics_log import read_history
 from bert_pipeline.atomic import replace_text
 from bert_pipeline.manifest import Manifest, load_manifest
 from bert_pipeline.tasks.catalogue import TASKS
@@ -96,17 +103,18 @@ model = {model_class}.from_pretrained("{name}")"""
 def write_readme(directory: Path, tags: Mapping[str, str] | None = None) -> None:
     """Write README.md into a published model directory: what the hub shows, and lists the model by.
 
-    `tags` are facts that the directory lacks, such as "license" and "dump". The file is no part of the manifest, so it
-    may be edited.
+    `tags` add to its description what the directory lacks, such as "license" and "dump". The file is no part of the
+    manifest, so it may be edited.
     """
     manifest = load_manifest(directory)
-    facts = {**facts_of(manifest), **(tags or {})}
-    events = read_course(directory.parent)
+    description = {**describe_model(manifest), **(tags or {})}
+    events = read_history(directory.parent)
 
     # The model card with a section on its use after the title, below the hub's header.
-    title, _, sections = model_card(directory.name, manifest, facts, events=events, curves=False).partition("\n\n")
-    header = hub_metadata(manifest, facts)
-    use = f"In this project: `bert predict {facts.get('task', 'mlm')} --model {directory.name}`."
+    card = model_card(directory.name, manifest, description, events=events, curves=False)
+    title, _, sections = card.partition("\n\n")
+    header = hub_metadata(manifest, description)
+    use = f"In this project: `bert predict {description.get('task', 'mlm')} --model {directory.name}`."
     if pipeline := header.get("pipeline_tag"):
         template = USE_CLASS if pipeline in WITHOUT_PIPELINE else USE_PIPELINE
         model_class = WITHOUT_PIPELINE.get(pipeline, "")
@@ -136,7 +144,7 @@ def hub_metadata(manifest: Manifest, tags: Mapping[str, str]) -> dict[str, Any]:
     config = json.loads((manifest.path / CONFIG_NAME).read_text(encoding="utf-8"))
     generated = tags.get("generated_sample") == "true"
     finetuned = manifest.kind == FINETUNED
-    facts = json.loads((manifest.path / "task.json").read_text(encoding="utf-8")) if finetuned else {}
+    description = json.loads((manifest.path / "task.json").read_text(encoding="utf-8")) if finetuned else {}
 
     # The language is known for the published files of the paper's tasks and for the sample; otherwise the dump's name
     # tells it.
@@ -153,17 +161,17 @@ def hub_metadata(manifest: Manifest, tags: Mapping[str, str]) -> dict[str, Any]:
     # A BiLSTM head has a model type of its own, which transformers cannot load.
     if config["model_type"] == "bert":
         header["library_name"] = "transformers"
-        pipeline = PIPELINES[facts["kind"]] if finetuned else "fill-mask"
-        header["pipeline_tag"] = "feature-extraction" if facts.get("feature_input") else pipeline
+        pipeline = PIPELINES[description["kind"]] if finetuned else "fill-mask"
+        header["pipeline_tag"] = "feature-extraction" if description.get("feature_input") else pipeline
     header["tags"] = ["bert"]
     if not finetuned:
         return header
 
     # Scores, as the hub lists them: the data set by its name on the hub, the means over seeds.
-    task = TASKS.get(facts["task"])
+    task = TASKS.get(description["task"])
     glue = task is not None and task.suite == "glue"
     # Other files than the published ones share only their task with the hub's data set.
-    dataset = None if not official else GLUE_DATASET if glue else HUB_DATASETS.get(facts["task"])
+    dataset = None if not official else GLUE_DATASET if glue else HUB_DATASETS.get(description["task"])
     if dataset is not None:
         header["datasets"] = [dataset]
     names = {key: key.rpartition("/")[2].removesuffix(WITH_CONTEXT) for key in results["metrics"]}
@@ -173,15 +181,15 @@ def hub_metadata(manifest: Manifest, tags: Mapping[str, str]) -> dict[str, Any]:
     if dataset is None:
         measured = {
             "name": f"{results['title']}, {'generated' if generated else 'other'} examples",
-            "type": facts["task"],
+            "type": description["task"],
         }
     header["model-index"] = [
         {
             "name": manifest.path.name,
             "results": [
                 {
-                    "task": {"type": PIPELINES[facts["kind"]], "name": results["title"]},
-                    "dataset": {**measured, **({"config": facts["task"]} if glue and official else {})},
+                    "task": {"type": PIPELINES[description["kind"]], "name": results["title"]},
+                    "dataset": {**measured, **({"config": description["task"]} if glue and official else {})},
                     "metrics": [
                         {
                             "type": HUB_METRICS.get(name, name),
@@ -326,9 +334,11 @@ def _data(manifest: Manifest, tags: Mapping[str, str]) -> str:
         score = float(tags[EXAM_FOR_CHOOSING])
         lines.append(f"- Exam on a few minimal pairs, for choosing a checkpoint: {score:.1f} of 100; chance is 50")
     if EXAM_ACCURACY in tags:
-        floor = f"an n-gram model has {float(tags[EXAM_FLOOR]):.1f}, " if EXAM_FLOOR in tags else ""
+        ngram_baseline = (
+            f"an n-gram model has {float(tags[EXAM_NGRAM_BASELINE]):.1f}, " if EXAM_NGRAM_BASELINE in tags else ""
+        )
         accuracy = f"{float(tags[EXAM_ACCURACY]):.1f} of 100, mean over kinds"
-        lines.append(f"- Exam on the minimal pairs for reporting: {accuracy}; {floor}chance is 50")
+        lines.append(f"- Exam on the minimal pairs for reporting: {accuracy}; {ngram_baseline}chance is 50")
     if tags.get("generated_sample") == "true":
         lines.append("- The text is generated: an invented encyclopedia, and tasks over it.")
     return "\n".join(lines)
@@ -367,7 +377,7 @@ def _curves(events: Sequence[Mapping[str, Any]], results: Mapping[str, Any], *, 
     if results:
         _, split, metric = results["main_key"].split("/")
         runs = [["learning rate", "batch", "epochs", "seed", "steps", results["main_key"]]]
-        for run in next(iter(results["starts"].values()))["runs"]:
+        for run in next(iter(results["initializations"].values()))["runs"]:
             score = run["scores"].get(split, {}).get(metric)
             setting = [run[key] for key in ("learning_rate", "batch_size", "epochs", "seed", "steps")]
             runs.append([*map(_cell, setting), "diverged" if score is None else f"{score:.1f}"])

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bert_model.finetuning.task_model import read_task_facts
+from bert_model.finetuning.task_model import read_task_description
 from bert_model.metrics.uncertainty import STATISTICS_NAME, UnitStatistics
 from bert_model.model.config import PRESET_SIZES, BertConfig
 from bert_model.registry.artifacts import (
@@ -57,17 +57,17 @@ from bert_model.registry.model_card import (
 from bert_model.registry.promotion import Decision, GateConfig, decide, text_table
 from bert_model.registry.versions import (
     CARD_TAG,
-    FACTS_NAME,
+    DESCRIPTION_NAME,
     FINETUNED,
     KINDS,
     PRETRAINED,
     REGISTERED_TAG,
     RegisteredVersion,
-    facts_of,
+    describe_model,
     refuse_unsafe_files,
     tags_of,
 )
-from bert_model.training.metrics_log import read_course
+from bert_model.training.metrics_log import read_history
 from bert_pipeline.errors import ArtifactError, PromotionError, UsageError
 from bert_pipeline.manifest import Manifest, load_manifest
 
@@ -111,7 +111,7 @@ def default_name(directory: Path | str) -> str:
             f"{config.num_attention_heads} heads are none of the sizes {', '.join(PRESET_SIZES)}; give a --name such "
             "as bert-mine-rte"
         )
-    task = read_task_facts(Path(directory)) if manifest.kind == FINETUNED else None
+    task = read_task_description(Path(directory)) if manifest.kind == FINETUNED else None
     return model_name(size, task["task"] if task else None)
 
 
@@ -125,8 +125,8 @@ def register(
 ) -> RegisteredVersion:
     """Register a model directory as a new version and make it the candidate.
 
-    The files are checked and uploaded with a model card, which shows `curves`, a PNG, if given, and with a file of
-    facts: score, data, lineage and reference outputs, the searched ones of which are tags too. `tags` adds to them
+    The files are checked and uploaded with a model card, which shows `curves`, a PNG, if given, and with a description:
+    score, data, lineage and reference outputs, of which those that are searched are tags too. `tags` adds to it
     ("license" is required for promotion). Content that is already registered under the name keeps its version, unless
     that is damaged; it gets a license if it had none, or with `replaces_license`. ArtifactError if the directory is not
     a model or is damaged, or its README.md is empty or cut off.
@@ -148,13 +148,13 @@ def register(
         # It is downloaded: too long to hold the lock.
         damaged = known.version if known is not None and inspect(client, known).damage is not None else 0
         with registry_lock(name):
-            create_name(client, name, _description(facts_of(manifest)))
+            create_name(client, name, _description(describe_model(manifest)))
             versions = find_versions(client, name)
             _refuse_other_task(versions, manifest, name)
             version = _newest_with(manifest, versions)
-            if version is None or "reference_logits" not in version.facts or version.version == damaged:
+            if version is None or "reference_logits" not in version.description or version.version == damaged:
                 rolled_back = version is not None and version.rolled_back
-                version = _create_version(client, manifest, name, {**facts_of(manifest), **(tags or {})}, curves)
+                version = _create_version(client, manifest, name, {**describe_model(manifest), **(tags or {})}, curves)
                 if rolled_back:  # its content was
                     client.set_model_version_tag(name, str(version.version), "rolled_back", "true")
             elif (license := (tags or {}).get("license")) and (replaces_license or not version.license):
@@ -169,9 +169,9 @@ def _newest_with(manifest: Manifest, versions: Sequence[RegisteredVersion]) -> R
     return next((version for version in reversed(versions) if version.content_sha256 == manifest.sha256), None)
 
 
-def _description(facts: Mapping[str, str]) -> str:
+def _description(description: Mapping[str, str]) -> str:
     """Describe a registered model in Markdown: what its versions are, and which of them to load."""
-    what = f"BERT fine-tuned for {facts['task']}" if facts["kind"] == FINETUNED else "A pre-trained BERT"
+    what = f"BERT fine-tuned for {description['task']}" if description["kind"] == FINETUNED else "A pre-trained BERT"
     return (
         f"{what}; one version for each trained model. `@{CHAMPION}` is the version in use: the last one that passed "
         f"every promotion gate. `@{CANDIDATE}` is the newest, `@{PREVIOUS}` the one that a rollback restores."
@@ -180,7 +180,7 @@ def _description(facts: Mapping[str, str]) -> str:
 
 def _refuse_other_task(versions: Sequence[RegisteredVersion], manifest: Manifest, name: str) -> None:
     """Raise UsageError if a name has versions of another task, with which the gates would compare."""
-    task = facts_of(manifest).get("task", "")
+    task = describe_model(manifest).get("task", "")
     others = sorted({version.tags.get("task", "") for version in versions} - {task})
     if others:
         raise UsageError(
@@ -208,24 +208,24 @@ def _now() -> str:
 
 
 def _create_version(
-    client: "MlflowClient", manifest: Manifest, name: str, facts: dict[str, str], curves: bytes | None
+    client: "MlflowClient", manifest: Manifest, name: str, description: dict[str, str], curves: bytes | None
 ) -> RegisteredVersion:
-    if facts.get("generated_sample") == "true":
-        facts.pop("paper", None)  # models of earlier revisions have it
+    if description.get("generated_sample") == "true":
+        description.pop("paper", None)  # models of earlier revisions have it
     # The metrics log of a training is in the directory above its model.
-    events = read_course(manifest.path.parent)
-    card = model_card(name, manifest, facts, events=events, curves=curves is not None)
-    stored = {**facts, "reference_logits": json.dumps(reference_logits(manifest.path))}
-    attachments = {CARD_NAME: card.encode(), FACTS_NAME: json.dumps(stored, indent=1).encode()}
+    events = read_history(manifest.path.parent)
+    card = model_card(name, manifest, description, events=events, curves=curves is not None)
+    stored = {**description, "reference_logits": json.dumps(reference_logits(manifest.path))}
+    attachments = {CARD_NAME: card.encode(), DESCRIPTION_NAME: json.dumps(stored, indent=1).encode()}
     if STATISTICS_NAME in manifest.files:
         attachments[STATISTICS_NAME] = (manifest.path / STATISTICS_NAME).read_bytes()
-    model = upload(client, manifest, name, facts, attachments | ({CURVES_NAME: curves} if curves else {}))
+    model = upload(client, manifest, name, description, attachments | ({CURVES_NAME: curves} if curves else {}))
     created = client.create_model_version(
         name,
         source=f"models:/{model.model_id}",
         model_id=model.model_id,  # required by a server, though not by MLflow's SQL store
         run_id=model.source_run_id,
-        tags=tags_of(facts) | {REGISTERED_TAG: _now(), CARD_TAG: card_sha256(card)},
+        tags=tags_of(description) | {REGISTERED_TAG: _now(), CARD_TAG: card_sha256(card)},
         description=description_of(card),
     )
     return read_version(client, name, int(created.version))
@@ -261,7 +261,7 @@ def promote(
             champion_number = aliases_of(client, name).get(CHAMPION)
             champion = read_version(client, name, champion_number) if champion_number is not None else None
             if champion is not None and champion_number == rival:
-                champion = dataclasses.replace(champion, facts=champion.facts | exam)
+                champion = dataclasses.replace(champion, description=champion.description | exam)
             elif champion is not None and needs_exam(chosen, champion):
                 raise _champion_changed(name, chosen.version)
             judged = with_finetuning_scores(client, chosen)
@@ -298,16 +298,16 @@ def _refuse_other_score(manifest: Manifest) -> None:
         raise ArtifactError(
             f"{manifest.path}: has no {STATISTICS_NAME}, from which its score is computed; fine-tune it again"
         )
-    facts = read_task_facts(manifest.path) or {}
+    description = read_task_description(manifest.path) or {}
     results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8"))
-    key, entry = facts["main_key"], results["metrics"][facts["main_key"]]
+    key, entry = description["main_key"], results["metrics"][description["main_key"]]
     statistics = UnitStatistics.from_json((manifest.path / STATISTICS_NAME).read_text(encoding="utf-8"))
     expected = statistics.scores()[0].tolist()  # by seed
     found = [*entry["values"], entry["mean"]]
     if key.rpartition("/")[2] != statistics.metric or list(entry["seeds"]) != list(statistics.seeds):
         raise ArtifactError(f"{manifest.path / STATISTICS_NAME}: is of another score than {key} of results.json")
     differ = [a for a, b in zip(found, [*expected, statistics.mean()], strict=True) if not abs(a - b) <= TOLERANCE]
-    of_weights = facts["scores"][key]
+    of_weights = description["scores"][key]
     if differ or not any(abs(of_weights - value) <= TOLERANCE for value in expected):
         raise ArtifactError(
             f"{manifest.path}: found {key} {(differ or [of_weights])[-1]:.4f}, expected {statistics.mean():.4f} as "
@@ -421,19 +421,19 @@ def models_table(versions: list[RegisteredVersion]) -> str:
 
 
 def _table_row(version: RegisteredVersion) -> dict[str, str]:
-    facts = version.facts
-    score = f"{float(facts['score']):.2f}" if facts.get("score") else ""
+    description = version.description
+    score = f"{float(description['score']):.2f}" if description.get("score") else ""
     if version.kind == FINETUNED and version.scores:
         score = str(version.scores[0])  # of earlier versions, "score" is the score of the best seed
     return {
         "NAME": version.name,
         "VERSION": str(version.version),
         "ALIASES": ", ".join(version.aliases),
-        "METRIC": facts.get("metric", ""),
-        "SCORE": score + (" degenerate" if facts.get("degenerate") == "true" else ""),
-        "DATA": facts.get("data_sha256", "")[:12],
+        "METRIC": description.get("metric", ""),
+        "SCORE": score + (" degenerate" if description.get("degenerate") == "true" else ""),
+        "DATA": description.get("data_sha256", "")[:12],
         "MODEL": version.content_sha256[:12],
-        "KNOWN": facts.get("known", ""),
+        "KNOWN": description.get("known", ""),
     }
 
 

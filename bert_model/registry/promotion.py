@@ -91,7 +91,7 @@ class GateConfig:
             if gate not in GATES:
                 raise ConfigurationError(f"waived_gates: unknown gate {gate!r}{suggest(gate, GATES)}")
             if gate in NEVER_WAIVED:
-                raise ConfigurationError(f"waived_gates: found {gate!r}, which always holds; make a sound version")
+                raise ConfigurationError(f"waived_gates: {gate!r} cannot be waived")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -21,12 +21,12 @@ class ServedModel(PythonModel):
 
     def load_context(self, context: Any) -> None:
         """Load the predictor of the model's task, or of "mlm" for a pre-trained model."""
-        from bert_model.finetuning.task_model import read_task_facts
+        from bert_model.finetuning.task_model import read_task_description
         from bert_model.inference.predict import load_predictor
 
         directory = Path(context.artifacts[ARTIFACT])
-        facts = read_task_facts(directory)
-        self.predictor = load_predictor(facts["task"] if facts else "mlm", [directory])
+        description = read_task_description(directory)
+        self.predictor = load_predictor(description["task"] if description else "mlm", [directory])
 
     def predict(
         self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None

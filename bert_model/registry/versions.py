@@ -1,7 +1,7 @@
-"""Registered versions: the facts written at registration, and a typed view of them.
+"""Registered versions: the description written at registration, and a typed view of them.
 
-`facts_of` derives the facts from a model directory. FILTER_TAGS of them become tags of the version in MLflow, all of
-them its file FACTS_NAME; `RegisteredVersion` and `TaskScore` read them back.
+`describe_model` derives the description from a model directory. Its FILTER_TAGS become tags of the version in MLflow,
+all of it the file DESCRIPTION_NAME; `RegisteredVersion` and `TaskScore` read it back.
 """
 
 import dataclasses
@@ -18,17 +18,17 @@ PRETRAINED, FINETUNED = "pretrained_model", "finetuned_model"
 KINDS = (PRETRAINED, FINETUNED)
 PRETRAINED_METRIC = "held_out/mlm_loss"
 EXAM_ACCURACY, EXAM_PAIRS = "exam_report/accuracy", "input.exam_report"
-EXAM_FLOOR = "exam_report/floor"
-"""Facts of a model that was examined on minimal pairs for reporting: its score (0-100), the identity of the pairs, and
-the score of an n-gram model."""
+EXAM_NGRAM_BASELINE = "exam_report/ngram_baseline"
+"""Entries of a model that was examined on minimal pairs for reporting: its score (0-100), the identity of the pairs,
+and the score of an n-gram model."""
 EXAM_SIZE = "exam_report/pairs"
 """The number of these pairs."""
 EXAM_FOR_CHOOSING = "exam/accuracy"
 """Its score on the few pairs that checkpoints are compared by."""
 EXAM_INPUTS = ("exam", "exam_report")
 """Inputs of a model's manifest that are pairs."""
-FACTS_NAME = "facts.json"
-"""File next to a version's model: every fact, with hashes and reference outputs, as text."""
+DESCRIPTION_NAME = "description.json"
+"""File next to a version's model: its description, with hashes and reference outputs, as text."""
 FILTER_TAGS = (
     "kind",
     "task",
@@ -43,7 +43,7 @@ FILTER_TAGS = (
     "content_sha256",
     "pretrained_model_sha256",
 )
-"""Facts that are tags too: those by which versions are searched. Versions of earlier revisions have all as tags."""
+"""Entries that are tags too: those by which versions are searched. Versions of earlier revisions have all as tags."""
 REGISTERED_TAG = "registered_at"
 """Tag with the seconds since 1970 at which the content of a version was last registered; its texts sort by time."""
 CARD_TAG = "card_sha256"
@@ -52,39 +52,41 @@ SAFE_SUFFIXES = frozenset({".json", ".jsonl", ".safetensors", ".txt", ".md", ".p
 """File types that enter and leave the registry. None of them can carry code, as a pickle can."""
 
 
-def facts_of(manifest: Manifest) -> dict[str, str]:
-    """Return the facts that describe a model directory: kind, identity, score, data and lineage."""
-    facts = {"kind": manifest.kind, "content_sha256": manifest.sha256}
-    return facts | (_finetuned_facts(manifest) if manifest.kind == FINETUNED else _pretrained_facts(manifest))
+def describe_model(manifest: Manifest) -> dict[str, str]:
+    """Return the description of a model directory: kind, identity, score, data and lineage."""
+    description = {"kind": manifest.kind, "content_sha256": manifest.sha256}
+    return description | (
+        _describe_finetuned(manifest) if manifest.kind == FINETUNED else _describe_pretrained(manifest)
+    )
 
 
-def tags_of(facts: Mapping[str, str]) -> dict[str, str]:
-    """Return the facts of a version that become its tags."""
-    return {key: facts[key] for key in FILTER_TAGS if key in facts}
+def tags_of(description: Mapping[str, str]) -> dict[str, str]:
+    """Return the part of a description that becomes tags."""
+    return {key: description[key] for key in FILTER_TAGS if key in description}
 
 
-def _finetuned_facts(manifest: Manifest) -> dict[str, str]:
-    facts = json.loads((manifest.path / "task.json").read_text(encoding="utf-8"))
+def _describe_finetuned(manifest: Manifest) -> dict[str, str]:
+    description = json.loads((manifest.path / "task.json").read_text(encoding="utf-8"))
     results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8"))
-    entry, known = results["metrics"][facts["main_key"]], results.get("known", [])
+    entry, known = results["metrics"][description["main_key"]], results.get("known", [])
 
-    # Facts are text, as tags are: repr keeps every digit of a score, so that it is the same number when it is read.
+    # Values are text, as tags are: repr keeps every digit of a score, so that it is the same number when it is read.
     return {
-        "task": facts["task"],
-        "metric": facts["main_key"],
+        "task": description["task"],
+        "metric": description["main_key"],
         "score": repr(float(entry["mean"])),
         "score_mean": repr(float(entry["mean"])),
         "score_sd": repr(float(entry["sd"])),
-        "score_of_weights": repr(float(facts["scores"][facts["main_key"]])),
+        "score_of_weights": repr(float(description["scores"][description["main_key"]])),
         "num_examples": str(entry["n"]),
         "num_seeds": str(len(entry["values"])),
-        "data_sha256": facts["dev_sha256"],
-        "training_data_sha256": facts["data_sha256"],
-        "configuration_sha256": facts["configuration_sha256"],
-        "pretrained_model_sha256": facts["model_sha256"],
-        "own_split": str(facts["own_split"]).lower(),
+        "data_sha256": description["dev_sha256"],
+        "training_data_sha256": description["data_sha256"],
+        "configuration_sha256": description["configuration_sha256"],
+        "pretrained_model_sha256": description["model_sha256"],
+        "own_split": str(description["own_split"]).lower(),
         "official": str(results.get("official", False)).lower(),
-        "degenerate": str(facts["degenerate"]).lower(),
+        "degenerate": str(description["degenerate"]).lower(),
         "known": ", ".join(map(str, read_caveats(known))) or ("nothing" if "known" in results else ""),
         "caveats": json.dumps(known),
         "statistics_sha256": manifest.files.get(STATISTICS_NAME, {}).get("sha256", ""),
@@ -93,7 +95,7 @@ def _finetuned_facts(manifest: Manifest) -> dict[str, str]:
     }
 
 
-def _pretrained_facts(manifest: Manifest) -> dict[str, str]:
+def _describe_pretrained(manifest: Manifest) -> dict[str, str]:
     # The weights that training started from are lineage, and the pairs of its exams were not read: no data.
     data = {name: entry for name, entry in manifest.inputs.items() if name not in ("initial_model", *EXAM_INPUTS)}
     held_out = {
@@ -103,7 +105,7 @@ def _pretrained_facts(manifest: Manifest) -> dict[str, str]:
     }
 
     # Several phases may read the same instances, whose hash is then named once.
-    facts = {
+    description = {
         "metric": PRETRAINED_METRIC,
         "data_sha256": content_sha256(data),
         "configuration_sha256": content_sha256(manifest.configuration),
@@ -113,15 +115,15 @@ def _pretrained_facts(manifest: Manifest) -> dict[str, str]:
         **held_out,
         **{
             key: repr(float(manifest.counts[key]))
-            for key in (EXAM_ACCURACY, EXAM_FLOOR, EXAM_FOR_CHOOSING)
+            for key in (EXAM_ACCURACY, EXAM_NGRAM_BASELINE, EXAM_FOR_CHOOSING)
             if key in manifest.counts
         },
     }
     if (size := manifest.inputs.get("exam_report", {}).get("name", "").removesuffix(" pairs")).isdecimal():
-        facts[EXAM_SIZE] = size
+        description[EXAM_SIZE] = size
     if PRETRAINED_METRIC in manifest.counts:
-        facts["score"] = repr(float(manifest.counts[PRETRAINED_METRIC]))
-    return facts
+        description["score"] = repr(float(manifest.counts[PRETRAINED_METRIC]))
+    return description
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -170,29 +172,29 @@ class TaskScore:
         return 0.0 if self.official else max((one.share for one in self.known if one.kind == REPEATS), default=0.0)
 
     @classmethod
-    def from_facts(cls, version: int, facts: Mapping[str, str]) -> "TaskScore | None":
+    def from_description(cls, version: int, description: Mapping[str, str]) -> "TaskScore | None":
         """Read the score of a fine-tuned version; None if it was not evaluated."""
-        mean = _number(facts.get("score_mean") or facts.get("score"))
-        if facts.get("kind") != FINETUNED or mean is None:
+        mean = _number(description.get("score_mean") or description.get("score"))
+        if description.get("kind") != FINETUNED or mean is None:
             return None
         return cls(
-            task=facts.get("task", ""),
-            metric=facts.get("metric", ""),
+            task=description.get("task", ""),
+            metric=description.get("metric", ""),
             mean=mean,
-            sd=_number(facts.get("score_sd")) or 0.0,
-            num_seeds=int(facts.get("num_seeds", "0")),
-            num_examples=int(facts.get("num_examples", "0")),
-            data_sha256=facts.get("training_data_sha256", ""),
-            dev_sha256=facts.get("data_sha256", ""),
-            configuration_sha256=facts.get("configuration_sha256", ""),
-            degenerate=facts.get("degenerate", "") == "true",
+            sd=_number(description.get("score_sd")) or 0.0,
+            num_seeds=int(description.get("num_seeds", "0")),
+            num_examples=int(description.get("num_examples", "0")),
+            data_sha256=description.get("training_data_sha256", ""),
+            dev_sha256=description.get("data_sha256", ""),
+            configuration_sha256=description.get("configuration_sha256", ""),
+            degenerate=description.get("degenerate", "") == "true",
             version=version,
-            majority=_number(facts.get("majority")),
+            majority=_number(description.get("majority")),
             # The paper's score is on real data; it does not compare with one on the generated sample.
-            paper=None if facts.get("generated_sample") == "true" else _number(facts.get("paper")),
-            known=read_caveats(json.loads(facts.get("caveats") or "[]")),
-            official=facts.get("official") == "true",
-            statistics_sha256=facts.get("statistics_sha256", ""),
+            paper=None if description.get("generated_sample") == "true" else _number(description.get("paper")),
+            known=read_caveats(json.loads(description.get("caveats") or "[]")),
+            official=description.get("official") == "true",
+            statistics_sha256=description.get("statistics_sha256", ""),
         )
 
     def __str__(self) -> str:
@@ -207,10 +209,11 @@ class RegisteredVersion:
     version: int
     tags: dict[str, str]
     """Tags in MLflow: FILTER_TAGS, and the outcomes "promotion" and "rolled_back"."""
-    facts: dict[str, str] = dataclasses.field(default_factory=dict)
-    """The tags, and what FACTS_NAME adds to them."""
+    description: dict[str, str] = dataclasses.field(default_factory=dict)
+    """The tags, and what DESCRIPTION_NAME adds to them."""
     aliases: tuple[str, ...] = ()
-    description: str = ""
+    card_text: str = ""
+    """Beginning of the model card, which MLflow shows as its description."""
     source: str = ""
     """MLflow URI of the logged model that holds the files."""
     run_id: str | None = None
@@ -245,22 +248,22 @@ class RegisteredVersion:
     @property
     def is_of_sample(self) -> bool:
         """True if the version was made of the generated encyclopedia, as in a demo."""
-        return self.facts.get("generated_sample") == "true"
+        return self.description.get("generated_sample") == "true"
 
     @property
     def exam_accuracy(self) -> float | None:
         """Score of a pre-trained version on minimal pairs, from 0 to 100; None if it was not examined."""
-        return _number(self.facts.get(EXAM_ACCURACY))
+        return _number(self.description.get(EXAM_ACCURACY))
 
     @property
     def exam_size(self) -> int:
         """Number of these pairs; 0 if it is not known."""
-        return int(self.facts.get(EXAM_SIZE, "0"))
+        return int(self.description.get(EXAM_SIZE, "0"))
 
     @property
     def exam_pairs(self) -> str:
         """Identity of the pairs of `exam_accuracy`; "" if it is not known."""
-        return self.facts.get(EXAM_PAIRS, "")
+        return self.description.get(EXAM_PAIRS, "")
 
     @property
     def model_id(self) -> str:

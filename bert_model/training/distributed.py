@@ -74,13 +74,13 @@ class Group:
         return cast(list[float], tensor.tolist())
 
     def call_on_main(self, function: Callable[[], Result]) -> Result:
-        """Call a function of any duration on rank 0 and return its result on every rank; errors as in `together`."""
-        outcome = [self.together(lambda: function() if self.is_main else None)]
+        """Call a function of any duration on rank 0 and return its result on all ranks; errors as in `on_all_ranks`."""
+        outcome = [self.on_all_ranks(lambda: function() if self.is_main else None)]
         if self.world_size > 1:
             dist.broadcast_object_list(outcome, src=0, device=torch.device("cpu"))
         return cast(Result, outcome[0])
 
-    def together(self, function: Callable[[], Result]) -> Result:
+    def on_all_ranks(self, function: Callable[[], Result]) -> Result:
         """Call a function of any duration on every rank, and return its result when it has returned on all of them.
 
         A thread meanwhile exchanges signs of life, so the timeout is that of a rank which gives none. The function
@@ -273,7 +273,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Watch nothing in the block, in which the ranks exchange signs of life of their own: `Group.together`."""
+        """Watch nothing in the block, in which the ranks exchange signs of life of their own: `Group.on_all_ranks`."""
         self._is_paused = True
         try:
             yield

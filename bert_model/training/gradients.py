@@ -266,13 +266,13 @@ def unsharded(model: nn.Module) -> Iterator[None]:
             part.reshard()
 
 
-def whole(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """Return a tensor with the parts of all ranks, which all call this; a tensor that is not sharded as it is."""
     gather: Callable[[], Tensor] | None = getattr(tensor, "full_tensor", None)
     return tensor if gather is None else gather()
 
 
-def placed_like(tensor: Tensor, parameter: Tensor) -> Tensor:
+def shard_like(tensor: Tensor, parameter: Tensor) -> Tensor:
     """Copy a whole tensor to the device of a parameter; of a sharded one, this rank's part of rank 0's tensor."""
     copied = tensor.to(parameter.device, copy=True)
     if not hasattr(parameter, "full_tensor"):

@@ -106,7 +106,7 @@ def read_lines(directory: Path, start: int = 0, stop: int | None = None) -> Iter
                 yield {}
 
 
-def read_course(directory: Path) -> list[dict[str, Any]]:
+def read_history(directory: Path) -> list[dict[str, Any]]:
     """Return the events of `metrics.jsonl`, oldest first, without those that a later start or resume supersedes."""
     events: list[dict[str, Any]] = []
     for event in read_lines(directory):
@@ -118,7 +118,7 @@ def read_course(directory: Path) -> list[dict[str, Any]]:
     return events
 
 
-def cut_log(directory: Path, last_step: int) -> None:
+def truncate_log(directory: Path, last_step: int) -> None:
     """Keep the lines of `metrics.jsonl` up to a step, from which a training takes another course.
 
     The whole log becomes `metrics-N.jsonl`; a new MLflow run follows the new one.

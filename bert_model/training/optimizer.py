@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from bert_model.training.gradients import placed_like, whole
+from bert_model.training.gradients import full_tensor, shard_like
 from bert_model.training.schedule import OptimizerConfig
 from bert_pipeline.errors import ArtifactError
 
@@ -154,7 +154,7 @@ def set_learning_rate(optimizer: Optimizer, learning_rate: float) -> None:
 def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
     """Scale the gradients down to a global norm, 0 for no limit; return the norm before clipping, a scalar."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    norm = whole(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))))
+    norm = full_tensor(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))))
     if max_norm:  # as google's code, without the epsilon of torch's clip_grad_norm_
         torch._foreach_mul_(gradients, max_norm / norm.clamp(min=max_norm))
     return norm
@@ -192,7 +192,7 @@ def load_optimizer_tensors(model: nn.Module, optimizer: Optimizer, tensors: dict
                     device = state[key].device if key in state else parameter.device
                     state[key] = stored.to(device, copy=True)
                 else:
-                    state[key] = placed_like(stored, parameter)
+                    state[key] = shard_like(stored, parameter)
             if isinstance(optimizer, BertAdam):  # the stored steps may be those of an optimizer that corrects
                 state["step"].fill_(UNCORRECTED_STEP)
     if remaining:

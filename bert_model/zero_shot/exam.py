@@ -20,7 +20,7 @@ from bert_model.zero_shot.pseudo_likelihood import (
 )
 from bert_model.zero_shot.result import ExamResult, KindResult, KindScore
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.exam.ngrams import floor_scores
+from bert_pipeline.exam.ngrams import ngram_baseline_scores
 from bert_pipeline.exam.pairs import Pair
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -28,9 +28,9 @@ logger = logging.getLogger(__name__)
 
 
 def take_exam(
-    directory: Path, pairs: Sequence[Pair], *, floor: Path | None = None, whole_words: bool = False
+    directory: Path, pairs: Sequence[Pair], *, ngram_baseline: Path | None = None, whole_words: bool = False
 ) -> ExamResult:
-    """Score a model directory on pairs, beside the trigram model of the file `floor`.
+    """Score a model directory on pairs, beside the trigram model of the file `ngram_baseline`.
 
     UsageError if the model has no masked-LM head or too few embeddings, InputError if it can read none of the pairs.
     """
@@ -52,12 +52,12 @@ def take_exam(
     if not scores.pairs:
         raise InputError(f"{directory}: none of the {len(pairs)} pairs can be scored; its head or length does not fit")
 
-    return exam_result(scores, floor_baseline(floor, scores.pairs), whole_words=whole_words)
+    return exam_result(scores, ngram_baseline_correct(ngram_baseline, scores.pairs), whole_words=whole_words)
 
 
-def floor_baseline(floor: Path | None, pairs: Sequence[Pair]) -> np.ndarray | None:
+def ngram_baseline_correct(ngram_baseline: Path | None, pairs: Sequence[Pair]) -> np.ndarray | None:
     """Return what the trigram model of a file has right (N,); None without a file."""
-    return None if floor is None else correct_pairs(*floor_scores(floor, pairs))
+    return None if ngram_baseline is None else correct_pairs(*ngram_baseline_scores(ngram_baseline, pairs))
 
 
 def exam_result(scores: PairScores, baseline: np.ndarray | None, *, whole_words: bool = False) -> ExamResult:
@@ -70,9 +70,9 @@ def exam_result(scores: PairScores, baseline: np.ndarray | None, *, whole_words:
     kinds = {
         kind: KindResult(
             score=score,
-            floor=parts[0].get(kind),
-            floor_solved=parts[1].get(kind),
-            floor_unsolved=parts[2].get(kind),
+            ngram_baseline=parts[0].get(kind),
+            ngram_baseline_solved=parts[1].get(kind),
+            ngram_baseline_unsolved=parts[2].get(kind),
         )
         for kind, score in by_kind.items()
     }
@@ -88,9 +88,9 @@ def exam_result(scores: PairScores, baseline: np.ndarray | None, *, whole_words:
         whole_words=whole_words,
         kinds=kinds,
         mean=mean_accuracy(by_kind),
-        floor_mean=None if baseline is None else mean_accuracy(parts[0]),
+        ngram_baseline_mean=None if baseline is None else mean_accuracy(parts[0]),
         group_mean=group_mean(by_kind),
-        floor_group_mean=None if baseline is None else group_mean(parts[0]),
+        ngram_baseline_group_mean=None if baseline is None else group_mean(parts[0]),
         correct={pair.pair_id: value for pair, value in zip(scores.pairs, scores.correct.tolist())},
     )
 

@@ -21,15 +21,15 @@ class KindScore:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KindResult:
-    """The pairs of one kind; scores from 0 to 100. Without a floor the last three are None."""
+    """The pairs of one kind; scores from 0 to 100. Without an n-gram baseline the last three are None."""
 
     score: KindScore
     chance: float = CHANCE
-    floor: KindScore | None = None
+    ngram_baseline: KindScore | None = None
     """Of the trigram model."""
-    floor_solved: KindScore | None = None
+    ngram_baseline_solved: KindScore | None = None
     """Of the model, on the pairs that the trigram model decides rightly; None also if there are none."""
-    floor_unsolved: KindScore | None = None
+    ngram_baseline_unsolved: KindScore | None = None
     """Of the model, on the other pairs; None also if there are none."""
 
 
@@ -40,13 +40,13 @@ class ExamResult:
     whole_words: bool
     kinds: dict[str, KindResult]
     mean: float
-    floor_mean: float | None
+    ngram_baseline_mean: float | None
     group_mean: float | None
     """Mean over groups of the means of their kinds, as published for BLiMP's twelve; None without groups."""
     correct: dict[str, float] = dataclasses.field(default_factory=dict)
     """By the id of each scored pair: 1 if the model decides it rightly, 0 if not, 0.5 for a tie. Empty for results that
     an earlier revision wrote."""
-    floor_group_mean: float | None = None
+    ngram_baseline_group_mean: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the result in JSON values."""
@@ -69,16 +69,18 @@ def exam_table(result: ExamResult) -> str:
     lines = [f"{'kind':{width}}      N  model        95 %  trigram  chance  trigram wrong: N  model        95 %"]
     lines.append("-" * len(lines[0]))
     for kind, found in result.kinds.items():
-        floor = f"{found.floor.accuracy:8.1f}" if found.floor else f"{'-':>8}"
-        unsolved = found.floor_unsolved
+        ngram_baseline = f"{found.ngram_baseline.accuracy:8.1f}" if found.ngram_baseline else f"{'-':>8}"
+        unsolved = found.ngram_baseline_unsolved
         beyond = f"{unsolved.count:17}  {_interval(unsolved)}" if unsolved else f"{'-':>17}"
         score = f"{found.score.count:6}  {_interval(found.score)}"
-        lines.append(f"{kind:{width}} {score} {floor}  {found.chance:6.1f}  {beyond}")
-    floor = "" if result.floor_mean is None else f", trigram {result.floor_mean:.1f}"
-    lines.append(f"mean over {len(result.kinds)} kinds: {result.mean:.1f}{floor}, chance {CHANCE:.1f}")
+        lines.append(f"{kind:{width}} {score} {ngram_baseline}  {found.chance:6.1f}  {beyond}")
+    ngram_baseline = "" if result.ngram_baseline_mean is None else f", trigram {result.ngram_baseline_mean:.1f}"
+    lines.append(f"mean over {len(result.kinds)} kinds: {result.mean:.1f}{ngram_baseline}, chance {CHANCE:.1f}")
     if result.group_mean is not None:
-        floor = "" if result.floor_group_mean is None else f", trigram {result.floor_group_mean:.1f}"
-        lines.append(f"mean over groups: {result.group_mean:.1f}{floor}")
+        ngram_baseline = (
+            "" if result.ngram_baseline_group_mean is None else f", trigram {result.ngram_baseline_group_mean:.1f}"
+        )
+        lines.append(f"mean over groups: {result.group_mean:.1f}{ngram_baseline}")
     return "\n".join(lines)
 
 

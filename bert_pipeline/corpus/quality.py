@@ -79,7 +79,7 @@ def count_broken_text(text: str) -> int:
     return sum(1 for _ in _BROKEN_TEXT.finditer(text))
 
 
-QUALITY_COUNTS = {"residue": count_markup, "scars": count_broken_text}
+QUALITY_COUNTS = {"markup": count_markup, "broken_text": count_broken_text}
 """Keys of leftover markup and broken text in manifests -> how they are counted."""
 SUSPECT = f"(?m){_for_re2(_MARKUP)}|{_for_re2(_broken_text())}"
 """A pattern for RE2 that finds every text with some of either, and few others."""
@@ -138,8 +138,8 @@ def describe_corpus(counts: Mapping[str, Any]) -> str:
         f"text: {counts['passages']:,} passages, {counts['sentences']:,} sentences;"
         f" characters: {counts.get('characters_in', 0):,} in, {counts['characters_out']:,} out",
         f"dropped of the pages kept: {elements or 'nothing'}",
-        f"per million characters: {counts['residue_per_million_characters']:g} pieces of leftover markup,"
-        f" {counts['scars_per_million_characters']:g} broken sentences",
+        f"per million characters: {counts['markup_per_million_characters']:g} pieces of leftover markup,"
+        f" {counts['broken_text_per_million_characters']:g} broken sentences",
         f"near duplicates: {near['documents']:,} documents, {near['passages']:,} passages of other documents",
         f"articles without text: {counts.get('articles_without_text', 0):,}, listed in dropped.tsv",
         "",

@@ -282,12 +282,12 @@ def _open_table(path: Path | str) -> pq.ParquetFile:
     return open_parquet(path, _TEXT_SCHEMA, "a Parquet file of documents", buffer_size=1 << 20, remedy=remedy)
 
 
-def plan_row_groups(path: Path | str, unit_bytes: int) -> Iterator[Span]:
-    """Group the row groups of a Parquet file into spans of `unit_bytes` of text or more. InputError if it has none."""
+def plan_row_groups(path: Path | str, split_bytes: int) -> Iterator[Span]:
+    """Group the row groups of a Parquet file into spans of `split_bytes` of text or more. InputError if it has none."""
     with _open_table(path) as file:
         start = first = size = rows = 0
         for index in range(file.num_row_groups):
-            if size >= unit_bytes:
+            if size >= split_bytes:
                 yield Span(start, index, first)
                 start, first, size = index, rows, 0
             size += _text_bytes(file, index)

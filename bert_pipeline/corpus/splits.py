@@ -70,12 +70,12 @@ class CorpusConfig:
     """Share of the documents that pre-training never sees, in thousandths; at least one document, unless this is 0."""
     shard_bytes: PositiveInt = 64 << 20
     """Minimum text in a shard, in bytes; a smaller corpus is one shard."""
-    unit_bytes: PositiveInt = 4 << 20
-    """Bytes of a dump (plain or .bz2), of a text file or of the texts of Parquet in a unit of work: little, so that no
-    worker is left alone with the last one, and much beside the block of .bz2 that a unit reads beyond its end to finish
-    its last page."""
-    pages_per_unit: PositiveInt = 2000
-    """Documents in a unit of work, in files that can only be read from the front (.gz, UTF-16);
+    split_bytes: PositiveInt = 4 << 20
+    """Bytes of a dump (plain or .bz2), of a text file or of the texts of Parquet in a split: little, so that no worker
+    is left alone with the last one, and much beside the block of .bz2 that a split reads beyond its end to finish its
+    last page."""
+    pages_per_split: PositiveInt = 2000
+    """Documents in a batch of files that can only be read from the front (.gz, UTF-16);
     in other sources than dumps, at most."""
     near_duplicates: Literal["keep", "drop", "drop-passages"] = "keep"
     """Keep and count near-duplicate documents, drop all but the first of each group, or drop near-duplicate passages of
@@ -230,7 +230,7 @@ def _check_text_file(path: str) -> None:
 
 
 def _plan_spans(path: str, kind: SourceKind, config: CorpusConfig) -> Iterable[Span]:
-    step = config.unit_bytes
+    step = config.split_bytes
     if kind == "wikipedia":
         dump = _open_dump(path)
         if not dump.is_splittable:
@@ -289,10 +289,7 @@ def _without_collections(batches: Iterator[PageBatch]) -> Iterator[PageBatch]:
 
 def _check_version(split: Split) -> None:
     if version_of(split.path) != split.version:
-        raise InputError(
-            f"{split.path}: the file has changed since the job began, expected one that no program writes to; run the "
-            "command again"
-        )
+        raise InputError(f"{split.path}: the file changed while it was read; run again when it is complete")
 
 
 def _read_text_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterator[PageBatch]:
@@ -311,7 +308,7 @@ def _read_text_batches(split: Split, config: CorpusConfig, directory: Path) -> I
         writer.counts["characters_in"] += sum(map(len, document.sentences))
         writer.add(document, revision=0)
         # A worker holds one batch: a compressed file may have any length, and a document may be a book.
-        if writer.num_pages >= config.pages_per_unit or writer.counts["characters_in"] >= config.unit_bytes:
+        if writer.num_pages >= config.pages_per_split or writer.counts["characters_in"] >= config.split_bytes:
             yield writer.finish()
     yield writer.finish(is_last=True)
 
@@ -342,7 +339,7 @@ def _read_dump_batches(split: Split, config: CorpusConfig, directory: Path) -> I
             writer.fail(failure(error), f"{name}:{page.page_id}", page.title)
 
         # A byte range makes one batch; a file read from the front is cut by the number of pages.
-        if not dump.is_splittable and writer.num_pages >= config.pages_per_unit:
+        if not dump.is_splittable and writer.num_pages >= config.pages_per_split:
             writer.counts["bytes_in"] += report.bytes_read - bytes_read
             bytes_read = report.bytes_read
             yield writer.finish()

@@ -260,18 +260,18 @@ def _is_blank(line: bytes) -> bool:
     return not line.decode(errors="replace").strip()
 
 
-def plan_spans(path: Path | str, kind: TextKind, unit_bytes: int) -> Iterator[Span]:
-    """Cut a file into spans of whole records of `unit_bytes` or more; compressed and smaller files are one span.
+def plan_spans(path: Path | str, kind: TextKind, split_bytes: int) -> Iterator[Span]:
+    """Cut a file into spans of whole records of `split_bytes` or more; compressed and smaller files are one span.
 
     The file is read once, because the number of records before a span is part of the ids of its documents.
     """
-    if size_of(path) <= unit_bytes or compression_of(path):
+    if size_of(path) <= split_bytes or compression_of(path):
         yield WHOLE
         return
     start = first = 0
     with open_text(path) as stream:
         for number, (offset, _) in enumerate(read_records(stream, path, kind)):
-            if offset - start >= unit_bytes:
+            if offset - start >= split_bytes:
                 yield Span(start, offset, first)
                 start, first = offset, number
     yield Span(start, None, first)

@@ -1,6 +1,6 @@
 """The exam job: Beam counts words and trigrams of the training documents and makes pairs from the held-out ones.
 
-One process sums the trigrams, the floor of the exam. `max_words` bounds the words
+One process sums the trigrams, the baseline of the exam. `max_words` bounds the words
 that they are counted in, and so most of its memory. It does not bound the different words of the whole training
 text, which are counted first and take about 150 bytes each.
 """
@@ -33,9 +33,9 @@ from bert_pipeline.corpus.parquet import read_documents, read_sentences
 from bert_pipeline.errors import ArtifactError, InputError, UsageError
 from bert_pipeline.exam.made_pairs import PairMaker, without_attested
 from bert_pipeline.exam.ngrams import (
-    FLOOR_NAME,
     MARKS,
     MAX_WORDS,
+    NGRAM_BASELINE_NAME,
     Trigrams,
     WordSplitter,
     count_trigrams,
@@ -113,7 +113,7 @@ def build_exam(
         if not chosen:
             raise no_pairs
         write_pairs(draft.path / PAIRS_NAME, chosen)
-        write_trigrams(draft.path / FLOOR_NAME, trigrams, words)
+        write_trigrams(draft.path / NGRAM_BASELINE_NAME, trigrams, words)
         shutil.rmtree(scratch)
 
         kinds = collections.Counter(pair.kind for pair in chosen)

@@ -1,4 +1,4 @@
-"""Trigrams of a text and the model of their counts: the floor of an exam.
+"""Trigrams of a text and the model of their counts: the baseline of an exam.
 
 A trigram is one number with its last word in the highest bits, so those that end alike are neighbors in sorted order,
 and the number of different words before an ending is the length of its range.
@@ -17,7 +17,7 @@ from bert_pipeline.errors import InputError
 from bert_pipeline.exam.pairs import Pair
 from bert_pipeline.vocabulary.tokenizer import pre_tokenizer
 
-FLOOR_NAME = "trigrams.npz"
+NGRAM_BASELINE_NAME = "trigrams.npz"
 """The trigrams in a directory of `build_exam`."""
 
 _BITS = 21
@@ -156,7 +156,7 @@ def write_trigrams(path: Path, trigrams: Trigrams, words: Sequence[str]) -> None
     np.savez(path, words=np.frombuffer("\n".join(words).encode(), dtype=np.uint8), **trigrams._asdict())
 
 
-def floor_scores(path: Path | str, pairs: Sequence[Pair]) -> tuple[np.ndarray, np.ndarray]:
+def ngram_baseline_scores(path: Path | str, pairs: Sequence[Pair]) -> tuple[np.ndarray, np.ndarray]:
     """Return log probabilities of the good (N,) and of the bad texts (N,) of pairs; two sentences count as one.
 
     InputError if the file is not one of `write_trigrams`.

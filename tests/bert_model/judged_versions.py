@@ -20,6 +20,6 @@ def task_score(task="sst2", mean=80.0, **changes):
     return TaskScore(**{**values, **changes})
 
 
-def judged_version(*scores, version=2, kind=FINETUNED, license="Apache-2.0", rolled_back=False, facts=()):
+def judged_version(*scores, version=2, kind=FINETUNED, license="Apache-2.0", rolled_back=False, description=()):
     tags = {"kind": kind, "license": license, "rolled_back": str(rolled_back).lower()}
-    return RegisteredVersion(name="bert-tiny", version=version, tags=tags, facts=dict(facts), scores=scores)
+    return RegisteredVersion(name="bert-tiny", version=version, tags=tags, description=dict(description), scores=scores)

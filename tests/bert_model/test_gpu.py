@@ -25,7 +25,7 @@ from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.data import InstanceReader, InstanceSplit
 from bert_model.pretraining.run import pretrain
 from bert_model.training.distributed import Group, autocast
-from bert_model.training.gradients import build_gradient_sum, shard_parameters, whole
+from bert_model.training.gradients import build_gradient_sum, full_tensor, shard_parameters
 from bert_model.zero_shot.pseudo_likelihood import score_pairs
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.exam.pairs import Pair
@@ -313,7 +313,7 @@ def test_gradients_of_one_rank_are_those_of_the_buffer(
                 with sums.accumulating(is_last=is_last):
                     accumulate(batch)
             sums.all_reduce()
-        found[name] = {key: whole(p.grad).cpu() for key, p in model.named_parameters()}  # type: ignore[arg-type]
+        found[name] = {key: full_tensor(p.grad).cpu() for key, p in model.named_parameters()}  # type: ignore[arg-type]
         numbers[name] = sums.numbers.item()
     assert_alike(found[kind], found["buffer"], 1e-2)
     assert numbers[kind] == pytest.approx(numbers["buffer"], rel=1e-3)

@@ -74,7 +74,7 @@ def test_task_settings_override_default_and_paper(tmp_path):
     assert runs.for_task("sst2").seeds == (5,)
     assert runs.for_task("squad1").epochs == (2.0,)
     assert runs.for_task("squad1").max_seq_length == 384
-    assert runs.for_task("cola").compare_starts
+    assert runs.for_task("cola").compare_random
     own = dataclasses.replace(TASKS["ner"], name="own")
     assert (runs.for_task(own).batch_sizes, runs.for_task(own).seeds) == ((16,), (5,))
 

@@ -54,7 +54,7 @@ def test_jobs_write_the_same_to_a_store_as_to_a_disk(store, dump, tmp_path):
     hashes = []
     for source, base in ((str(dump), str(tmp_path)), (f"{store}/dumps/*.bz2", store)):
         made = [
-            build_corpus([source], f"{base}/corpus", CorpusConfig(unit_bytes=3000, shard_bytes=20_000), ONE),
+            build_corpus([source], f"{base}/corpus", CorpusConfig(split_bytes=3000, shard_bytes=20_000), ONE),
             build_vocabulary(
                 f"{base}/corpus", f"{base}/vocabulary", VocabularyConfig(vocab_size=250, pad_with_unused=True), ONE
             ),
@@ -117,7 +117,7 @@ def test_every_source_is_read_from_a_store(kind, name, write: Callable[[Path], N
     write(tmp_path / "in" / name)
     upload(tmp_path / "in" / name, f"{store}/in/{name}")
     sources: Sequence[str] = (f"{tmp_path}/in", (tmp_path / "in").as_uri(), f"{store}/in", f"{store}/in/{name}")
-    config = CorpusConfig(unit_bytes=2000)
+    config = CorpusConfig(split_bytes=2000)
     found = {build_corpus([f"{kind}:{source}"], f"{store}/{i}", config, ONE).sha256 for i, source in enumerate(sources)}
     assert len(found) == 1
 

@@ -79,7 +79,7 @@ def test_record_that_panics_is_listed_and_counted_and_the_others_are_kept(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        manifest = build(tmp_path, kind, texts_with((3, 7), 12), unit_bytes=2000)
+        manifest = build(tmp_path, kind, texts_with((3, 7), 12), split_bytes=2000)
     assert manifest.counts["documents"] == 10
     assert manifest.counts["dropped"] == {"failed": 2}
     name = "testwiki" if kind == "wikipedia" else "own"
@@ -94,7 +94,7 @@ def test_record_that_panics_is_listed_and_counted_and_the_others_are_kept(
 
 def test_too_many_failed_records_stop_the_job_with_the_first_three(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^21 of 50 pages failed, expected at most 20: .*own:1 \(Panic") as raised:
-        build(tmp_path, "jsonl", texts_with(tuple(range(1, 22)), 50), unit_bytes=3000)
+        build(tmp_path, "jsonl", texts_with(tuple(range(1, 22)), 50), split_bytes=3000)
     assert "own:3 (" in str(raised.value)
     assert "own:4 (" not in str(raised.value)
     assert not (tmp_path / "corpus").exists()

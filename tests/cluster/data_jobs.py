@@ -31,7 +31,7 @@ def write_dump(path: Path) -> Path:
 def build(stage: str, source: str, home: str, options: Sequence[str]) -> Manifest:
     """Run one job; the ones before it have left their artifacts below `home`."""
     if stage == "corpus":
-        config = CorpusConfig(unit_bytes=20_000, shard_bytes=40_000, held_out_per_mille=100)
+        config = CorpusConfig(split_bytes=20_000, shard_bytes=40_000, held_out_per_mille=100)
         return build_corpus([source], f"{home}/corpus", config, options)
     if stage == "vocabulary":
         config = VocabularyConfig(vocab_size=250, pad_with_unused=True)

@@ -46,7 +46,7 @@ def check_data_assets(options: Sequence[str], store_environment: dict[str, str],
         """Run the data assets and their checks in a home of their own."""
         home, path = tmp_path / name, tmp_path / f"{name}.yaml"
         path.write_text(yaml.safe_dump(preset), encoding="utf-8")
-        words = ("--phase", "data", "--preset", str(path), "--dump", DUMP, "--dump-file", f"{folder}/{dump.name}")
+        words = ("--stage", "data", "--preset", str(path), "--dump", DUMP, "--dump-file", f"{folder}/{dump.name}")
         ended = subprocess.run(
             [sys.executable, "-m", "workflows.run", *words],
             env=miniature.environment(home) | store_environment | variables,

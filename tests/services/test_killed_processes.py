@@ -19,7 +19,7 @@ from dagster_api import IN_ONE_PROCESS, DagsterApi, wait_for
 from processes import Server, free_port
 
 from bert_model.presets import preset_from_mapping
-from bert_model.training.metrics_log import read_course
+from bert_model.training.metrics_log import read_history
 from workflows.defs.automation import MAX_RETRIES_TAG
 from workflows.lib.launchpad import asset_configs
 from workflows.lib.processes import left_over
@@ -150,7 +150,7 @@ def training(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Ite
     home = BertHome(directory=str(folder / "home"))
     home.path.mkdir()
     shutil.copy(empty_store, home.path / "mlflow.db")
-    result = miniature.run(home.path, preset, "--phase", "data")
+    result = miniature.run(home.path, preset, "--stage", "data")
     assert result.returncode == 0, result.stdout
     training = Training(home, preset, empty_store)
     training.start_ui()
@@ -275,5 +275,5 @@ def test_numbers_are_those_of_an_undisturbed_training(training):
 
 def losses(directory: Path) -> list[tuple[int, float]]:
     """Return the losses of a training by their steps."""
-    events = [event for event in read_course(directory) if event["event"] == "train"]
+    events = [event for event in read_history(directory) if event["event"] == "train"]
     return [(event["step"], event["metrics"]["train/mlm_loss"]) for event in events]

@@ -43,7 +43,7 @@ def finished_home(finished_base: Path, finished_log: str) -> BertHome:
 def home(finished_home: BertHome, tmp_path: Path) -> BertHome:
     """A copy of the finished run's data that the test may change."""
     copy = BertHome(directory=str(tmp_path / "home"))
-    shutil.copytree(finished_home.of_dump(miniature.DUMP), copy.of_dump(miniature.DUMP))
+    shutil.copytree(finished_home.dump_directory(miniature.DUMP), copy.dump_directory(miniature.DUMP))
     return copy
 
 

@@ -191,7 +191,7 @@ def test_runs_started_by_hand_count_if_they_train(repository, instance, home, si
 
 @pytest.mark.parametrize("cron", ["every day", "0 3 5-32 * *", "0 3"])
 def test_cron_expression_that_is_none_is_refused_in_one_sentence(clean_environment, cron):
-    command = [sys.executable, "-m", "workflows.run", "--phase", "data"]
+    command = [sys.executable, "-m", "workflows.run", "--stage", "data"]
     environment = os.environ | {automation.CRON_VARIABLE: cron}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 2

@@ -118,7 +118,7 @@ def test_home_that_was_moved_or_copied_is_read_where_it_is(first, tmp_path, monk
     assert len(databases) > 3
     for database in databases:
         assert f"{first.path}/" not in "\n".join(texts_of(database))
-    for state in second.of_dump(miniature.DUMP).glob("pretraining/*/tracking.json"):
+    for state in second.dump_directory(miniature.DUMP).glob("pretraining/*/tracking.json"):
         assert json.loads(state.read_text())["tracking_uri"] == second.tracking_uri
     with open_instance(second) as instance:
         assert len(instance.get_runs()) == len(details)
@@ -238,7 +238,7 @@ def test_existing_home_or_backup_is_not_overwritten(clean_environment, tmp_path,
     assert backup.main(["create", str(tmp_path / "backup")]) == 1
     assert "give a new directory for each backup" in capsys.readouterr().err
     assert backup.main(["restore", str(tmp_path / "backup")]) == 1
-    assert "holds something already" in capsys.readouterr().err
+    assert "not empty" in capsys.readouterr().err
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "nothing"))
     assert backup.main(["create", str(tmp_path / "other")]) == 1
     assert "holds neither runs nor models" in capsys.readouterr().err

@@ -25,8 +25,8 @@ def data(
     shutil.copytree(finished_home.dump(miniature.DUMP), copy.dump(miniature.DUMP))
     shutil.copytree(finished_home.corpus(miniature.DUMP), copy.corpus(miniature.DUMP))
     for name in ("dump", "corpus"):
-        key = finished_home.of_dump(miniature.DUMP) / f".{name}.recipe.json"
-        shutil.copy(key, copy.of_dump(miniature.DUMP) / key.name)
+        key = finished_home.dump_directory(miniature.DUMP) / f".{name}.key.json"
+        shutil.copy(key, copy.dump_directory(miniature.DUMP) / key.name)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     return copy
 

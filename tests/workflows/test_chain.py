@@ -12,7 +12,7 @@ import dagster as dg
 import miniature
 import pytest
 
-from bert_model.training.metrics_log import read_course
+from bert_model.training.metrics_log import read_history
 from bert_pipeline.manifest import load_manifest
 from workflows.defs import promotion
 from workflows.lib.instance import open_instance
@@ -71,9 +71,9 @@ def test_runs_appear_in_the_instance_as_successes(instance):
     assert all(process_of(run) for run in runs)  # by which a killed one would be recognized
 
 
-def test_build_keys_have_the_code_version_of_the_asset(finished_home):
+def test_keys_have_the_code_version_of_the_asset(finished_home):
     from workflows.definitions import defs
-    from workflows.lib.reuse import build_key_path
+    from workflows.lib.reuse import key_path
 
     versions = {spec.key.to_user_string(): spec.code_version for spec in defs().resolve_all_asset_specs()}
     made = {
@@ -84,10 +84,10 @@ def test_build_keys_have_the_code_version_of_the_asset(finished_home):
         "finetuned_model": finished_home.finetuning(miniature.DUMP, miniature.TASKS[0]),
     }
     for name, directory in made.items():
-        build_key = json.loads(build_key_path(directory).read_text(encoding="utf-8"))["recipe"]
-        assert build_key["code_version"] == versions[name], name
-    (training,) = (finished_home.of_dump(miniature.DUMP) / "pretraining").iterdir()
-    starts = [event for event in read_course(training) if event["event"] == "start"]
+        key = json.loads(key_path(directory).read_text(encoding="utf-8"))["key"]
+        assert key["code_version"] == versions[name], name
+    (training,) = (finished_home.dump_directory(miniature.DUMP) / "pretraining").iterdir()
+    starts = [event for event in read_history(training) if event["event"] == "start"]
     assert [event["code_version"] for event in starts] == [versions["pretrained_model"]]
 
 
@@ -234,7 +234,7 @@ def test_every_blocking_check_ran_and_passed(instance):
 
 
 def test_losses_are_in_the_event_log_of_the_training_run(instance):
-    (run,) = [run for run in instance.get_runs() if run.tags.get("bert/phase") == "pretraining"]
+    (run,) = [run for run in instance.get_runs() if run.tags.get("bert/stage") == "pretraining"]
     messages = [record.user_message for record in instance.all_logs(run.run_id)]
     assert any("MLM loss" in message for message in messages)
     observations = instance.fetch_observations(dg.AssetKey("pretrained_model"), limit=10).records
@@ -249,7 +249,7 @@ def test_registered_versions_carry_lineage(finished_home, monkeypatch):
     monkeypatch.setenv("BERT_HOME", str(finished_home.path))
     versions = {version.name: version for version in list_models()}
     assert set(versions) == {"bert-tiny", *(f"bert-tiny-{task}" for task in miniature.TASKS)}
-    tags = versions["bert-tiny-sst2"].facts
+    tags = versions["bert-tiny-sst2"].description
     assert tags["dump"] == miniature.DUMP
     assert tags["corpus_sha256"] == load_manifest(finished_home.corpus(miniature.DUMP)).sha256
     assert tags["generated_sample"] == "true"
@@ -275,7 +275,7 @@ def test_promotion_decision_is_shown_and_stored_with_the_version(finished_home, 
     for model in list_models():
         refused = f"no champion: {model.name} version 1 is refused (" in finished_log
         assert refused is ("champion" not in model.aliases), model.name
-    assert "| sst2 | dev/accuracy | 100 | 2 |" in version.description  # the scores have reached the model card
+    assert "| sst2 | dev/accuracy | 100 | 2 |" in version.card_text  # the scores have reached the model card
 
 
 def test_report_is_tried_again_if_the_database_of_mlflow_is_locked(home, empty_store, monkeypatch):
@@ -306,7 +306,7 @@ def test_finished_training_is_not_repeated_when_materialized_again(
     complete = json.loads(tracking.read_text(encoding="utf-8"))
     tracking.write_text(json.dumps(complete | {"copied_lines": 0, "status_sent": None}), encoding="utf-8")
     monkeypatch.setenv("BERT_HOME", str(finished_home.path))
-    words = ["--phase", "pretraining"]
+    words = ["--stage", "pretraining"]
     code = main(["--preset", str(finished_base / "miniature.yaml"), "--dump", miniature.DUMP, *words])
     said = capfd.readouterr()
     assert code == 0, said.err

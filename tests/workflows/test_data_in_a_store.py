@@ -15,7 +15,7 @@ from materialized import materialize
 from bert_model.presets import preset_from_mapping, with_phases_in
 from bert_pipeline.sample import generate_sample
 from workflows.defs import pretraining
-from workflows.defs.upkeep import archive
+from workflows.defs.archive import archive
 from workflows.lib import data_checks
 from workflows.lib.data_checks import Check
 from workflows.lib.instance import open_instance
@@ -58,7 +58,7 @@ def test_data_assets_write_to_a_store_and_reuse_what_it_holds(
     with in_home(monkeypatch, tmp_path / "second") as opened:
         stored = materialize_data(opened, store)
         assert stored["corpus"]["path"].startswith(f"memory://bucket/data/{DUMP}/corpus/attempt-")
-        assert {path.name for path in home.of_dump(DUMP).iterdir() if path.is_dir()} == {"dump", "exam"}
+        assert {path.name for path in home.dump_directory(DUMP).iterdir() if path.is_dir()} == {"dump", "exam"}
         assert not Path("memory:").exists()
         for asset, key in (("corpus", "sha256"), ("vocabulary", "sha256"), ("instances", "64/sha256")):
             assert stored[asset][key] == local[asset][key]
@@ -66,7 +66,7 @@ def test_data_assets_write_to_a_store_and_reuse_what_it_holds(
         # The training is named by what the store holds.
         settings = preset_from_mapping(miniature.preset(), name="miniature").pretraining
         phases = with_phases_in(settings, {length: home.instances(DUMP, length) for length in (32, 64)})
-        assert pretraining._training_directory(home, DUMP, phases).parent.parent == home.of_dump(DUMP)
+        assert pretraining._training_directory(home, DUMP, phases).parent.parent == home.dump_directory(DUMP)
 
     # Another home finds all of it: artifacts that were made again would be below new attempts.
     with in_home(monkeypatch, tmp_path / "third") as opened:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from training_processes import ranks_of, training_processes, wait_until
 
-from bert_model.training.metrics_log import read_course
+from bert_model.training.metrics_log import read_history
 from workflows.lib.instance import open_instance
 from workflows.lib.resources import BertHome
 
@@ -31,9 +31,11 @@ PHASE = {"max_seq_length": 32, "steps": STEPS, "global_batch_size": 32, "learnin
 def home(finished_home: BertHome, tmp_path: Path) -> BertHome:
     """Home with the data of the finished run and no training."""
     fresh = BertHome(directory=str(tmp_path / "home"))
-    fresh.of_dump(miniature.DUMP).mkdir(parents=True)
+    fresh.dump_directory(miniature.DUMP).mkdir(parents=True)
     for name in ("dump", "corpus", "vocabulary", "instances"):
-        shutil.copytree(finished_home.of_dump(miniature.DUMP) / name, fresh.of_dump(miniature.DUMP) / name)
+        shutil.copytree(
+            finished_home.dump_directory(miniature.DUMP) / name, fresh.dump_directory(miniature.DUMP) / name
+        )
     shutil.copy(finished_home.path / "mlflow.db", fresh.path / "mlflow.db")  # creating the tables takes seconds
     return fresh
 
@@ -66,11 +68,11 @@ def test_killed_training_resumes_when_materialized_again(home, preset, tmp_path)
 
     # The third run finishes what the others began.
     again_at = last_checkpoint(directory)
-    result = miniature.run(home.path, preset, "--phase", "pretraining")
+    result = miniature.run(home.path, preset, "--stage", "pretraining")
     assert result.returncode == 0, result.stdout
     assert f"resuming from step {again_at} of {STEPS}" in details(home)
     assert [path.name for path in directory.parent.iterdir()] == [directory.name]
-    steps = [event["step"] for event in read_course(directory) if event["event"] == "train"]
+    steps = [event["step"] for event in read_history(directory) if event["event"] == "train"]
     assert steps == sorted(set(steps))
     assert steps[-1] == STEPS
 
@@ -88,7 +90,7 @@ def test_interrupted_run_saves_its_training_and_is_canceled(home, preset, tmp_pa
     step.send_signal(signal.SIGTERM)
     assert step.wait(timeout=300) == 130
     assert not training_processes(home)
-    (end,) = [event for event in read_course(directory) if event["event"] == "end"]
+    (end,) = [event for event in read_history(directory) if event["event"] == "end"]
     assert end["status"] == "preempted"
     assert last_checkpoint(directory) == end["step"]
 
@@ -113,7 +115,7 @@ def test_hung_rank_fails_the_run_and_is_named(home, tmp_path):
 def start(home: BertHome, preset: Path, log: Path) -> "subprocess.Popen[bytes]":
     with open(log, "wb") as stream:
         return subprocess.Popen(
-            miniature.command(preset, "--phase", "pretraining"),
+            miniature.command(preset, "--stage", "pretraining"),
             env=miniature.environment(home.path),
             cwd=home.path.parent,
             stdout=stream,
@@ -128,7 +130,7 @@ def details(home: BertHome) -> str:
 
 
 def training_directory(home: BertHome) -> Path | None:
-    return next(iter((home.of_dump(miniature.DUMP) / "pretraining").glob("*")), None)
+    return next(iter((home.dump_directory(miniature.DUMP) / "pretraining").glob("*")), None)
 
 
 def last_checkpoint(directory: Path) -> int:

@@ -40,13 +40,13 @@ from workflows.run import build_parser, main, plan_of, print_outcome, run_config
         (["--glue", "absent"], 1, "absent: no such folder"),
         (["--dev-fraction", "1.5"], 2, "expected a number from 0 to below 1"),
         (["--dump", "../up"], 2, "expected letters, digits"),
-        (["--phase", "data", "--tasks", "rte"], 2, "--tasks is not of the stage data"),
-        (["--phase", "report", "--license", "mit"], 2, "--license is not of the stage report"),
+        (["--stage", "data", "--tasks", "rte"], 2, "--tasks has no effect on stage data"),
+        (["--stage", "report", "--license", "mit"], 2, "--license has no effect on stage report"),
         (["--tasks", ","], 2, "--tasks ,: names no task"),
         (["--dump", "sampelwiki-1"], 2, "--dump sampelwiki-1: is no known, generated or published dump"),
         (["--dump", "sampelwiki-1"], 2, "did you mean 'samplewiki-1'"),
-        (["--dump", "samplewiki-2", "--phase", "report"], 2, "has no data yet; run the stage data first (did you"),
-        (["--dump", "enwiki-1", "--phase", "finetuning"], 2, "has no data yet"),
+        (["--dump", "samplewiki-2", "--stage", "report"], 2, "has no data yet; run the stage data first (did you"),
+        (["--dump", "enwiki-1", "--stage", "finetuning"], 2, "has no data yet"),
     ],
 )
 def test_invalid_arguments_print_one_line_and_leave_no_files(clean_environment, capsys, words, code, message):
@@ -59,22 +59,22 @@ def test_invalid_arguments_print_one_line_and_leave_no_files(clean_environment, 
 
 def test_misspelt_stage_is_refused(clean_environment, capsys):
     with pytest.raises(SystemExit) as ended:
-        main(["--phase", "finetunning"])
+        main(["--stage", "finetunning"])
     assert ended.value.code == 2
     assert "invalid choice: 'finetunning'" in capsys.readouterr().err
     assert not clean_environment.exists()
 
 
 def test_stage_of_a_dump_that_exists_is_accepted(clean_environment):
-    BertHome().of_dump("enwiki-1").mkdir(parents=True)
-    for words in (["--dump", "enwiki-1", "--phase", "report"], ["--dump", "enwiki-20261101"]):
+    BertHome().dump_directory("enwiki-1").mkdir(parents=True)
+    for words in (["--dump", "enwiki-1", "--stage", "report"], ["--dump", "enwiki-20261101"]):
         assert plan_of(build_parser().parse_args(words)).dump == words[1]
 
 
 def test_dump_that_could_not_be_had_leaves_no_partition(clean_environment, empty_dagster, monkeypatch):
     shutil.copytree(empty_dagster, clean_environment / "dagster")
     monkeypatch.setattr("workflows.run.run_stage", lambda plan, *_: [plan.dump])
-    assert main(["--dump", "simplwiki-20261101", "--phase", "data"]) == 1
+    assert main(["--dump", "simplwiki-20261101", "--stage", "data"]) == 1
     with open_instance() as instance:
         assert instance.get_dynamic_partitions("dump") == ["samplewiki-1"]
 
@@ -225,7 +225,7 @@ def test_locked_database_of_dagster_ends_the_command_with_one_sentence(clean_env
     database = clean_environment / "dagster" / "history" / "runs.db"
     with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as connection:
         connection.execute("begin exclusive")
-        assert main(["--phase", "data"]) == UnavailableError.exit_code
+        assert main(["--stage", "data"]) == UnavailableError.exit_code
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert "database is locked" in line
     assert "run the same command to continue" in line
@@ -238,7 +238,7 @@ def test_full_disk_of_dagster_is_named(clean_environment, monkeypatch, capsys):
     monkeypatch.setattr(dg.DagsterInstance, "get", write_journal)
     full = OSError(errno.ENOSPC, "No space left on device")
     monkeypatch.setattr("tempfile.TemporaryFile", mock.Mock(side_effect=full))
-    assert main(["--phase", "data"]) == DiskFullError.exit_code
+    assert main(["--stage", "data"]) == DiskFullError.exit_code
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert f"{clean_environment}/dagster: cannot be written: No space left on device; " in line
     assert "fuser" not in line

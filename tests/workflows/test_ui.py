@@ -128,7 +128,9 @@ def empty_job() -> None:
 def test_terminated_run_is_canceled_and_kills_stopped_ranks(server, home, finished_home):
     for name in ("dump", "corpus", "vocabulary", "instances"):
         shutil.copytree(
-            finished_home.of_dump(miniature.DUMP) / name, home.of_dump(miniature.DUMP) / name, dirs_exist_ok=True
+            finished_home.dump_directory(miniature.DUMP) / name,
+            home.dump_directory(miniature.DUMP) / name,
+            dirs_exist_ok=True,
         )
     run_id = server.launch(["pretrained_model"], miniature.DUMP)
     wait_until(lambda: ranks_of(home))

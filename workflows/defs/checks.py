@@ -32,7 +32,7 @@ CHECKS: Mapping[dg.AssetsDefinition, Sequence[Check]] = {
         model_checks.pretrained_model_loads,
         model_checks.pretraining_loss_falls,
         model_checks.held_out_reproduces,
-        model_checks.pretrained_model_beats_floor,
+        model_checks.pretrained_model_beats_ngram_baseline,
     ],
     task_data: [model_checks.task_data_unchanged, model_checks.task_splits_disjoint],
     finetuned_model: [model_checks.finetuned_scores_reproduce, model_checks.finetuned_not_degenerate],
@@ -45,7 +45,7 @@ CHECKS: Mapping[dg.AssetsDefinition, Sequence[Check]] = {
 WARNINGS = {
     data_checks.corpus_without_broken_text,
     data_checks.corpus_without_failures,
-    model_checks.pretrained_model_beats_floor,
+    model_checks.pretrained_model_beats_ngram_baseline,
     model_checks.task_splits_disjoint,
     model_checks.finetuned_not_degenerate,
 }

@@ -440,9 +440,9 @@ def instances(
             )
             context.log.info(f"{manifest.counts.get('instances', 0):,} instances of up to {length} tokens")
             # All lengths share the asset's metadata, so each has its prefix.
-            facts = manifest_metadata(manifest)
-            total += facts.pop("dagster/row_count", 0)  # Dagster knows one row count for an asset
-            metadata |= {f"{length}/{key}": value for key, value in facts.items()}
+            description = manifest_metadata(manifest)
+            total += description.pop("dagster/row_count", 0)  # Dagster knows one row count for an asset
+            metadata |= {f"{length}/{key}": value for key, value in description.items()}
             metadata[f"{length}/instances_sample"] = table(sample_instances(manifest))
             versions[str(length)] = manifest.sha256
     if total:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from bert_model.presets import LaunchConfig, with_phases_in
 from bert_model.pretraining.config import PretrainingConfig
-from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, METRICS_NAME, mlflow_run_id, read_course
+from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, METRICS_NAME, mlflow_run_id, read_history
 from bert_pipeline.atomic import replace_text
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import BertError
@@ -50,7 +50,7 @@ SHOWN_METRICS = {
     "held_out/nsp_accuracy": ("NSP accuracy %", 1),
     "exam/accuracy": ("exam %", 1),
     "exam_report/accuracy": ("exam of the model %", 1),
-    "exam_report/floor": ("n-gram model %", 1),
+    "exam_report/ngram_baseline": ("n-gram model %", 1),
 }
 """Metrics in log lines: words and decimals. The others are in `metrics.jsonl` and MLflow."""
 
@@ -110,7 +110,7 @@ def pretrained_model(
         manifest = _finished(output)
         if manifest is None:
             _train(context, home, name, settings, launch, output)
-            for event in _evaluations(read_course(output))[-1:]:
+            for event in _evaluations(read_history(output))[-1:]:
                 context.log.info(describe_event(event, settings))
             manifest = load_manifest(output / "model", kind="pretrained_model")
         else:
@@ -124,7 +124,7 @@ def pretrained_model(
         replace_text(home.current_training(name), json.dumps(current) + "\n")
 
     # The whole history is read again, so that a resumed or reused training has full curves.
-    events = read_course(output)
+    events = read_history(output)
     curves = training_curves(events, training_title(settings.model.preset, name))
     metadata = manifest_metadata(manifest, rates=False) | {
         "training_id": output.name,
@@ -248,7 +248,7 @@ def describe_event(event: dict[str, Any], settings: PretrainingConfig) -> str:
 
 def training_picture(model: Path, dump: str) -> bytes | None:
     """Return the curves of the training of a model as PNG; None without its metrics."""
-    events = read_course(model.parent)
+    events = read_history(model.parent)
     preset = load_manifest(model, kind="pretrained_model").configuration["model"]["preset"]
     return training_curves(events, training_title(preset, dump)) if events else None
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from bert_model.finetuning.caveats import describe
 from bert_model.registry.promotion import Decision, GateConfig
-from bert_model.training.metrics_log import read_course
+from bert_model.training.metrics_log import read_history
 from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import content_sha256, load_manifest
 from workflows.defs.automation import AFTER_INPUTS, MONTHLY, after_last_of
@@ -160,8 +160,8 @@ def _version_metadata(version: Any) -> dict[str, Any]:
         "uri": f"models:/{version.name}/{version.version}",
         "license": version.license,
         "mlflow_version": version_path(version),
-        "card": dg.MetadataValue.md(version.description),
-        "lineage": dg.MetadataValue.json({k: v for k, v in version.facts.items() if len(v) <= 200}),
+        "card": dg.MetadataValue.md(version.card_text),
+        "lineage": dg.MetadataValue.json({k: v for k, v in version.description.items() if len(v) <= 200}),
     }
     if version.scores:
         score = version.scores[0]
@@ -204,7 +204,7 @@ def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeR
         directory = home.current_model(name)
         model = load_manifest(directory, kind="pretrained_model")
         results = collect_results(home, name, model)
-        events = read_course(directory.parent)
+        events = read_history(directory.parent)
         manifest = write_report(results, events, model, home.report(name))
 
     # The report is an MLflow run of its own: there the scores of several dumps compare.

@@ -135,14 +135,14 @@ def corpus_not_empty(home: BertHome, dump: str) -> Verdict:
 @fails_if_unreadable
 def corpus_without_markup(home: BertHome, dump: str) -> Verdict:
     """At most 0.1 % of the sentences hold wikitext or HTML; up to 1 %, the failure is a warning."""
-    verdict = _verdict_on_sentences(home.corpus(dump), "residue", "markup", MARKUP_WARNING_SHARE)
+    verdict = _verdict_on_sentences(home.corpus(dump), "markup", "markup", MARKUP_WARNING_SHARE)
     return dataclasses.replace(verdict, is_warning=verdict.metadata["markup_share"] <= MAX_MARKUP_SHARE)
 
 
 @fails_if_unreadable
 def corpus_without_broken_text(home: BertHome, dump: str) -> Verdict:
     """At most 1 % of the sentences lack a part ("born in ,"), as happens where a wiki's templates are unknown."""
-    return _verdict_on_sentences(home.corpus(dump), "scars", "broken text", MAX_BROKEN_SHARE)
+    return _verdict_on_sentences(home.corpus(dump), "broken_text", "broken text", MAX_BROKEN_SHARE)
 
 
 @fails_if_unreadable
@@ -210,7 +210,7 @@ def corpus_not_shrunken(home: BertHome, dump: str) -> Verdict:
     if sample_seed(dump) is not None:
         return Verdict(passed=True, description="a generated sample is as large as it was asked to be")
     wiki = dump.rpartition("-")[0]
-    others = home.of_dump(dump).parent.glob(f"{wiki}-*") if wiki else ()
+    others = home.dump_directory(dump).parent.glob(f"{wiki}-*") if wiki else ()
     # Names end with the date, so that their order is that of time; the newest earlier dump with a corpus counts.
     earlier = sorted((path.name for path in others if path.name < dump), reverse=True)
     found = sum(len(document.sentences) for document in _documents(home.corpus(dump)))

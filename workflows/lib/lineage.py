@@ -132,10 +132,10 @@ def check_origin(finetuned: Path, pretrained: Path) -> None:
 
     The pre-trained model of a dump may have been replaced since the fine-tuning, by one of another size too.
     """
-    from bert_model.finetuning.task_model import read_task_facts
+    from bert_model.finetuning.task_model import read_task_description
 
     load_manifest(finetuned, kind="finetuned_model")
-    found = str((read_task_facts(finetuned) or {}).get("model_sha256") or "unknown")
+    found = str((read_task_description(finetuned) or {}).get("model_sha256") or "unknown")
     expected = load_manifest(pretrained, kind="pretrained_model").sha256
     if found != expected:
         raise ArtifactError(

@@ -62,7 +62,7 @@ def manifest_metadata(manifest: Manifest, *, rates: bool = True) -> dict[str, An
 
 
 def order_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Order metadata for the UI: the result, pictures and texts, links, tables, facts, then location and size.
+    """Order metadata for the UI: the result, pictures and texts, links, tables, description, then location and size.
 
     The order within a kind stays. Floats are rounded to six significant digits.
     """

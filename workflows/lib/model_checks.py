@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from bert_model.training.metrics_log import read_course
+from bert_model.training.metrics_log import read_history
 from bert_pipeline.manifest import load_manifest
 from workflows.lib.data_checks import Verdict, failed, fails_if_unreadable
 from workflows.lib.lineage import load_published_task, registered_name
@@ -50,7 +50,7 @@ def pretraining_loss_falls(home: BertHome, dump: str) -> Verdict:
     measured: list[tuple[int, float]] = []
     held_out: list[tuple[int, float]] = []
     # Every loss must be finite; the masked-LM losses are compared, and the last must be a held-out one.
-    for event in read_course(directory.parent):
+    for event in read_history(directory.parent):
         metrics = event.get("metrics") or {}
         logged += [float(v) for key, v in metrics.items() if key.endswith("loss") and isinstance(v, (int, float))]
         measured += [(int(event["step"]), float(metrics[k])) for k in (TRAINING_LOSS, HELD_OUT_LOSS) if k in metrics]
@@ -105,29 +105,29 @@ def held_out_reproduces(home: BertHome, dump: str) -> Verdict:
 
 
 @fails_if_unreadable
-def pretrained_model_beats_floor(home: BertHome, dump: str) -> Verdict:
+def pretrained_model_beats_ngram_baseline(home: BertHome, dump: str) -> Verdict:
     """The model prefers the right text of more minimal pairs than a trigram model does; passes without an exam."""
     from bert_model.zero_shot.exam import take_exam
-    from bert_pipeline.exam.ngrams import FLOOR_NAME
+    from bert_pipeline.exam.ngrams import NGRAM_BASELINE_NAME
     from bert_pipeline.exam.pairs import read_pairs, sample_pairs
 
     directory = home.current_model(dump)
     load_manifest(directory, kind="pretrained_model", verify="sha256")
     stored = json.loads((directory.parent / "configuration.json").read_text(encoding="utf-8"))["configuration"]
     exam = stored.get("exam", "")
-    if not exam or not (Path(exam) / FLOOR_NAME).is_file():
+    if not exam or not (Path(exam) / NGRAM_BASELINE_NAME).is_file():
         return Verdict(passed=True, description=f"not measured: the training's exam {exam!r} has no trigram model")
 
     # The pairs for choosing may have chosen the checkpoint.
     pairs = sample_pairs(read_pairs(exam), PAIRS_PER_KIND, "reporting")
-    result = take_exam(directory, pairs, floor=Path(exam) / FLOOR_NAME)
+    result = take_exam(directory, pairs, ngram_baseline=Path(exam) / NGRAM_BASELINE_NAME)
     metadata = {f"exam_{kind}": found.score.accuracy for kind, found in result.kinds.items()}
     metadata |= {"exam_pairs": sum(found.score.count for found in result.kinds.values()), "exam_mean": result.mean}
-    assert result.floor_mean is not None
+    assert result.ngram_baseline_mean is not None
     return Verdict(
-        passed=result.mean > result.floor_mean,
-        description=f"{result.mean:.1f} of 100, the trigram model {result.floor_mean:.1f}, chance 50",
-        metadata={**metadata, "floor_mean": result.floor_mean},
+        passed=result.mean > result.ngram_baseline_mean,
+        description=f"{result.mean:.1f} of 100, the trigram model {result.ngram_baseline_mean:.1f}, chance 50",
+        metadata={**metadata, "ngram_baseline_mean": result.ngram_baseline_mean},
     )
 
 
@@ -184,12 +184,12 @@ def finetuned_scores_reproduce(home: BertHome, partition: str) -> Verdict:
             encoded,
             model.logits(encoded, num_threads=1, precision=model.config.precision),
             model.config,
-            null_threshold=model.facts.get("null_threshold"),
+            null_threshold=model.description.get("null_threshold"),
         )
         tolerance = 100.0 / max(1, len(examples)) + SCORE_TOLERANCE  # one example may be predicted differently
         for metric, value in evaluation.scores.items():
             key = f"{model.task.name}/{split}/{metric}"
-            recorded = model.facts["scores"].get(key)
+            recorded = model.description["scores"].get(key)
             if recorded is None:
                 continue
             scores[key] = value
@@ -270,7 +270,7 @@ def registered_consistent(directory: Path, name: str) -> Verdict:
     found = load_manifest(local, verify="sha256").sha256
     if found != expected:
         return failed(f"{uri} holds {found[:12]}…, expected {expected[:12]}…")
-    if other := check_outputs(local, version.facts.get("reference_logits", "")):
+    if other := check_outputs(local, version.description.get("reference_logits", "")):
         return failed(f"{uri} does not compute what was registered: {other}")
 
     # The champion may be another version: it is what users load.

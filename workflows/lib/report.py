@@ -91,7 +91,7 @@ class Results:
 
     def exam_scores(self) -> dict[str, float]:
         """Return the mean accuracy in the exam, and that of the n-gram model; {} without an exam."""
-        scores = {"accuracy": self.exam.mean, "floor": self.exam.floor_mean} if self.exam else {}
+        scores = {"accuracy": self.exam.mean, "ngram_baseline": self.exam.ngram_baseline_mean} if self.exam else {}
         return {key: value for key, value in scores.items() if value is not None}
 
     def averages(self) -> dict[str, float]:

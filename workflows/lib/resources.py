@@ -117,7 +117,7 @@ STAGE_ASSETS = {
     "finetuning": ("task_data", "finetuned_model", "registered_model"),
     "report": ("report", "promotion_decision"),
 }
-"""The stages of `python -m workflows.run --phase`, and the assets of each."""
+"""The stages of `python -m workflows.run --stage`, and the assets of each."""
 STAGES = tuple(STAGE_ASSETS)
 DUMP_ASSETS = STAGE_ASSETS["data"] + STAGE_ASSETS["pretraining"]
 """From a dump to a registered pre-trained model: partitioned by dump."""
@@ -164,7 +164,7 @@ class BertHome(dg.ConfigurableResource[Any]):
 
     directory: str = ""
     """Empty: the environment variable BERT_HOME, or `.bert` in the working directory."""
-    data_directory: str = ""
+    data_root: str = ""
     """Corpora, vocabularies and instances of all dumps; a URL for those in a store. Empty: the environment variable
     BERT_DATA, or the directory."""
     mlflow_tracking_uri: str = ""
@@ -238,7 +238,7 @@ class BertHome(dg.ConfigurableResource[Any]):
 
     def environment(self) -> dict[str, str]:
         """Return the variables by which other processes find the same home and tracking store."""
-        data = {DATA_VARIABLE: self.data_directory} if self.data_directory else {}
+        data = {DATA_VARIABLE: self.data_root} if self.data_root else {}
         return {HOME_VARIABLE: str(self.path), TRACKING_VARIABLE: self.tracking_uri, **data}
 
     def apply_environment(self) -> None:
@@ -246,47 +246,47 @@ class BertHome(dg.ConfigurableResource[Any]):
         self.path.mkdir(parents=True, exist_ok=True)
         os.environ.update(self.environment())
 
-    def of_dump(self, dump: str) -> Path:
-        """Return the directory of all artifacts of one dump, but for those of `data_of`."""
+    def dump_directory(self, dump: str) -> Path:
+        """Return the directory of all artifacts of one dump, but for those of `data_directory`."""
         return self.path / "data" / checked_dump_name(dump)
 
-    def data_of(self, dump: str) -> Path:
+    def data_directory(self, dump: str) -> Path:
         """Return the directory of a dump's corpus, vocabulary and instances, which may be in a store."""
-        data = self.data_directory or os.environ.get(DATA_VARIABLE)
-        return to_path(absolute(data)) / checked_dump_name(dump) if data else self.of_dump(dump)
+        data = self.data_root or os.environ.get(DATA_VARIABLE)
+        return to_path(absolute(data)) / checked_dump_name(dump) if data else self.dump_directory(dump)
 
     def dump(self, dump: str) -> Path:
-        return self.of_dump(dump) / "dump"
+        return self.dump_directory(dump) / "dump"
 
     def corpus(self, dump: str) -> Path:
-        return self.data_of(dump) / "corpus"
+        return self.data_directory(dump) / "corpus"
 
     def vocabulary(self, dump: str) -> Path:
-        return self.data_of(dump) / "vocabulary"
+        return self.data_directory(dump) / "vocabulary"
 
     def instances(self, dump: str, max_seq_length: int) -> Path:
-        return self.data_of(dump) / "instances" / str(max_seq_length)
+        return self.data_directory(dump) / "instances" / str(max_seq_length)
 
     def all_instances(self, dump: str) -> list[Path]:
         """Return the directories of a dump's instances, by their length."""
-        folder = self.data_of(dump) / "instances"
+        folder = self.data_directory(dump) / "instances"
         with store_errors(folder), contextlib.suppress(FileNotFoundError):  # of a store
             directories = [path.parent for path in folder.glob(f"*/{MANIFEST_NAME}")]
             return sorted(directories, key=lambda path: path.name.zfill(9))
         return []
 
     def exam(self, dump: str) -> Path:
-        return self.of_dump(dump) / "exam"
+        return self.dump_directory(dump) / "exam"
 
     def pretraining(self, dump: str, training_id: str) -> Path:
-        return self.of_dump(dump) / "pretraining" / training_id
+        return self.dump_directory(dump) / "pretraining" / training_id
 
     def pretraining_logs(self, dump: str, training_id: str) -> Path:
-        return self.of_dump(dump) / "pretraining-logs" / training_id
+        return self.dump_directory(dump) / "pretraining-logs" / training_id
 
     def current_training(self, dump: str) -> Path:
         """Return the file that names the training last materialized as `pretrained_model`."""
-        return self.of_dump(dump) / "pretrained_model.json"
+        return self.dump_directory(dump) / "pretrained_model.json"
 
     def current_model(self, dump: str) -> Path:
         """Return the directory of a dump's pre-trained model; ArtifactError when there is none."""
@@ -299,10 +299,10 @@ class BertHome(dg.ConfigurableResource[Any]):
         return self.pretraining(dump, training) / "model"
 
     def task_data(self, dump: str, task: str) -> Path:
-        return self.of_dump(dump) / "task_data" / checked_task_name(task)
+        return self.dump_directory(dump) / "task_data" / checked_task_name(task)
 
     def finetuning(self, dump: str, task: str) -> Path:
-        return self.of_dump(dump) / "finetuning" / checked_task_name(task)
+        return self.dump_directory(dump) / "finetuning" / checked_task_name(task)
 
     def run_log(self, dump: str) -> Path:
         """Return the file that `workflows.run` writes every message to."""
@@ -313,7 +313,7 @@ class BertHome(dg.ConfigurableResource[Any]):
         return self.path / "archive" / f"{checked_dump_name(dump)}.json"
 
     def report(self, dump: str) -> Path:
-        return self.of_dump(dump) / "report"
+        return self.dump_directory(dump) / "report"
 
     def prediction_inputs(self, task: str) -> Path:
         """Return the folder of the default inputs of `predictions`."""

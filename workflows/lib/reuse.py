@@ -130,8 +130,8 @@ def build_or_reuse(
 
     `inputs` maps names to content hashes. There is no `code_version` where the result does not depend on our code.
     """
-    build_key = {"code_version": code_version, "settings": dict(settings), "inputs": dict(inputs)}
-    key_sha256 = content_sha256(build_key)
+    key = {"code_version": code_version, "settings": dict(settings), "inputs": dict(inputs)}
+    key_sha256 = content_sha256(key)
     found = _reusable(directory, kind, key_sha256)
     if found is not None:
         log(f"unchanged since {found.provenance.get('created', 'it was made')}: {directory} is reused")
@@ -139,21 +139,21 @@ def build_or_reuse(
 
     # The key is written after the artifact: an interrupted build is not reused.
     manifest = build()
-    document = {"recipe_sha256": key_sha256, "content_sha256": manifest.sha256, "recipe": build_key}
-    replace_text(build_key_path(directory), json.dumps(document, indent=1) + "\n")
+    document = {"key_sha256": key_sha256, "content_sha256": manifest.sha256, "key": key}
+    replace_text(key_path(directory), json.dumps(document, indent=1) + "\n")
     return manifest
 
 
-def build_key_path(directory: Path) -> Path:
-    """Return the file with the build key of an artifact: outside its directory, whose content it must not change."""
-    return directory.parent / f".{directory.name}.recipe.json"
+def key_path(directory: Path) -> Path:
+    """Return the file with the key of an artifact: outside its directory, whose content it must not change."""
+    return directory.parent / f".{directory.name}.key.json"
 
 
 def _reusable(directory: Path, kind: str, key_sha256: str) -> Manifest | None:
     try:
         with store_errors(directory):
-            stored = json.loads(build_key_path(directory).read_text(encoding="utf-8"))
-        if stored["recipe_sha256"] != key_sha256:
+            stored = json.loads(key_path(directory).read_text(encoding="utf-8"))
+        if stored["key_sha256"] != key_sha256:
             return None
         # By hashes, as in the blocking checks, which would refuse damage of unchanged size after every reuse.
         manifest = load_manifest(directory, kind=kind, verify="sha256")

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_model.training.metrics_log import read_course
+from bert_model.training.metrics_log import read_history
 from bert_pipeline.errors import TrainingError
 from bert_pipeline.parent import start
 
@@ -181,7 +181,7 @@ def describe_failure(launch: Launch, exit_code: int) -> str:
         rank, ending, words = "torchrun", _ending(exit_code), _last_line(torchrun_log)
 
     # What is intact, and where to read on.
-    step = max((event.get("step", 0) for event in read_course(launch.metrics_path.parent)), default=0)
+    step = max((event.get("step", 0) for event in read_history(launch.metrics_path.parent)), default=0)
     checkpoints = launch.metrics_path.parent.glob("checkpoints/step-*/manifest.json")
     last = max((path.parent.name for path in checkpoints), default="")
     intact = f"{last} is intact; materialize again to resume from it" if last else "no checkpoint yet"

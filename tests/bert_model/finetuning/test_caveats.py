@@ -13,7 +13,7 @@ from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.metrics.uncertainty import STATISTICS_NAME, UnitStatistics
 from bert_model.registry.model_card import hub_metadata, model_card, stated_license
-from bert_model.registry.versions import TaskScore, facts_of
+from bert_model.registry.versions import TaskScore, describe_model
 from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.tasks.catalogue import TASKS
@@ -84,16 +84,16 @@ def tuned(tmp_path_factory):
     return root
 
 
-def test_list_is_in_results_card_and_registered_facts(tuned):
+def test_list_is_in_results_card_and_registered_description(tuned):
     manifest = load_manifest(tuned / "out", verify="sha256")
     results = json.loads((manifest.path / "results.json").read_text())
     known = read_caveats(results["known"])
     assert {"cut_texts", "few_steps", "not_official"} <= {caveat.kind for caveat in known}
-    facts = facts_of(manifest)
-    assert facts["known"] == ", ".join(map(str, known))
-    assert TaskScore.from_facts(1, facts).known == known
+    description = describe_model(manifest)
+    assert description["known"] == ", ".join(map(str, known))
+    assert TaskScore.from_description(1, description).known == known
     assert f"Known about this score: {describe(known)}." in (manifest.path / "results.md").read_text()
-    card = model_card("bert-tiny-mrpc", manifest, facts, curves=False)
+    card = model_card("bert-tiny-mrpc", manifest, description, curves=False)
     assert f"Known about this score: {describe(known)}." in card
 
 
@@ -108,7 +108,7 @@ def test_statistics_of_every_seed_give_the_reported_score(tuned):
 
 def test_card_names_data_set_and_language_of_published_files_only(tuned):
     manifest = load_manifest(tuned / "out")
-    header = hub_metadata(manifest, facts_of(manifest))
+    header = hub_metadata(manifest, describe_model(manifest))
     assert "datasets" not in header
     assert "language" not in header
     (result,) = header["model-index"][0]["results"]
@@ -117,7 +117,7 @@ def test_card_names_data_set_and_language_of_published_files_only(tuned):
     path = manifest.path / "results.json"
     text = path.read_text()
     path.write_text(text.replace('"official": false', '"official": true'))
-    header = hub_metadata(manifest, facts_of(manifest))
+    header = hub_metadata(manifest, describe_model(manifest))
     path.write_text(text)
     assert (header["language"], header["datasets"]) == ("en", ["nyu-mll/glue"])
     (result,) = header["model-index"][0]["results"]

@@ -94,9 +94,9 @@ def test_stored_predictions_of_a_task_reproduce_its_reported_scores(name, tuned)
             assert entry["n"] == len(examples)
             assert entry["best"] == pytest.approx(again[metric], abs=1e-5)
             assert entry["majority"] is not None
-    facts = json.loads((manifest.path / "task.json").read_text())
-    assert facts["scores"][result.main_key] == pytest.approx(result.metrics[result.main_key]["best"], abs=1e-5)
-    assert len({facts[key] for key in ("data_sha256", "dev_sha256", "configuration_sha256", "model_sha256")}) == 4
+    description = json.loads((manifest.path / "task.json").read_text())
+    assert description["scores"][result.main_key] == pytest.approx(result.metrics[result.main_key]["best"], abs=1e-5)
+    assert len({description[key] for key in ("data_sha256", "dev_sha256", "configuration_sha256", "model_sha256")}) == 4
 
 
 @pytest.mark.parametrize("name", ["sst2", "squad1", "swag", "ner"])
@@ -142,17 +142,17 @@ def test_feature_inputs_of_table_7_share_one_set_of_activations(model, tmp_path,
     assert all(len(row["values"]) == 2 and row["n"] == 24 for row in rows)
     best = max(rows, key=lambda row: row["mean"])
     assert result.metrics[result.main_key]["mean"] == best["mean"]
-    assert load_task_model(tmp_path / "out").facts["feature_input"] == best["feature_input"]
-    assert len(result.results["starts"]["pretrained"]["runs"]) == 12
+    assert load_task_model(tmp_path / "out").description["feature_input"] == best["feature_input"]
+    assert len(result.results["initializations"]["pretrained"]["runs"]) == 12
 
 
 def test_comparison_reports_both_random_initializations(model, tmp_path, pool):
-    result = tune("sst2", model, tmp_path / "out", pool, compare_starts=True, seeds=[1, 2], epochs=[2.0])
+    result = tune("sst2", model, tmp_path / "out", pool, compare_random=True, seeds=[1, 2], epochs=[2.0])
     entry = result.metrics["sst2/dev/accuracy"]
     assert len(entry["values"]) == len(entry["random_values"]) == len(entry["random_x4_values"]) == 2
-    starts = result.results["starts"]
-    assert starts["random"]["steps"] == starts["pretrained"]["steps"] == 12
-    assert starts["random_x4"]["steps"] == 48
+    initializations = result.results["initializations"]
+    assert initializations["random"]["steps"] == initializations["pretrained"]["steps"] == 12
+    assert initializations["random_x4"]["steps"] == 48
 
 
 def test_random_weights_are_not_those_of_the_model(model):
@@ -196,7 +196,7 @@ def test_one_process_and_two_workers_publish_the_same_content(model, tmp_path):
             for name in ("mnli", "ner_features"):
                 data = tiny_tasks.task_data(name, num_dev=23)  # 23 rows fill no batch evenly
                 output = tmp_path / f"{name}-{workers}"
-                result = tune(name, model, output, pool, data, seeds=[1, 2], compare_starts=True)
+                result = tune(name, model, output, pool, data, seeds=[1, 2], compare_random=True)
                 assert {entry["n"] for entry in result.metrics.values()} == {23}
                 hashes.append((name, result.manifest.sha256))
     assert len(set(hashes)) == 2
@@ -251,7 +251,7 @@ def test_first_of_tied_seeds_wins_in_any_order(model, tmp_path, pool):
     fine_tuned = tune("squad1", model, tmp_path / "a", pool)  # its head is kept, whatever the seed
     still = {"learning_rates": [1e-12], "epochs": [1.0], "hidden_dropout": 0.0, "classifier_dropout": 0.0}
     result = tune("squad1", fine_tuned.path, tmp_path / "b", pool, seeds=[2, 1], **still)
-    trials = result.results["starts"]["pretrained"]["runs"]
+    trials = result.results["initializations"]["pretrained"]["runs"]
     assert trials[0]["scores"] == trials[1]["scores"]
     assert result.results["winner"]["seed"] == 2
 
@@ -272,7 +272,7 @@ def test_search_reads_model_configuration_once(model, tmp_path, pool, monkeypatc
 def test_concurrent_fine_tuning_of_one_output_is_refused(tmp_path):
     with (
         trial_directory(tmp_path / "out", "0" * 64),
-        pytest.raises(UsageError, match="another process is fine-tuning"),
+        pytest.raises(UsageError, match="already being fine-tuned by another process"),
         trial_directory(tmp_path / "out", "0" * 64),
     ):
         pass
@@ -315,8 +315,8 @@ def test_resumed_search_is_one_mlflow_run_with_every_trial_once(model, tmp_path,
     assert [run.info.run_id for run in parents] == [result.manifest.provenance["mlflow_run_id"]]
     assert parents[0].info.status == "FINISHED"
     assert len(runs) == 1 + 3
-    facts = json.loads((tmp_path / "out" / "task.json").read_text())
-    expected = {"sst2": facts["data_sha256"][:36], "sst2-dev": facts["dev_sha256"][:36]}
+    description = json.loads((tmp_path / "out" / "task.json").read_text())
+    expected = {"sst2": description["data_sha256"][:36], "sst2-dev": description["dev_sha256"][:36]}
     for run in runs.values():
         data = {item.dataset.name: item.dataset.digest for item in run.inputs.dataset_inputs}
         assert {name: data[name] for name in expected} == expected
@@ -565,7 +565,7 @@ def test_collapsed_winner_is_published_as_degenerate(model, tuned, tmp_path, poo
     assert {example.label for example in data.dev["dev"]} == {"0", "1"}
     assert _labels(tmp_path / "out") == ["0"] * 24
     assert result.results["degenerate"] is True
-    assert [run["collapsed"] for run in result.results["starts"]["pretrained"]["runs"]] == [True, True]
+    assert [run["collapsed"] for run in result.results["initializations"]["pretrained"]["runs"]] == [True, True]
     assert json.loads((tmp_path / "out" / "results.json").read_text())["degenerate"] is True
     assert json.loads((tmp_path / "out" / "task.json").read_text())["degenerate"] is True
     assert load_manifest(tmp_path / "out").counts["collapsed_runs"] == 2
@@ -608,9 +608,9 @@ def test_threshold_is_stored_and_used_by_the_loaded_model(tuned):
     data = tiny_tasks.task_data("squad2")
     directory = tuned("squad2").path
     loaded = load_task_model(directory, "squad2")
-    assert isinstance(loaded.facts["null_threshold"], float)
+    assert isinstance(loaded.description["null_threshold"], float)
     predictor = TaskPredictor([loaded])
-    assert predictor.null_threshold == loaded.facts["null_threshold"]
+    assert predictor.null_threshold == loaded.description["null_threshold"]
     records = [{"question": e.question, "context": e.context} for e in data.dev["dev"]]
     stored = json.loads((directory / "predictions" / "dev.json").read_text())
     assert [answer["answer"] for answer in predictor.answer(records)] == list(stored.values())

@@ -564,7 +564,7 @@ def test_every_seed_is_kept_for_ensembles(model, tmp_path):
         answers = [answer["label"] for answer in TaskPredictor([loaded]).answer(records)]
         correct = [answer == example.label for answer, example in zip(answers, data.dev["dev"])]
         assert 100.0 * sum(correct) / len(correct) == pytest.approx(score, abs=1e-4)
-        assert loaded.facts["seed"] == int(directory.name)
+        assert loaded.description["seed"] == int(directory.name)
     winner = directories[result.results["winner"]["seed"] - 1]
     stored, published = load_file(winner / "model.safetensors"), load_file(tmp_path / "all" / "model.safetensors")
     assert all((stored[name] == published[name]).all() for name in published)
@@ -579,5 +579,7 @@ def test_results_of_a_search_with_a_diverged_trial_are_json(model, tmp_path, rec
         raise AssertionError(constant)
 
     text = (tmp_path / "out" / "results.json").read_text()
-    diverged = [run["diverged"] for run in json.loads(text, parse_constant=refuse)["starts"]["pretrained"]["runs"]]
+    diverged = [
+        run["diverged"] for run in json.loads(text, parse_constant=refuse)["initializations"]["pretrained"]["runs"]
+    ]
     assert sorted(diverged) == [False, True]

@@ -66,7 +66,7 @@ def test_first_seed_search_trains_other_seeds_at_chosen_setting_only():
 @pytest.mark.parametrize("procedure", ["grid", "first_seed"])
 def test_initializations_are_searched_alike_and_long_training_inherits(procedure):
     config = tiny_tasks.configuration(
-        learning_rates=[1e-4, 1e-3], seeds=[1, 2, 3], search=procedure, compare_starts=True, epochs=[1.0, 2.0]
+        learning_rates=[1e-4, 1e-3], seeds=[1, 2, 3], search=procedure, compare_random=True, epochs=[1.0, 2.0]
     )
 
     # Pre-trained weights are best at the high rate for two epochs, random ones at the low rate for one.
@@ -97,8 +97,8 @@ def test_random_initializations_are_searched_only_if_configured():
         return [item.name for item in initializations_of(tiny_tasks.configuration(**overrides))]
 
     assert names() == ["pretrained"]
-    assert names(compare_starts=True) == ["pretrained", "random", "random_x4"]
-    assert names(compare_starts=True, random_step_multiple=0) == ["pretrained", "random"]
+    assert names(compare_random=True) == ["pretrained", "random", "random_x4"]
+    assert names(compare_random=True, random_step_multiple=0) == ["pretrained", "random"]
 
 
 def test_collapsed_setting_is_not_chosen_however_well_it_scores():

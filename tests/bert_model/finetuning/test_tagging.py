@@ -117,7 +117,7 @@ def test_300_sentences_with_defaults_learn_as_well_as_a_plain_loop_of_as_many_st
     assert len(data.train) == 300
     config = task_configuration("ner", {"learning_rates": [RATE], "seeds": [1]})
     result = finetune(data, model, tmp_path / "out", config, pool=pool, experiment="")
-    steps = result.results["starts"]["pretrained"]["steps"]
+    steps = result.results["initializations"]["pretrained"]["steps"]
     assert 300 <= steps < 400
     found, plain = result.metrics["ner/dev/f1"]["mean"], plain_loop(model, data, steps=steps)
     assert plain > 40, "the loop of comparison learns"
@@ -181,7 +181,7 @@ def test_a_tagger_of_documents_has_both_scores_and_is_chosen_by_that_of_its_use(
         result.metrics
     )
     assert result.main_key == "ner/dev/f1"
-    runs = [run["scores"]["dev"] for run in result.results["starts"]["pretrained"]["runs"]]
+    runs = [run["scores"]["dev"] for run in result.results["initializations"]["pretrained"]["runs"]]
     assert result.results["winner"]["scores"]["dev"]["f1"] == max(scores["f1"] for scores in runs)
     assert all(scores["f1"] + 10 < scores["f1_with_context"] for scores in runs)
 
@@ -256,10 +256,10 @@ def test_context_of_a_task_without_documents_is_refused(capsys):
 
 def test_tagger_of_an_earlier_revision_reads_documents_as_it_was_trained(in_documents, tmp_path):
     result, _ = in_documents
-    facts = json.loads((result.path / "task.json").read_text())
-    del facts["configuration"]["document_context"]
+    description = json.loads((result.path / "task.json").read_text())
+    del description["configuration"]["document_context"]
     for file in result.path.iterdir():
         if file.is_file():
             (tmp_path / file.name).write_bytes(file.read_bytes())
-    (tmp_path / "task.json").write_text(json.dumps(facts))
+    (tmp_path / "task.json").write_text(json.dumps(description))
     assert load_task_model(tmp_path).config.document_context is True

@@ -195,7 +195,7 @@ def test_ensemble_averages_probabilities(models, tmp_path):
 
 def test_squad_ensemble_averages_logits_and_thresholds(models, tmp_path):
     pair = [load_task_model(models[name], "squad2") for name in ("squad2", "squad2 again")]
-    thresholds = [model.facts["null_threshold"] for model in pair]
+    thresholds = [model.description["null_threshold"] for model in pair]
     examples = tiny_tasks.task_data("squad2").dev["dev"]
     encoded = encode_examples(pair[0].task, examples, pair[0].tokenizer, pair[0].config)
     one, other = (model.logits(encoded) for model in pair)

@@ -32,7 +32,7 @@ from bert_model.zero_shot.pseudo_likelihood import score_pairs
 from bert_model.zero_shot.result import EXAM_NAME
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ConfigurationError, InputError
-from bert_pipeline.exam.ngrams import FLOOR_NAME
+from bert_pipeline.exam.ngrams import NGRAM_BASELINE_NAME
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, read_pairs, write_pairs
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -92,20 +92,21 @@ def test_finished_model_is_examined_on_the_pairs_for_reporting(
     exam = tmp_path / "exam"
     exam.mkdir()
     write_pairs(exam / PAIRS_NAME, read_pairs(pairs))
-    (exam / FLOOR_NAME).touch()
+    (exam / NGRAM_BASELINE_NAME).touch()
     monkeypatch.setattr(
-        "bert_model.zero_shot.exam.floor_scores", lambda _, pairs: (np.arange(len(pairs)) % 2, np.full(len(pairs), 0.5))
+        "bert_model.zero_shot.exam.ngram_baseline_scores",
+        lambda _, pairs: (np.arange(len(pairs)) % 2, np.full(len(pairs), 0.5)),
     )
     output = tmp_path / "training"
     result = train(configuration(data, exam=str(exam), exam_pairs=5), output)
 
     reporting = [pair for pair in read_pairs(pairs) if pair.part == "reporting"]
-    expected = take_exam(output / "model", reporting, floor=exam / FLOOR_NAME)
+    expected = take_exam(output / "model", reporting, ngram_baseline=exam / NGRAM_BASELINE_NAME)
     assert result.metrics["exam_report/accuracy"] == pytest.approx(expected.mean)
     stored = json.loads((output / "model" / EXAM_NAME).read_text())
     assert stored["part"] == "reporting"
     assert stored["mean"] == result.metrics["exam_report/accuracy"]
-    assert stored["floor_mean"] == expected.floor_mean
+    assert stored["ngram_baseline_mean"] == expected.ngram_baseline_mean
     assert sum(kind["score"]["count"] for kind in stored["kinds"].values()) == len(reporting)
 
     # What a promotion compares exams by, and what it examines the champion on.
@@ -113,12 +114,14 @@ def test_finished_model_is_examined_on_the_pairs_for_reporting(
     assert load_manifest(output / "model").inputs["exam_report"] == input_of_pairs(reporting)
 
     (event,) = [event for event in read_events(output) if event["event"] == "exam_report"]
-    assert set(event["metrics"]) == {f"exam_report/{name}" for name in ("accuracy", "a", "b", "floor")}
+    assert set(event["metrics"]) == {f"exam_report/{name}" for name in ("accuracy", "a", "b", "ngram_baseline")}
     counts = load_manifest(output / "model").counts
     assert {key: counts[key] for key in event["metrics"]} == event["metrics"]
     write_readme(output / "model")
     card = (output / "model" / README_NAME).read_text()
-    assert f"{expected.mean:.1f} of 100, mean over kinds; an n-gram model has {expected.floor_mean:.1f}" in card
+    assert (
+        f"{expected.mean:.1f} of 100, mean over kinds; an n-gram model has {expected.ngram_baseline_mean:.1f}" in card
+    )
 
 
 def test_run_that_ends_between_exam_and_publication_records_the_exam_once(
@@ -152,7 +155,7 @@ def test_ranks_share_the_pairs_of_the_whole_exam(data: dict[str, str], pairs: Pa
         def call_on_main(self, function: Any) -> Any:
             return function()
 
-        together = call_on_main
+        on_all_ranks = call_on_main
 
     whole_exam(pairs, model, tokenizer, OneOfTwo(rank=1, world_size=2, device=CPU), next_sentence=True)
     together = whole_exam(pairs, model, tokenizer, OneOfTwo(rank=0, world_size=2, device=CPU), next_sentence=True)
@@ -194,7 +197,7 @@ def test_mean_is_not_replaced_by_a_kind_of_its_name(data: dict[str, str]) -> Non
     # The right text of one kind is the wrong one of the other.
     pairs = [
         Pair(pair_id="1", kind="accuracy", good=("w1 w2",), bad=("w2 w1",)),
-        Pair(pair_id="2", kind="floor", good=("w2 w1",), bad=("w1 w2",)),
+        Pair(pair_id="2", kind="ngram_baseline", good=("w2 w1",), bad=("w1 w2",)),
     ]
     scores = score_pairs(model, tokenizer, pairs)
     assert sorted(scores.correct) == [0, 1]

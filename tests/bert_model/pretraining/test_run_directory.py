@@ -11,7 +11,7 @@ import torch
 from bert_model.pretraining.config import ModelConfig, PhaseConfig, PretrainingConfig
 from bert_model.pretraining.run_directory import identity, initialize_or_resume, open_directory
 from bert_model.training.distributed import Group
-from bert_model.training.metrics_log import cut_log
+from bert_model.training.metrics_log import truncate_log
 from bert_pipeline.errors import ConfigurationError, UsageError
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -134,7 +134,7 @@ def test_log_is_never_missing_while_it_is_cut(tmp_path, monkeypatch):
 
     monkeypatch.setattr("os.replace", killed)
     with pytest.raises(KeyboardInterrupt):
-        cut_log(tmp_path, 3)
+        truncate_log(tmp_path, 3)
     assert log.read_text().count("\n") == 1
 
 

@@ -29,7 +29,7 @@ from bert_model.registry.client import registry_lock
 from bert_model.registry.model_card import card_problem, description_of, readme_problem, write_readme
 from bert_model.registry.promotion import GateConfig
 from bert_model.registry.resolve import resolve_model
-from bert_model.registry.versions import EXAM_ACCURACY, EXAM_FOR_CHOOSING, RegisteredVersion, TaskScore, facts_of
+from bert_model.registry.versions import EXAM_ACCURACY, EXAM_FOR_CHOOSING, RegisteredVersion, TaskScore, describe_model
 from bert_model.zero_shot.exam import take_exam
 from bert_pipeline.errors import ArtifactError, InputError, PromotionError, UnavailableError, UsageError
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
@@ -172,9 +172,9 @@ def test_from_finetuning_to_the_champions_answers_by_commands(home, tmp_path, ca
     assert main(["register", str(tmp_path / "out"), "--license", "apache-2.0"]) == 0
     (version,) = operations.list_models("bert-tiny-sst2")
     assert "Weights: apache-2.0." in stored_beside(home, version, "model_card.md").read_text()
-    assert "Weights: apache-2.0." in version.description
+    assert "Weights: apache-2.0." in version.card_text
     assert float(version.tags["score"]) == entry["mean"]
-    assert float(version.facts["score_sd"]) == entry["sd"]
+    assert float(version.description["score_sd"]) == entry["sd"]
     capsys.readouterr()
     assert main(["models"]) == 0
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("bert-tiny-sst2 ")]
@@ -257,19 +257,19 @@ def test_statistics_are_stored_with_the_version_and_decide(home, trained):
 def test_score_tag_is_the_mean_and_not_the_best_seed(trained, tmp_path):
     shutil.copytree(trained / "weak", tmp_path / "copy")
     results = json.loads((tmp_path / "copy" / "results.json").read_text())
-    facts = json.loads((tmp_path / "copy" / "task.json").read_text())
+    description = json.loads((tmp_path / "copy" / "task.json").read_text())
     results["metrics"]["stsb/dev/spearman"] |= {"mean": 32.7, "sd": 18.9, "values": [50.3, 34.9, 12.9]}
-    facts["scores"]["stsb/dev/spearman"] = 50.3
+    description["scores"]["stsb/dev/spearman"] = 50.3
     (tmp_path / "copy" / "results.json").write_text(json.dumps(results))
-    (tmp_path / "copy" / "task.json").write_text(json.dumps(facts))
-    facts = facts_of(dataclasses.replace(load_manifest(trained / "weak"), path=tmp_path / "copy"))
-    assert (facts["score"], facts["score_sd"], facts["score_of_weights"]) == ("32.7", "18.9", "50.3")
+    (tmp_path / "copy" / "task.json").write_text(json.dumps(description))
+    description = describe_model(dataclasses.replace(load_manifest(trained / "weak"), path=tmp_path / "copy"))
+    assert (description["score"], description["score_sd"], description["score_of_weights"]) == ("32.7", "18.9", "50.3")
     earlier = RegisteredVersion(
         name="bert-tiny-stsb",
         version=1,
         tags={"kind": "finetuned_model"},
-        facts=facts | {"score": "50.3"},
-        scores=(TaskScore.from_facts(1, facts),),
+        description=description | {"score": "50.3"},
+        scores=(TaskScore.from_description(1, description),),
     )
     assert "32.70 ± 18.90 (3)" in operations.models_table([earlier])
 
@@ -282,22 +282,22 @@ def test_model_of_no_presets_size_needs_a_name(home, trained, capsys):
 
 def test_score_on_a_generated_sample_has_no_figure_of_the_paper(home, trained, base, tmp_path):
     version = register(trained / "weak", "bert-tiny-generated", generated_sample="true")  # of an earlier revision
-    assert "paper" not in version.facts
-    assert "paper" in register(trained / "weak", "bert-tiny-real").facts
+    assert "paper" not in version.description
+    assert "paper" in register(trained / "weak", "bert-tiny-real").description
     data = dataclasses.replace(tiny_tasks.task_data("stsb"), generated=True)
     with WorkerPool(num_workers=0) as pool:
         finetune(data, base, tmp_path / "out", tiny_tasks.configuration(epochs=[1.0]), pool=pool, experiment="")
     assert json.loads((tmp_path / "out" / "results.json").read_text())["metrics"]["stsb/dev/spearman"]["paper"] is None
     version = operations.register(tmp_path / "out", "bert-tiny-sample")
     assert version.tags["generated_sample"] == "true"
-    assert "paper" not in version.facts
+    assert "paper" not in version.description
 
 
 def test_name_of_another_task_is_refused(home, trained, monkeypatch):
     name = "bert-tiny-taken"
     register(trained / "weak", name)
-    own = operations.facts_of
-    monkeypatch.setattr(operations, "facts_of", lambda manifest: own(manifest) | {"task": "rte"})
+    own = operations.describe_model
+    monkeypatch.setattr(operations, "describe_model", lambda manifest: own(manifest) | {"task": "rte"})
     with pytest.raises(UsageError, match="bert-tiny-taken: its versions are of stsb, found a model of rte"):
         register(trained / "strong", name)
     assert aliases_of(name) == {"candidate": 1}
@@ -515,11 +515,13 @@ def test_pretrained_model_is_judged_by_its_fine_tunings(two_pretrained):
     register(two_pretrained / "stsb-1", f"{name}-stsb")
     assert operations.promote(name).require().promoted  # the first one needs scores but has no champion to beat
     assert operations.why_no_champion(name) == ""
-    assert "| stsb | dev/spearman |" in operations.get_version(f"models:/{name}/1").description
-    assert "- Exam on the minimal pairs for reporting: 66.0 of 100" in first.description
-    assert "- Exam on a few minimal pairs, for choosing a checkpoint: 71.0 of 100" in first.description
+    assert "| stsb | dev/spearman |" in operations.get_version(f"models:/{name}/1").card_text
+    assert "- Exam on the minimal pairs for reporting: 66.0 of 100" in first.card_text
+    assert "- Exam on a few minimal pairs, for choosing a checkpoint: 71.0 of 100" in first.card_text
     second = register(two_pretrained / "model-2", name, dump="enwiki-20261101")
-    assert first.facts["data_sha256"] != second.facts["data_sha256"]  # held-out losses of two dumps do not compare
+    assert (
+        first.description["data_sha256"] != second.description["data_sha256"]
+    )  # held-out losses of two dumps do not compare
     assert set(operations.promote(name, dry_run=True).refused_by) == {
         "scored",
         "comparable",
@@ -648,7 +650,7 @@ def test_champion_that_appears_during_the_inspection_is_not_left_unexamined(two_
 def test_card_is_artifact_and_description_and_names_lineage(home, trained):
     version = register(trained / "strong", "bert-tiny-card", dump="enwiki-20261101", code_commit="abc123")
     card = stored_beside(home, version, "model_card.md").read_text()
-    assert version.description == description_of(card)
+    assert version.card_text == description_of(card)
     assert card_problem(card) is None
     for words in ("enwiki-20261101", "abc123", "Weights: Apache-2.0", "majority", "stsb/dev/spearman", "dev set"):
         assert words in card, words
@@ -698,7 +700,7 @@ def test_model_with_padded_embeddings_is_registered_and_predicts_tokens_only(hom
     tensors["cls.predictions.bias"][-8:] = 100.0
     save_file(tensors, start / "model.safetensors", {"format": "pt"})
     model = _pretrained(tmp_path / "model", start, 4.0, data="padded")
-    assert len(json.loads(register(model, "bert-tiny-padded").facts["reference_logits"])) > rows // 2
+    assert len(json.loads(register(model, "bert-tiny-padded").description["reference_logits"])) > rows // 2
     assert "reproduces_logits" not in operations.promote("bert-tiny-padded", dry_run=True).refused_by
     (answer,) = load_predictor("mlm", [model]).answer([{"text": f"the [MASK] was {tiny_tasks.GOOD[0]} ."}])
     assert all(found["token"] in tiny_tasks.TOKENS for found in answer["masks"][0])
@@ -729,29 +731,29 @@ def test_readme_that_is_empty_or_cut_off_is_refused_at_registration(home, traine
         assert readme_problem(model) is None
 
 
-def test_tags_are_those_that_are_searched_and_the_facts_are_a_file(home, trained):
+def test_tags_are_those_that_are_searched_and_the_description_is_a_file(home, trained):
     lineage = {"dump": "enwiki-20261101", "corpus_sha256": "c" * 64, "dagster_run_id": "12ab"}
-    version = register(trained / "strong", "bert-tiny-facts", **lineage)
+    version = register(trained / "strong", "bert-tiny-description", **lineage)
     assert set(version.tags) == {
         *("kind", "task", "metric", "score", "dump", "license", "degenerate", "own_split", "known"),
         *("content_sha256", "pretrained_model_sha256", "registered_at", "card_sha256"),
     }
-    stored = json.loads(stored_beside(home, version, "facts.json").read_text())
-    assert stored | {key: version.tags[key] for key in ("registered_at", "card_sha256")} == version.facts
+    stored = json.loads(stored_beside(home, version, "description.json").read_text())
+    assert stored | {key: version.tags[key] for key in ("registered_at", "card_sha256")} == version.description
     assert stored["corpus_sha256"] == "c" * 64
     assert json.loads(stored["reference_logits"])
-    found = operations.get_version("models:/bert-tiny-facts@candidate")
+    found = operations.get_version("models:/bert-tiny-description@candidate")
     assert found.scores[0].data_sha256 == stored["training_data_sha256"]
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"content_sha256": "another"}'], ids=["removed", "torn", "foreign"])
 @pytest.mark.parametrize("cached", [True, False], ids=["cached", "new"])
-def test_version_without_its_facts_is_listed_but_not_promoted(home, trained, content, cached, request):
+def test_version_without_its_description_is_listed_but_not_promoted(home, trained, content, cached, request):
     name = f"bert-tiny-{request.node.callspec.id}"
-    file = stored_beside(home, register(trained / "weak", name), "facts.json")
+    file = stored_beside(home, register(trained / "weak", name), "description.json")
     file.write_text(content) if content else file.unlink()
     if not cached:
-        shutil.rmtree(home / "cache" / "facts")
+        shutil.rmtree(home / "cache" / "descriptions")
     assert "stsb/dev/spearman" in operations.models_table(operations.list_models(name))
     assert {"intact", "reproduces_logits"} <= set(operations.promote(name).refused_by)
     assert aliases_of(name) == {"candidate": 1}
@@ -760,7 +762,7 @@ def test_version_without_its_facts_is_listed_but_not_promoted(home, trained, con
 def test_store_that_times_out_adds_no_version_and_refuses_none(home, trained, monkeypatch):
     name = "bert-tiny-timeout"
     register(trained / "weak", name)
-    shutil.rmtree(home / "cache" / "facts")
+    shutil.rmtree(home / "cache" / "descriptions")
 
     def time_out(*_arguments, **_settings):
         raise MlflowException("Read timed out.")
@@ -768,7 +770,9 @@ def test_store_that_times_out_adds_no_version_and_refuses_none(home, trained, mo
     with monkeypatch.context() as patched:
         patched.setattr(LocalArtifactRepository, "_download_file", time_out)
         for call in (lambda: register(trained / "weak", name), lambda: operations.promote(name)):
-            with pytest.raises(UnavailableError, match="version 1: facts.json cannot be read from MLflow .*timed out"):
+            with pytest.raises(
+                UnavailableError, match="version 1: description.json cannot be read from MLflow .*timed out"
+            ):
                 call()
     (version,) = operations.list_models(name)
     assert "promotion" not in version.tags
@@ -818,10 +822,10 @@ def test_champion_moved_by_another_client_is_an_error(home, trained, monkeypatch
     register(trained / "strong", name)
     judge = operations.decide
 
-    def judge_while_another_promotes(*facts, **rest):
+    def judge_while_another_promotes(*arguments, **rest):
         with operations.registry_client() as client:
             client.set_registered_model_alias(name, "champion", "2")
-        return judge(*facts, **rest)
+        return judge(*arguments, **rest)
 
     monkeypatch.setattr(operations, "decide", judge_while_another_promotes)
     with pytest.raises(PromotionError, match="the champion changed while version 2 was inspected"):
@@ -855,10 +859,10 @@ def test_rollback_that_another_client_overtakes_is_an_error(home, trained, monke
         operations.promote(name).require()
     inspect = operations.inspect
 
-    def inspect_while_another_promotes(*facts):
+    def inspect_while_another_promotes(*arguments):
         with operations.registry_client() as client:
             client.set_registered_model_alias(name, "champion", "1")
-        return inspect(*facts)
+        return inspect(*arguments)
 
     monkeypatch.setattr(operations, "inspect", inspect_while_another_promotes)
     with pytest.raises(PromotionError, match="the champion changed while version 1 was inspected"):

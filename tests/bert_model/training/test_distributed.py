@@ -53,7 +53,7 @@ def fail_alone() -> None:
                 raise UsageError("mine")
 
         with pytest.raises(UsageError if group.rank == 1 else OtherRankError) as raised:
-            group.together(work)
+            group.on_all_ranks(work)
         assert raised.value.exit_code == UsageError.exit_code
 
 
@@ -64,7 +64,7 @@ def test_failure_of_one_rank_ends_the_others_with_its_exit_code() -> None:
 def lose_a_rank() -> None:
     started = time.monotonic()
     with pytest.raises(LostRanksError), process_group(60, "cpu") as group:
-        group.together(lambda: None if group.rank == 0 else os._exit(7))
+        group.on_all_ranks(lambda: None if group.rank == 0 else os._exit(7))
     assert time.monotonic() - started < 45
 
 

@@ -18,11 +18,11 @@ from bert_model.training.gradients import (
     GradientBuffer,
     GradientSum,
     build_gradient_sum,
-    placed_like,
+    full_tensor,
     resolve_data_parallel,
+    shard_like,
     shard_parameters,
     unsharded,
-    whole,
 )
 from bert_model.training.optimizer import build_optimizer, clip_gradients, load_optimizer_tensors, optimizer_tensors
 from bert_model.training.schedule import OptimizerConfig
@@ -87,7 +87,7 @@ def store_gradients(kind: Kind, output: Path) -> None:
         gradients.prepare(lambda: accumulate(gradients, 100))
         for number in range(2):
             step(gradients, group, number)
-            found = {name: whole(parameter.grad) for name, parameter in model.named_parameters()}  # type: ignore[arg-type]
+            found = {name: full_tensor(parameter.grad) for name, parameter in model.named_parameters()}  # type: ignore[arg-type]
             torch.save((gradients.numbers, found), output / f"{kind}-{number}-{group.rank}.pt")
 
 
@@ -134,18 +134,20 @@ def store_updates(name: Any, output: Path) -> None:
             optimizer = build_optimizer(model, OptimizerConfig(name=name), 0.01)
             for number in range(3):
                 if number == 2:  # continue in a new model from the whole tensors
-                    weights = {key: whole(value.detach()).clone() for key, value in model.named_parameters()}
-                    state = {key: whole(value).clone() for key, value in optimizer_tensors(model, optimizer).items()}
+                    weights = {key: full_tensor(value.detach()).clone() for key, value in model.named_parameters()}
+                    state = {
+                        key: full_tensor(value).clone() for key, value in optimizer_tensors(model, optimizer).items()
+                    }
                     model, gradients = build(kind, group)
                     optimizer = build_optimizer(model, OptimizerConfig(name=name), 0.01)
                     with torch.no_grad():
                         for key, parameter in model.named_parameters():
-                            parameter.copy_(placed_like(weights[key], parameter))
+                            parameter.copy_(shard_like(weights[key], parameter))
                     load_optimizer_tensors(model, optimizer, state)
                 step(gradients, group, number)
                 norm = clip_gradients(model.parameters(), 1.0)
                 optimizer.step()
-            tensors = {key: whole(value) for key, value in optimizer_tensors(model, optimizer).items()}
+            tensors = {key: full_tensor(value) for key, value in optimizer_tensors(model, optimizer).items()}
             with unsharded(model):
                 tensors |= {key: value.detach().clone() for key, value in model.named_parameters()}
             torch.save(tensors | {"norm": norm}, output / f"{name}-{kind}-{group.rank}.pt")
@@ -226,7 +228,7 @@ def sum_compiled(kind: Kind) -> None:
         events.clear()
         step(gradients, group, 0)
         for name, parameter in model.named_parameters():
-            torch.testing.assert_close(whole(parameter.grad), expected[name], atol=1e-5, rtol=1e-5)  # type: ignore[arg-type]
+            torch.testing.assert_close(full_tensor(parameter.grad), expected[name], atol=1e-5, rtol=1e-5)  # type: ignore[arg-type]
         if kind == "ddp":  # buckets are sent before the backward pass reaches the embeddings
             assert events.count("bucket") > 3
             last = len(events) - 1 - events[::-1].index("embeddings")  # of the last micro-batch

@@ -1,4 +1,4 @@
-"""`bert exam`: kinds beside floor and chance, parts, what is built once, and what is refused."""
+"""`bert exam`: kinds beside baseline and chance, parts, what is built once, and what is refused."""
 
 import json
 import shutil
@@ -71,12 +71,16 @@ def test_trained_next_sentence_head_is_examined(home, capsys):
     assert "next_sentence" in table
 
 
-def test_floor_is_beside_every_kind(home, capsys):
+def test_baseline_is_beside_every_kind(home, capsys):
     run("model --corpus corpus --output result.json", capsys)
     kinds = json.loads((home / "result.json").read_text())["kinds"]
     for result in kinds.values():
-        parts = [result["floor_solved"], result["floor_unsolved"]]
-        assert sum(part["count"] for part in parts if part) == result["score"]["count"] == result["floor"]["count"]
+        parts = [result["ngram_baseline_solved"], result["ngram_baseline_unsolved"]]
+        assert (
+            sum(part["count"] for part in parts if part)
+            == result["score"]["count"]
+            == result["ngram_baseline"]["count"]
+        )
         assert result["chance"] == 50
 
 
@@ -153,7 +157,7 @@ def test_part_without_pairs_is_refused(home, capsys):
     assert f"few.tsv: none of the 1 pairs is for {other}; give more pairs, or --part all" in capsys.readouterr().err
 
 
-def test_pairs_that_the_floor_solves_are_apart():
+def test_pairs_that_the_baseline_solves_are_apart():
     pairs = tuple(
         Pair(pair_id=str(i), kind=kind, group=group, good=("x",), bad=("y",))
         for i, (kind, group) in enumerate([("a", "g"), ("a", "g"), ("a", "g"), ("b", "g"), ("c", "h")])
@@ -161,13 +165,13 @@ def test_pairs_that_the_floor_solves_are_apart():
     scores = PairScores(pairs, good=np.array([1.0, 0, 1, 1, 0]), bad=np.array([0.0, 1, 0, 0, 1]))
     result = exam_result(scores, np.array([1.0, 1, 0.5, 0, 1]))
     a = result.kinds["a"]
-    assert (a.floor_solved.count, a.floor_solved.accuracy) == (2, 50)
-    assert (a.floor_unsolved.count, a.floor_unsolved.accuracy) == (1, 100)
-    assert a.floor.accuracy == pytest.approx(250 / 3)
-    assert result.kinds["b"].floor_solved is None
+    assert (a.ngram_baseline_solved.count, a.ngram_baseline_solved.accuracy) == (2, 50)
+    assert (a.ngram_baseline_unsolved.count, a.ngram_baseline_unsolved.accuracy) == (1, 100)
+    assert a.ngram_baseline.accuracy == pytest.approx(250 / 3)
+    assert result.kinds["b"].ngram_baseline_solved is None
     assert result.mean == pytest.approx((200 / 3 + 100 + 0) / 3)
     assert result.group_mean == pytest.approx(((200 / 3 + 100) / 2 + 0) / 2)
-    assert result.floor_mean == pytest.approx((250 / 3 + 0 + 100) / 3)
+    assert result.ngram_baseline_mean == pytest.approx((250 / 3 + 0 + 100) / 3)
     assert exam_table(result).endswith("mean over groups: 41.7, trigram 70.8")
-    assert result.floor_group_mean == pytest.approx(((250 / 3 + 0) / 2 + 100) / 2)
+    assert result.ngram_baseline_group_mean == pytest.approx(((250 / 3 + 0) / 2 + 100) / 2)
     assert exam_table(result).splitlines()[2].split()[:3] == ["a", "3", "66.7"]

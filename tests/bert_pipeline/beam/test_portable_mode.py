@@ -14,7 +14,7 @@ from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.vocabulary.job import build_vocabulary
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 
-CORPUS = CorpusConfig(name="made", shard_bytes=8_000, pages_per_unit=10, held_out_per_mille=100)
+CORPUS = CorpusConfig(name="made", shard_bytes=8_000, pages_per_split=10, held_out_per_mille=100)
 VOCABULARY = VocabularyConfig(vocab_size=120, num_unused=5)
 INSTANCES = InstancesConfig(max_seq_length=32, dupe_factor=2, format="both", max_predictions_per_seq=4)
 LOCAL = ["--workers", "1"]

@@ -46,7 +46,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     for source, some in lines.items():
         (directory / f"{source}.jsonl").write_text("\n".join(some) + "\n", encoding="utf-8")
     sources = [f"jsonl:{directory / source}.jsonl" for source in lines]
-    config = CorpusConfig(pages_per_unit=10, shard_bytes=10_000, held_out_per_mille=100)
+    config = CorpusConfig(pages_per_split=10, shard_bytes=10_000, held_out_per_mille=100)
     return build_corpus(sources, directory / "corpus", config, ONE)
 
 

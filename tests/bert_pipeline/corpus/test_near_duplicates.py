@@ -217,7 +217,7 @@ def build(tmp_path: Path) -> Build:
             lines = [json.dumps({"text": "\n\n".join(passages)}) for passages in some]
             (tmp_path / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
         sources = [f"jsonl:{tmp_path / name}.jsonl" for name in "ab"]
-        config = CorpusConfig(pages_per_unit=5, **{"shard_bytes": 3_000, **settings})
+        config = CorpusConfig(pages_per_split=5, **{"shard_bytes": 3_000, **settings})
         return build_corpus(sources, tmp_path / "corpus", config, ["--workers", str(workers)])
 
     return build
@@ -279,8 +279,8 @@ def test_near_passages_are_dropped_on_request(build: Build, texts: Texts) -> Non
     assert manifest.counts["sentences"] == len(sentences)
     assert manifest.counts["passages"] == sum(len(document.passages) for document in documents.values())
     assert manifest.counts["characters_out"] == sum(map(len, sentences))
-    assert manifest.counts["residue"] == sum(map(count_markup, sentences)) == 0
-    assert manifest.counts["scars"] == sum(map(count_broken_text, sentences)) == 0
+    assert manifest.counts["markup"] == sum(map(count_markup, sentences)) == 0
+    assert manifest.counts["broken_text"] == sum(map(count_broken_text, sentences)) == 0
 
 
 def test_document_that_keeps_no_passage_stands_for_no_other(build: Build) -> None:

@@ -301,8 +301,8 @@ def test_parquet_of_text_alone_is_numbered_by_row_however_it_is_cut(tmp_path: Pa
     path = write_table(tmp_path / "a.parquet", [{"text": row["text"]} for row in ROWS], row_group_size=3)
     whole = list(read_parquet_documents(path, "own", "en"))
     assert [document.document_id for document in whole if document] == [f"own:a-{row}" for row in range(1, 21)]
-    for unit_bytes in (1, 200, 10_000):
-        spans = list(plan_row_groups(path, unit_bytes))
+    for split_bytes in (1, 200, 10_000):
+        spans = list(plan_row_groups(path, split_bytes))
         assert [document for span in spans for document in read_parquet_documents(path, "own", "en", span)] == whole
     assert len(list(plan_row_groups(path, 1))) == 7
     assert len(spans) == 1

@@ -72,7 +72,7 @@ def output(tmp_path: Path) -> Iterator[Path]:
 def test_lost_shard_or_part_keeps_the_earlier_corpus(
     output: Path, monkeypatch: pytest.MonkeyPatch, function: str, message: str
 ) -> None:
-    settings = {"unit_bytes": 3000, "shard_bytes": 9000}
+    settings = {"split_bytes": 3000, "shard_bytes": 9000}
     earlier = build(output, *some_pages(), **settings)
     assert len([name for name in earlier.files if name.startswith("documents-")]) > 2
     work, glob = getattr(job, function), Path.glob
@@ -103,7 +103,7 @@ def test_lost_element_is_not_published(
     text = output.parents[1] / "text.txt"
     text.write_text("".join(f"Sentence number {i} is here.\n\n" for i in range(30)))
     with pytest.raises(ArtifactError, match=message):
-        build_corpus([f"lines:{text}"], output, CorpusConfig(pages_per_unit=10), ONE)
+        build_corpus([f"lines:{text}"], output, CorpusConfig(pages_per_split=10), ONE)
 
 
 def test_documents_compared_in_many_parts_are_decided_alike(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ def test_every_article_without_output_is_listed_with_its_reason(tmp_path: Path, 
         newer,
     ]
     dump = write(tmp_path / "d.xml", make_export(*pages).removesuffix(FOOTER) + "<page><title>Torn</title>")
-    manifest = build_corpus([dump], output, CorpusConfig(unit_bytes=1500), ONE)
+    manifest = build_corpus([dump], output, CorpusConfig(split_bytes=1500), ONE)
     assert (output / "dropped.tsv").read_text(encoding="utf-8").splitlines() == [
         "document_id\treason\ttitle",
         "testwiki:4\tdisambiguation\tX & Y",
@@ -176,7 +176,7 @@ def test_every_article_without_output_is_listed_with_its_reason(tmp_path: Path, 
 
 def test_sample_passages_are_whole_passages_of_different_documents(output: Path) -> None:
     pages = [make_page(number, f"One is {number}. Two is too.\n\nThree is {number}.") for number in range(1, 31)]
-    manifest = build(output, *pages, make_page(99, article(99, words=90)), unit_bytes=2000, shard_bytes=200)
+    manifest = build(output, *pages, make_page(99, article(99, words=90)), split_bytes=2000, shard_bytes=200)
     sample = manifest.counts["passages_sample"]
     assert len({entry["document_id"] for entry in sample}) == len(sample) == 10
     passages = {" ".join(passage) for document in documents_of(output) for passage in document.passages}
@@ -199,7 +199,7 @@ def test_bytes_do_not_depend_on_workers_or_compression(tmp_path: Path) -> None:
     pages = some_pages(60)
     streams = [HEADER, *("".join(pages[i : i + 7]) for i in range(0, 60, 7)), FOOTER]
     dump = write(tmp_path / "d.xml.bz2", b"".join(bz2.compress(part.encode()) for part in streams))
-    config = CorpusConfig(unit_bytes=400, shard_bytes=20_000)
+    config = CorpusConfig(split_bytes=400, shard_bytes=20_000)
     one = build_corpus([dump], tmp_path / "one", config, ONE)
     four = build_corpus([dump], tmp_path / "four", config, ("--workers", "4"))
     assert one.content == four.content
@@ -207,7 +207,7 @@ def test_bytes_do_not_depend_on_workers_or_compression(tmp_path: Path) -> None:
     assert one.counts["documents"] == 60
     load_manifest(tmp_path / "four", verify="sha256")
     packed = write(tmp_path / "d.xml.gz", gzip.compress(make_export(*pages).encode()))
-    three = build_corpus([packed], tmp_path / "three", CorpusConfig(pages_per_unit=11, shard_bytes=20_000), ONE)
+    three = build_corpus([packed], tmp_path / "three", CorpusConfig(pages_per_split=11, shard_bytes=20_000), ONE)
     assert [d.document_id for d in documents_of(tmp_path / "three")] == [
         d.document_id for d in documents_of(tmp_path / "one")
     ]
@@ -216,7 +216,7 @@ def test_bytes_do_not_depend_on_workers_or_compression(tmp_path: Path) -> None:
 
 def test_repeated_batch_has_equal_bytes(tmp_path: Path) -> None:
     dump = write(tmp_path / "d.xml", make_export(*some_pages(20), make_page(99, "* only a list")))
-    config = CorpusConfig(unit_bytes=4000)
+    config = CorpusConfig(split_bytes=4000)
     for name in ("once", "again"):
         (tmp_path / name).mkdir()
     for split in plan_splits([dump], config):
@@ -258,7 +258,7 @@ def test_sound_dump_is_whole_wherever_its_last_range_begins(tmp_path: Path, behi
     for path in (plain, packed):
         size = Path(path).stat().st_size
         for last in (3, 5, 9, 20, 150):
-            config = CorpusConfig(unit_bytes=size - last)
+            config = CorpusConfig(split_bytes=size - last)
             units = [unit for split in plan_splits([path], config) for unit in read_batches(split, config, tmp_path)]
             assert sum(unit.counts.get("pages_read", 0) for unit in units) == 6
             assert [problem for unit in units for problem in unit.problems] == []
@@ -287,8 +287,8 @@ def test_cycles_are_searched_between_batches_and_after_an_error_only(
     monkeypatch.setattr(PageBatchWriter, "finish", watched)
     texts = [json.dumps({"text": f"Record {number:03} is here."}) for number in range(40)]
     source = write(tmp_path / "a.jsonl", "\n".join(texts) + "\n")
-    (split,) = plan_splits([f"jsonl:{source}"], CorpusConfig(pages_per_unit=10))
-    batches = read_batches(split, CorpusConfig(pages_per_unit=10), tmp_path)
+    (split,) = plan_splits([f"jsonl:{source}"], CorpusConfig(pages_per_split=10))
+    batches = read_batches(split, CorpusConfig(pages_per_split=10), tmp_path)
     assert gc.isenabled()
     assert next(batches)
     assert gc.isenabled()
@@ -302,23 +302,23 @@ def test_cycles_are_searched_between_batches_and_after_an_error_only(
 def test_source_that_changes_after_planning_is_refused(tmp_path: Path, is_read: bool) -> None:
     lines = [json.dumps({"text": f"Record {number:03} is here."}) + "\n" for number in range(200)]
     text, dump = write(tmp_path / "a.jsonl", "".join(lines)), write(tmp_path / "d.xml", make_export(*some_pages(40)))
-    config = CorpusConfig(unit_bytes=1200, pages_per_unit=10)
+    config = CorpusConfig(split_bytes=1200, pages_per_split=10)
     splits = {split.path: split for split in plan_splits([f"jsonl:{text}", dump], config)}
     for path, content in ((text, "".join(lines[::2])), (dump, make_export(*some_pages(20)))):
         batches = read_batches(splits[path], config, tmp_path)
         if is_read:
             next(batches)
         write(Path(path), content)
-        with pytest.raises(InputError, match="the file has changed since the job began"):
+        with pytest.raises(InputError, match="the file changed while it was read; run again"):
             list(batches)
 
 
 def test_shard_holds_min_size_or_everything(tmp_path: Path) -> None:
     dump = write(tmp_path / "d.xml", make_export(*some_pages(40)))
-    whole = build_corpus([dump], tmp_path / "whole", CorpusConfig(unit_bytes=3000), ONE)
+    whole = build_corpus([dump], tmp_path / "whole", CorpusConfig(split_bytes=3000), ONE)
     (only,) = whole.file_paths("documents-")
     assert pq.ParquetFile(only).num_row_groups == 1  # however small the units are
-    parts = build_corpus([dump], tmp_path / "parts", CorpusConfig(unit_bytes=3000, shard_bytes=9000), ONE)
+    parts = build_corpus([dump], tmp_path / "parts", CorpusConfig(split_bytes=3000, shard_bytes=9000), ONE)
     assert len(parts.file_paths("documents-")) > 2
     for path in parts.file_paths("documents-"):
         assert sum(len(sentence) for document in read_documents(path) for sentence in document.sentences) >= 9000
@@ -335,7 +335,7 @@ def test_latest_revision_of_an_id_is_kept(output: Path) -> None:
 
 def test_first_of_equal_texts_is_kept(output: Path) -> None:
     pages = [make_page(number, article(number % 10)) for number in range(1, 31)]
-    manifest = build(output, *pages, unit_bytes=2000, held_out_per_mille=300)
+    manifest = build(output, *pages, split_bytes=2000, held_out_per_mille=300)
     documents = documents_of(output)
     assert [document.document_id for document in documents] == [f"testwiki:{number}" for number in range(1, 11)]
     assert manifest.counts["dropped"] == {"same text": 20}
@@ -390,8 +390,8 @@ def test_every_kind_gives_the_same_corpus_for_any_units_and_workers(tmp_path: Pa
     ]
     whole = build_corpus(sources, tmp_path / "whole", CorpusConfig(), ONE)
     assert whole.counts["documents"] == whole.counts["pages_read"] == 40 + 40 + 1 + 40 + 1 + 40
-    one = build_corpus(sources, tmp_path / "one", CorpusConfig(unit_bytes=100, shard_bytes=2000), ONE)
-    four = build_corpus(sources, tmp_path / "four", CorpusConfig(unit_bytes=100, shard_bytes=2000), ("--workers", "4"))
+    one = build_corpus(sources, tmp_path / "one", CorpusConfig(split_bytes=100, shard_bytes=2000), ONE)
+    four = build_corpus(sources, tmp_path / "four", CorpusConfig(split_bytes=100, shard_bytes=2000), ("--workers", "4"))
     assert one.content == four.content
     assert len(one.file_paths("documents-")) > 1
     assert documents_of(tmp_path / "one") == documents_of(tmp_path / "whole")
@@ -400,7 +400,7 @@ def test_every_kind_gives_the_same_corpus_for_any_units_and_workers(tmp_path: Pa
 def test_batches_of_a_compressed_file_are_flushed_by_size(tmp_path: Path) -> None:
     text = "\n\n".join(f"A document of one sentence, number {number}." for number in range(100))
     source = "lines:" + write(tmp_path / "a.txt.gz", gzip.compress(text.encode()))
-    config = CorpusConfig(unit_bytes=1000)
+    config = CorpusConfig(split_bytes=1000)
     (split,) = plan_splits([source], config)
     assert [batch.counts["pages_read"] for batch in read_batches(split, config, tmp_path)] == [27, 27, 27, 19]
 
@@ -444,7 +444,7 @@ def test_files_of_one_name_get_different_ids(tmp_path: Path, caplog: pytest.LogC
         *(f"x:x.4-{number}" for number in range(1, 41)),
     ]
     assert one.counts["dropped"] == {"same id": 121}  # of the files that are named twice
-    two = build_corpus([source, source], tmp_path / "two", CorpusConfig(unit_bytes=100), ("--workers", "2"))
+    two = build_corpus([source, source], tmp_path / "two", CorpusConfig(split_bytes=100), ("--workers", "2"))
     assert two.content["files"] == one.content["files"]
 
 
@@ -549,7 +549,7 @@ def test_dump_that_breaks_off_between_units_is_one_broken_file(tmp_path: Path, o
     text = make_export(*some_pages(3))
     size = text.rindex("</text>")
     dump = write(tmp_path / "d.xml", text[:size])
-    manifest = build_corpus([dump], output, CorpusConfig(unit_bytes=size - 100), ONE)
+    manifest = build_corpus([dump], output, CorpusConfig(split_bytes=size - 100), ONE)
     assert manifest.counts["broken_files"] == 1
 
 
@@ -633,7 +633,7 @@ def test_failed_build_keeps_older_corpus(tmp_path: Path, output: Path) -> None:
 
 def test_batches_are_a_function_of_the_input(tmp_path: Path) -> None:
     dump = write(tmp_path / "d.xml", make_export(*some_pages(40)))
-    splits = plan_splits([dump], CorpusConfig(unit_bytes=5000))
+    splits = plan_splits([dump], CorpusConfig(split_bytes=5000))
     assert [split.start for split in splits] == list(range(0, Path(dump).stat().st_size, 5000))
     with pytest.raises(UsageError):
         plan_splits([], CorpusConfig())
@@ -641,7 +641,7 @@ def test_batches_are_a_function_of_the_input(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [{"shard_bytes": 0}, {"held_out_per_mille": 501}, {"language": "e n"}, {"name": "a/b"}, {"unit_bytes": -1}],
+    [{"shard_bytes": 0}, {"held_out_per_mille": 501}, {"language": "e n"}, {"name": "a/b"}, {"split_bytes": -1}],
 )
 def test_configuration_is_checked(values: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(values))):
@@ -652,7 +652,7 @@ def test_progress_counts_pages(tmp_path: Path, output: Path, monkeypatch: pytest
     monkeypatch.setattr("bert_pipeline.beam.progress._POLL_SECONDS", 0.01)
     seen: list[int] = []
     dump = write(tmp_path / "d.xml", make_export(*some_pages(400)))
-    build_corpus([dump], output, CorpusConfig(unit_bytes=30_000), ONE, progress=seen.append)
+    build_corpus([dump], output, CorpusConfig(split_bytes=30_000), ONE, progress=seen.append)
     assert seen == sorted(seen)
     assert seen[-1] == 400
 
@@ -674,8 +674,8 @@ def test_english_dump_gives_clean_corpus(real_data: Path, output: Path) -> None:
     dump = real_data / "wikipedia" / "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
     manifest = build_corpus([str(dump)], output, CorpusConfig(), ONE)
     assert manifest.counts["documents"] >= 95
-    assert manifest.counts["residue_per_million_characters"] < 2
-    assert manifest.counts["scars_per_million_characters"] < 4
+    assert manifest.counts["markup_per_million_characters"] < 2
+    assert manifest.counts["broken_text_per_million_characters"] < 4
 
 
 def test_template_file_is_applied_and_recorded(output: Path, tmp_path: Path) -> None:

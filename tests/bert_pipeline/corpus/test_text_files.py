@@ -76,7 +76,7 @@ CONTENTS = st.one_of(
 @given(
     content=CONTENTS,
     bom=st.booleans(),
-    unit_bytes=st.integers(1, 20),
+    split_bytes=st.integers(1, 20),
     limit=st.sampled_from([1, 7, 30, 1000]),
     at_a_time=st.sampled_from([3, 10, 1000]),
 )
@@ -84,7 +84,7 @@ def test_spans_give_the_documents_of_the_whole_file(
     tmp_path_factory: pytest.TempPathFactory,
     content: tuple[TextKind, str],
     bom: bool,
-    unit_bytes: int,
+    split_bytes: int,
     limit: int,
     at_a_time: int,
 ) -> None:
@@ -96,7 +96,7 @@ def test_spans_give_the_documents_of_the_whole_file(
         patch.setattr(text_files, "MAX_DOCUMENT_BYTES", limit)
         whole = documents_of(path, kind)
         patch.setattr(text_files, "_LINES_BYTES", at_a_time)
-        spans = list(plan_spans(path, kind, unit_bytes))
+        spans = list(plan_spans(path, kind, split_bytes))
         assert [document for span in spans for document in documents_of(path, kind, span)] == whole
         # The spans are the file, without gap or overlap; and a file that cannot be cut gives the same documents.
         assert [spans[0].start, *(span.stop for span in spans)] == [*(span.start for span in spans), None]

@@ -1,4 +1,4 @@
-"""The exam of a corpus: equal for any workers and shards, its floor counted on training documents only."""
+"""The exam of a corpus: equal for any workers and shards, its baseline counted on training documents only."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from small_corpus import make_corpus, make_documents
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.exam import job
 from bert_pipeline.exam.job import ExamConfig, build_exam, prepared_exam
-from bert_pipeline.exam.ngrams import FLOOR_NAME
+from bert_pipeline.exam.ngrams import NGRAM_BASELINE_NAME
 from bert_pipeline.exam.pairs import PAIRS_NAME, read_pairs
 
 DOCUMENTS = make_documents(120, held_out=range(0, 120, 4))
@@ -16,7 +16,7 @@ CONFIG = ExamConfig(pairs_per_kind=40)
 
 
 def contents(directory):
-    return {name: (directory / name).read_bytes() for name in (PAIRS_NAME, FLOOR_NAME)}
+    return {name: (directory / name).read_bytes() for name in (PAIRS_NAME, NGRAM_BASELINE_NAME)}
 
 
 @pytest.fixture(scope="module")
@@ -55,15 +55,15 @@ def test_pairs_are_of_held_out_documents_in_two_parts(built):
 def test_another_seed_makes_other_pairs(built, tmp_path):
     build_exam(built / "corpus", tmp_path / "exam", ExamConfig(pairs_per_kind=40, seed=1))
     ours, theirs = contents(built / "exam"), contents(tmp_path / "exam")
-    assert ours[FLOOR_NAME] == theirs[FLOOR_NAME]
+    assert ours[NGRAM_BASELINE_NAME] == theirs[NGRAM_BASELINE_NAME]
     assert ours[PAIRS_NAME] != theirs[PAIRS_NAME]
 
 
-def test_floor_does_not_depend_on_held_out_documents(built, tmp_path):
+def test_baseline_does_not_depend_on_held_out_documents(built, tmp_path):
     fewer = [document for index, document in enumerate(DOCUMENTS) if document.split == "train" or index % 8]
     build_exam(make_corpus(tmp_path / "corpus", [fewer]), tmp_path / "exam", CONFIG)
     ours, theirs = contents(built / "exam"), contents(tmp_path / "exam")
-    assert ours[FLOOR_NAME] == theirs[FLOOR_NAME]
+    assert ours[NGRAM_BASELINE_NAME] == theirs[NGRAM_BASELINE_NAME]
     assert ours[PAIRS_NAME] != theirs[PAIRS_NAME]
 
 
@@ -82,12 +82,12 @@ def test_endings_that_the_training_text_has_are_dropped(tmp_path):
     assert not bad & set(trained)
 
 
-def test_floor_of_a_share_of_documents_is_smaller(built, tmp_path):
+def test_baseline_of_a_share_of_documents_is_smaller(built, tmp_path):
     config = ExamConfig(pairs_per_kind=40, max_words=5000)
     manifest = build_exam(built / "corpus", tmp_path / "exam", config)
-    whole = (built / "exam" / FLOOR_NAME).stat().st_size
+    whole = (built / "exam" / NGRAM_BASELINE_NAME).stat().st_size
     assert 0.3 < manifest.counts["share_of_training_documents"] < 1
-    assert (tmp_path / "exam" / FLOOR_NAME).stat().st_size < whole
+    assert (tmp_path / "exam" / NGRAM_BASELINE_NAME).stat().st_size < whole
 
 
 @pytest.mark.parametrize("max_words", [1, 50])

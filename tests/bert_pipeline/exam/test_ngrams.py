@@ -15,8 +15,8 @@ from bert_pipeline.exam.ngrams import (
     Trigrams,
     WordSplitter,
     count_trigrams,
-    floor_scores,
     merge_trigrams,
+    ngram_baseline_scores,
     trigrams_of,
     write_trigrams,
 )
@@ -85,7 +85,7 @@ def test_scores_equal_the_textbook(tmp_path):
     # Two sentences count as one; case and punctuation are those of the words.
     pairs = [Pair(pair_id="0", kind="k", good=("W1", "w2"), bad=("w3 .",))]
     pairs += [Pair(pair_id="1", kind="k", good=(" ".join(text),), bad=("w9",)) for text in others]
-    good, bad = floor_scores(tmp_path / "trigrams.npz", pairs)
+    good, bad = ngram_baseline_scores(tmp_path / "trigrams.npz", pairs)
     assert good == pytest.approx([textbook.score(text) for text in [["w1", "w2"], *others]], abs=1e-8)
     assert bad[:2] == pytest.approx([textbook.score(["w3", "<unk>"]), textbook.score(["w9"])], abs=1e-8)
 
@@ -112,7 +112,7 @@ def test_model_of_one_sentence_prefers_it():
 def test_equal_factors_in_another_order_are_a_tie(tmp_path):
     write_trigrams(tmp_path / "trigrams.npz", count(sentences(400, seed=1)), WORDS)
     texts = [f"new1 new2 new3 {word} new4 new5 new6 {other} new7 new8" for word, other in (("w5", "w8"), ("w8", "w5"))]
-    good, bad = floor_scores(
+    good, bad = ngram_baseline_scores(
         tmp_path / "trigrams.npz", [Pair(pair_id="0", kind="k", good=(texts[0],), bad=(texts[1],))]
     )
     assert good == bad
@@ -130,7 +130,7 @@ def test_file_that_holds_no_trigrams_is_refused(tmp_path, damage):
     else:
         path.write_bytes(data[:-100] if damage == "cut short" else data.replace(b"w299", b"w298"))
     with pytest.raises(InputError, match=r"trigrams\.npz: not the trigrams of an exam \(.+\); make the exam again"):
-        floor_scores(path, [])
+        ngram_baseline_scores(path, [])
 
 
 @pytest.mark.parametrize("lengths", [[], [2], [0, 1], [0, 0, 0]])

@@ -212,7 +212,7 @@ def test_punctuation_is_repaired_only_at_placeholders() -> None:
 
 @pytest.mark.real_data
 @pytest.mark.parametrize(
-    ("name", "min_characters", "max_scars"),
+    ("name", "min_characters", "max_broken_text"),
     [
         ("enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2", 2_400_000, 6),
         ("enwiki-2014-head-truncated.xml.bz2", 4_400_000, 12),
@@ -227,8 +227,8 @@ def test_punctuation_is_repaired_only_at_placeholders() -> None:
         ("languages/tawiki-head.xml.bz2", 5_000, 0),
     ],
 )
-def test_articles_have_little_residue_and_few_scars(
-    real_data: Path, name: str, min_characters: int, max_scars: int
+def test_articles_have_little_markup_and_broken_text(
+    real_data: Path, name: str, min_characters: int, max_broken_text: int
 ) -> None:
     dump = open_dump(real_data / "wikipedia" / name)
     text = ""
@@ -241,7 +241,7 @@ def test_articles_have_little_residue_and_few_scars(
     assert len(text) > min_characters
     assert num_empty <= 4
     assert count_markup(text) <= max(2, len(text) * 20e-6)
-    assert count_broken_text(text) <= max_scars
+    assert count_broken_text(text) <= max_broken_text
 
 
 @settings(max_examples=500, deadline=None)

@@ -8,10 +8,10 @@ import pytest
 import tiny_tasks
 
 from bert_model.zero_shot import exam
-from bert_pipeline.exam.ngrams import FLOOR_NAME
+from bert_pipeline.exam.ngrams import NGRAM_BASELINE_NAME
 from bert_pipeline.manifest import publishing
 from workflows.defs.checks import WARNINGS
-from workflows.lib.model_checks import pretrained_model_beats_floor
+from workflows.lib.model_checks import pretrained_model_beats_ngram_baseline
 from workflows.lib.resources import BertHome
 
 DUMP = "samplewiki-1"
@@ -37,7 +37,7 @@ def home(tmp_path: Path) -> BertHome:
     # In both orders: whatever an untrained model prefers, it is right half of the time.
     rows = [f"{one}\t{other}\tswap" for pair in texts for one, other in (pair, pair[::-1])]
     (pairs / "pairs.jsonl").write_text("".join(row + "\n" for row in rows))
-    (pairs / FLOOR_NAME).touch()
+    (pairs / NGRAM_BASELINE_NAME).touch()
     (training / "configuration.json").write_text(json.dumps({"configuration": {"exam": str(pairs)}}))
     return home
 
@@ -47,14 +47,16 @@ def test_model_is_compared_with_the_n_gram_model(
     home: BertHome, monkeypatch: pytest.MonkeyPatch, right: bool, passed: bool
 ) -> None:
     good = np.array([0.0 if right else -1.0])
-    monkeypatch.setattr(exam, "floor_scores", lambda _, pairs: (good.repeat(len(pairs)), np.full(len(pairs), -0.5)))
-    verdict = pretrained_model_beats_floor(home, DUMP)
-    assert verdict.metadata["floor_mean"] == (100.0 if right else 0.0)
+    monkeypatch.setattr(
+        exam, "ngram_baseline_scores", lambda _, pairs: (good.repeat(len(pairs)), np.full(len(pairs), -0.5))
+    )
+    verdict = pretrained_model_beats_ngram_baseline(home, DUMP)
+    assert verdict.metadata["ngram_baseline_mean"] == (100.0 if right else 0.0)
     assert 0 < verdict.metadata["exam_mean"] < 100  # an untrained model
     assert verdict.passed == passed
-    assert pretrained_model_beats_floor in WARNINGS
+    assert pretrained_model_beats_ngram_baseline in WARNINGS
 
 
 def test_check_without_exam_says_so(home: BertHome) -> None:
     (home.current_model(DUMP).parent / "configuration.json").write_text(json.dumps({"configuration": {}}))
-    assert "not measured" in pretrained_model_beats_floor(home, DUMP).description
+    assert "not measured" in pretrained_model_beats_ngram_baseline(home, DUMP).description

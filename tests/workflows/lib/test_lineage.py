@@ -48,10 +48,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BertHome:
     monkeypatch.setenv("BERT_HOME", str(tmp_path))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     home = BertHome(directory=str(tmp_path))
-    facts = {"task": TASK, "kind": "pair", "labels": [], "configuration": {}}
-    facts["model_sha256"] = pretrain(home, "tiny").sha256
+    description = {"task": TASK, "kind": "pair", "labels": [], "configuration": {}}
+    description["model_sha256"] = pretrain(home, "tiny").sha256
     with publishing(home.finetuning(DUMP, TASK), kind="finetuned_model", configuration={}, inputs={}) as draft:
-        (draft.path / "task.json").write_text(json.dumps(facts), encoding="utf-8")
+        (draft.path / "task.json").write_text(json.dumps(description), encoding="utf-8")
     return home
 
 

@@ -29,8 +29,14 @@ def test_metadata_is_ordered_by_kind():
 
 
 def test_metadata_leads_with_the_result():
-    facts = {"n": 3, "curves": picture(b"", "curves"), "main_metric": "sst2/dev/accuracy", "score": 91.5, "sha256": "a"}
-    assert list(order_metadata(facts)) == ["score", "main_metric", "curves", "n", "sha256"]
+    metadata = {
+        "n": 3,
+        "curves": picture(b"", "curves"),
+        "main_metric": "sst2/dev/accuracy",
+        "score": 91.5,
+        "sha256": "a",
+    }
+    assert list(order_metadata(metadata)) == ["score", "main_metric", "curves", "n", "sha256"]
 
 
 class ClientError(Exception):

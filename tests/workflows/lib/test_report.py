@@ -150,11 +150,11 @@ def test_report_without_tasks_has_the_exam_and_the_reasons(tmp_path):
     assert (report.path / "results.csv").read_text() == csv_table(of(row())).partition("\n")[0] + "\n"
     assert json.loads((report.path / "results.json").read_text())["exam"] == {
         "accuracy": pytest.approx(200 / 3),
-        "floor": pytest.approx(200 / 3),
+        "ngram_baseline": pytest.approx(200 / 3),
     }
 
 
 def test_exam_of_an_earlier_revision_is_read():
     examined = exam_result(PairScores((), np.zeros(0), np.zeros(0)), None).to_json()
-    del examined["correct"], examined["floor_group_mean"]
+    del examined["correct"], examined["ngram_baseline_group_mean"]
     assert ExamResult.from_json(examined).correct == {}

@@ -13,7 +13,7 @@ from workflows.defs import pretraining
 from workflows.defs.pretraining import PRETRAINING_CODE, describe_other_code
 from workflows.lib import reuse
 from workflows.lib.resources import BertHome
-from workflows.lib.reuse import build_key_path, build_or_reuse
+from workflows.lib.reuse import build_or_reuse, key_path
 
 SETTINGS = {"size": 1}
 INPUTS = {"dump": "abc"}
@@ -34,8 +34,8 @@ class Maker:
 
 
 def get(maker: Maker, **changes: Any) -> Manifest:
-    build_key = {"code_version": "1", "settings": SETTINGS, "inputs": INPUTS, **changes}
-    return build_or_reuse(maker.directory, "thing", maker, **build_key, log=lambda _: None)
+    key = {"code_version": "1", "settings": SETTINGS, "inputs": INPUTS, **changes}
+    return build_or_reuse(maker.directory, "thing", maker, **key, log=lambda _: None)
 
 
 @pytest.fixture
@@ -66,14 +66,14 @@ def test_damaged_or_replaced_artifact_is_built_again(maker):
     (maker.directory / "file.txt").write_text("made 9 times", encoding="utf-8")  # of unchanged size
     get(maker)
     assert maker.times == 3
-    maker()  # built by another program: the build key is not its own
+    maker()  # built by another program: the key is not its own
     get(maker)
     assert maker.times == 5
 
 
 def test_artifact_with_unreadable_build_key_is_built_again(maker):
     get(maker)
-    build_key_path(maker.directory).write_text("{", encoding="utf-8")
+    key_path(maker.directory).write_text("{", encoding="utf-8")
     get(maker)
     assert maker.times == 2
 
@@ -92,8 +92,8 @@ def test_silent_store_is_an_error_and_builds_nothing(maker, monkeypatch):
 
 def test_build_key_is_readable_and_outside_the_artifact(maker):
     manifest = get(maker)
-    document = json.loads(build_key_path(maker.directory).read_text(encoding="utf-8"))
-    assert document["recipe"]["inputs"] == INPUTS
+    document = json.loads(key_path(maker.directory).read_text(encoding="utf-8"))
+    assert document["key"]["inputs"] == INPUTS
     assert list(manifest.files) == ["file.txt"]
 
 
@@ -128,7 +128,7 @@ def test_finished_training_by_other_code_is_kept_and_reported(tmp_path, monkeypa
     monkeypatch.setattr(pretraining, "_training_directory", lambda *_: output)
     monkeypatch.setattr(pretraining, "training_curves", lambda *_: b"")
     home = BertHome(directory=str(tmp_path / "home"))
-    home.of_dump("samplewiki-1").mkdir(parents=True)
+    home.dump_directory("samplewiki-1").mkdir(parents=True)
     context = dg.build_asset_context(partition_key="samplewiki-1")
     result = pretraining.pretrained_model(context, pretraining.PretrainingLaunchpad(launch={}), home)
     assert result.data_version.value == load_manifest(output / "model").sha256

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from training_processes import wait_until
 
-from bert_model.training.metrics_log import METRICS_NAME, read_course
+from bert_model.training.metrics_log import METRICS_NAME, read_history
 from bert_pipeline.errors import TrainingError
 from workflows.lib.torchrun import (
     LAUNCH_VARIABLE,
@@ -101,12 +101,12 @@ def test_events_superseded_by_a_resume_are_left_out(tmp_path):
     path = tmp_path / METRICS_NAME
     lines = [("start", 0), ("train", 10), ("train", 20), ("train", 30), ("resume", 20), ("train", 30), ("end", 30)]
     path.write_text("".join(json.dumps({"event": e, "step": s}) + "\n" for e, s in lines), encoding="utf-8")
-    kept = [(event["event"], event["step"]) for event in read_course(tmp_path)]
+    kept = [(event["event"], event["step"]) for event in read_history(tmp_path)]
     assert kept == [("start", 0), ("train", 10), ("train", 20), ("resume", 20), ("train", 30), ("end", 30)]
     # A start that ended before its first checkpoint is superseded by the next one.
     lines = [("start", 0), ("train", 10), ("start", 0), ("train", 10)]
     path.write_text("".join(json.dumps({"event": e, "step": s}) + "\n" for e, s in lines), encoding="utf-8")
-    kept = [(event["event"], event["step"]) for event in read_course(tmp_path)]
+    kept = [(event["event"], event["step"]) for event in read_history(tmp_path)]
     assert kept == [("start", 0), ("start", 0), ("train", 10)]
 
 

@@ -117,8 +117,8 @@ def test_trainings_reach_neither_registry_nor_serving_nor_commands():
 
 
 def test_fine_tuning_is_built_again_when_its_code_has_changed(versions, entries, tree, edit, tmp_path, monkeypatch):
-    build_key = build_key_of_finetuning(tmp_path, monkeypatch)
-    assert build_key["code_version"] == versions["finetuned_model"]
+    key = key_of_finetuning(tmp_path, monkeypatch)
+    assert key["code_version"] == versions["finetuned_model"]
     built: list[str] = []
 
     def build() -> Manifest:
@@ -128,11 +128,11 @@ def test_fine_tuning_is_built_again_when_its_code_has_changed(versions, entries,
         return load_manifest(tmp_path / "thing")
 
     for _ in range(2):
-        build_or_reuse(tmp_path / "thing", "thing", build, **build_key)
+        build_or_reuse(tmp_path / "thing", "thing", build, **key)
     assert len(built) == 1
     edit("bert_model/finetuning/results.py")
-    build_key["code_version"] = code_version(*entries["finetuned_model"], root=tree)
-    build_or_reuse(tmp_path / "thing", "thing", build, **build_key)
+    key["code_version"] = code_version(*entries["finetuned_model"], root=tree)
+    build_or_reuse(tmp_path / "thing", "thing", build, **key)
     assert len(built) == 2
 
 
@@ -140,14 +140,14 @@ class Asked(Exception):
     """Raised where an asset asks whether its artifact can be reused."""
 
 
-def build_key_of_finetuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Return the build key by which `finetuned_model` looks for a finished fine-tuning."""
+def key_of_finetuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return the key by which `finetuned_model` looks for a finished fine-tuning."""
     from workflows.defs import finetuning
 
     asked: list[dict[str, Any]] = []
 
-    def ask(*_: Any, **build_key: Any) -> Manifest:
-        asked.append(build_key)
+    def ask(*_: Any, **key: Any) -> Manifest:
+        asked.append(key)
         raise Asked
 
     monkeypatch.setitem(sys.modules, "bert_model.finetuning.finetune", types.SimpleNamespace(finetune=None))

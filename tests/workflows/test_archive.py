@@ -8,8 +8,8 @@ import pytest
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from bert_pipeline.manifest import load_manifest, publishing
+from workflows.defs.archive import archive_partitions
 from workflows.defs.automation import why_not_requested
-from workflows.defs.upkeep import archive_partitions
 from workflows.lib.instance import open_instance
 from workflows.lib.resources import DEFAULT_DUMP, BertHome, dump_partitions, task_partitions
 
@@ -57,7 +57,7 @@ def test_archived_dumps_leave_the_list_and_their_files_stay(instance, home):
     assert dumps(instance) == [DEFAULT_DUMP, DUMPS[1], DUMPS[3]]
     record = json.loads(home.archive_record(DUMPS[0]).read_text(encoding="utf-8"))
     assert record["dump"] == DUMPS[0]
-    assert record["directory"] == str(home.of_dump(DUMPS[0]))
+    assert record["directory"] == str(home.dump_directory(DUMPS[0]))
     corpus = load_manifest(home.corpus(DUMPS[0]), kind="corpus", verify="sha256")
     assert record["artifacts"] == {"corpus": corpus.sha256}
 

@@ -54,7 +54,9 @@ def remove_partitions(context: dg.OpExecutionContext, config: ArchiveLaunchpad, 
         for dump in archived:
             if not config.dry_run:
                 archive(instance, home, dump)
-            places = dict.fromkeys(without_secrets(str(path)) for path in (home.of_dump(dump), home.data_of(dump)))
+            places = dict.fromkeys(
+                without_secrets(str(path)) for path in (home.dump_directory(dump), home.data_directory(dump))
+            )
             context.log.info(f"{verb} the partition {dump}; its files stay in {' and '.join(places)}")
         for definition, names in unusable.items():
             for name in names:
@@ -119,7 +121,7 @@ def refused(
 
 def archive(instance: dg.DagsterInstance, home: BertHome, dump: str) -> None:
     """Write the record of a dump's files, if it has files or runs, and then delete its partition."""
-    directory = home.of_dump(dump)
+    directory = home.dump_directory(dump)
     found = {path.parent.relative_to(directory).as_posix(): path.parent for path in directory.rglob(MANIFEST_NAME)}
     # Those that BERT_DATA may have moved out of the directory.
     data = {"corpus": home.corpus(dump), "vocabulary": home.vocabulary(dump)}
@@ -137,7 +139,7 @@ def archive(instance: dg.DagsterInstance, home: BertHome, dump: str) -> None:
         "dump": dump,
         "archived": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "directory": str(directory),
-        "data_directory": without_secrets(str(home.data_of(dump))),
+        "data_directory": without_secrets(str(home.data_directory(dump))),
         "artifacts": artifacts,
     }
     # A dump without either has nothing to find again: requested once more, it is trained.
