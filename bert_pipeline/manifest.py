@@ -69,7 +69,7 @@ class Manifest:
 
     @property
     def format_version(self) -> int:
-        return cast(int, self.content.get("format_version", 1))
+        return cast(int, self.content["format_version"])
 
     @property
     def files(self) -> dict[str, dict[str, Any]]:
@@ -106,6 +106,29 @@ def load_manifest(
     `verify="sizes"` compares the size of every listed file, `"sha256"` its bytes too. Files that the manifest does not
     list are ignored. ArtifactError names the file, what was found and what was expected.
     """
+    manifest = read_manifest(directory)
+    if kind is not None and manifest.kind != kind:
+        raise ArtifactError(f"{directory}: found a {manifest.kind}, expected a {kind}; give another path")
+    # Sizes cost one `stat` a file, or one listing of a store, and catch interrupted copies; hashes read every byte.
+    sizes = storage.sizes_below(manifest.path) if is_remote(manifest.path) else None
+    for name, entry in manifest.files.items():
+        path = manifest.path / name
+        if sizes is not None:
+            size = sizes.get(name)
+        else:
+            size = path.stat().st_size if path.is_file() else None
+        if size != entry["bytes"]:
+            found = "is missing" if size is None else f"has {size} bytes"
+            raise ArtifactError(f"{path}: {found}, expected {entry['bytes']} bytes; make the artifact again")
+        if verify == "sha256" and (actual := file_sha256(path)) != entry["sha256"]:
+            raise ArtifactError(
+                f"{path}: sha256 is {actual[:12]}…, expected {entry['sha256'][:12]}…; the file was changed or damaged"
+            )
+    return manifest
+
+
+def read_manifest(directory: Path | str, *, any_format: bool = False) -> Manifest:
+    """Read a manifest, without a look at the files. ArtifactError if there is none, or one of another format."""
     directory = to_path(directory)
     manifest_path = directory / MANIFEST_NAME
     try:
@@ -122,29 +145,12 @@ def load_manifest(
     # A manifest that was edited or cut short cannot vouch for its files.
     if content_sha256(content) != document.get("content_sha256"):
         raise ArtifactError(f"{manifest_path}: its content does not match its own hash; make the artifact again")
-    if kind is not None and content["kind"] != kind:
-        raise ArtifactError(f"{directory}: found a {content['kind']}, expected a {kind}; give another path")
     manifest = Manifest(path=files_at, content=content, provenance=provenance)
-    if manifest.format_version != (known := FORMAT_VERSIONS.get(manifest.kind, 1)):
+    if not any_format and manifest.format_version != (known := FORMAT_VERSIONS.get(manifest.kind, 1)):
         raise ArtifactError(
             f"{directory}: its format is {manifest.format_version}, this version of the project reads {known}; "
             f"make the {manifest.kind} again, or use the version that made it"
         )
-    # Sizes cost one `stat` a file, or one listing of a store, and catch interrupted copies; hashes read every byte.
-    sizes = storage.sizes_below(files_at) if is_remote(files_at) else None
-    for name, entry in manifest.files.items():
-        path = files_at / name
-        if sizes is not None:
-            size = sizes.get(name)
-        else:
-            size = path.stat().st_size if path.is_file() else None
-        if size != entry["bytes"]:
-            found = "is missing" if size is None else f"has {size} bytes"
-            raise ArtifactError(f"{path}: {found}, expected {entry['bytes']} bytes; make the artifact again")
-        if verify == "sha256" and (actual := file_sha256(path)) != entry["sha256"]:
-            raise ArtifactError(
-                f"{path}: sha256 is {actual[:12]}…, expected {entry['sha256'][:12]}…; the file was changed or damaged"
-            )
     return manifest
 
 
@@ -416,7 +422,7 @@ def refuse_foreign_directory(directory: Path, kind: str, replaces: str = "") -> 
 def _refuse_other_kind(directory: Path, kind: str, replaces: str) -> None:
     """Raise ArtifactError if `directory` holds an artifact of another kind: by a typo, a corpus."""
     try:
-        found = load_manifest(directory).kind
+        found = read_manifest(directory, any_format=True).kind
     except (ArtifactError, OSError):  # there is none, or it is damaged
         return
     if found not in (kind, replaces):

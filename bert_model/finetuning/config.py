@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from bert_pipeline.configuration import Seed, Share, configuration, from_mapping, to_mapping
+from bert_pipeline.configuration import Seed, Share, configuration, from_mapping
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.tasks.catalogue import TASKS, Task
 
@@ -104,12 +104,6 @@ GRID_KEYS = (
     "keep",
 )
 """Keys that decide which trials are run and what is kept of them, not what a trial computes."""
-
-
-def recorded_configuration(config: FinetuningConfig) -> dict[str, Any]:
-    """Return the configuration as manifests record it: without `keep` if it is the default, as before it existed."""
-    mapping = to_mapping(config)
-    return {key: value for key, value in mapping.items() if (key, value) != ("keep", "best")}
 
 
 EPOCHS = 3

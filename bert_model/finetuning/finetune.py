@@ -12,7 +12,6 @@ from bert_model.finetuning.analysis import analyze, decisions, errors_page, erro
 from bert_model.finetuning.config import (
     GRID_KEYS,
     FinetuningConfig,
-    recorded_configuration,
     task_configuration,
     with_epochs,
 )
@@ -54,6 +53,7 @@ from bert_pipeline.manifest import (
     file_sha256,
     load_manifest,
     publishing,
+    read_manifest,
 )
 from bert_pipeline.storage import is_remote, to_path
 from bert_pipeline.tasks.catalogue import Task
@@ -122,7 +122,7 @@ def finetune(
     tokenizer = Tokenizer.from_directory(model)
     model_config = BertConfig.from_directory(model)
     check_fit(task, data, tokenizer, model_config, config, model)
-    configuration = {"task": task.name, **recorded_configuration(config)}
+    configuration = {"task": task.name, **to_mapping(config)}
     identity = model_identity(model)
     inputs = {"model": identity, "data": {name: {"sha256": h} for name, h in sorted(data.sha256.items())}}
 
@@ -364,8 +364,10 @@ def replaced_model(output: Path, task: str, model: Path) -> str:
     if output.exists() and model.exists() and output.samefile(model):
         return "is the model that the fine-tuning starts from"
     try:
-        manifest = load_manifest(output, kind=KIND)
-    except (ArtifactError, OSError):  # there is none, or it is damaged, or of a kind that is refused elsewhere
+        manifest = read_manifest(output, any_format=True)
+    except (ArtifactError, OSError):  # there is none, or it is damaged
+        return ""
+    if manifest.kind != KIND:  # which is refused elsewhere
         return ""
     if (found := manifest.configuration.get("task")) != task:
         return f"holds a finished model for {found}"

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from bert_model.finetuning.config import FinetuningConfig, recorded_configuration, task_configuration
+from bert_model.finetuning.config import FinetuningConfig, task_configuration
 from bert_model.finetuning.dataset import EncodedSet
 from bert_model.finetuning.decode import Evaluation, official_n_best
 from bert_model.finetuning.frozen_features import compute_activations
@@ -25,6 +25,7 @@ from bert_model.model.heads import HEAD_CLASSES, BertForTask, Tagger, chosen_sta
 from bert_model.model.weights import check_embeddings, load_model, read_weights, save_model, save_tensors
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
+from bert_pipeline.manifest import MANIFEST_NAME, read_manifest
 from bert_pipeline.tasks.catalogue import CLASS_KINDS, TASKS, Task
 from bert_pipeline.tasks.task import get_task
 from bert_pipeline.vocabulary.tokenizer import Tokenizer, model_max_length
@@ -118,7 +119,7 @@ def write_task_model(
         "labels": list(task.labels),
         **({"feature_input": feature_input} if feature_input else {}),
         **description,
-        "configuration": recorded_configuration(job.config),
+        "configuration": to_mapping(job.config),
     }
     text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
     (directory / TASK_NAME).write_text(text, encoding="utf-8")
@@ -161,9 +162,7 @@ def load_task_model(directory: Path | str, task_name: str | None = None, *, log:
             if described
             else get_task(description["task"])
         )
-        # Taggers of earlier revisions, which do not name it, were trained with it.
-        settings = {"document_context": task.kind == "tagging", **description["configuration"]}
-        config = from_mapping(FinetuningConfig, settings, where=str(directory / TASK_NAME))
+        config = from_mapping(FinetuningConfig, description["configuration"], where=str(directory / TASK_NAME))
 
     # A feature-based model is a frozen encoder with a tagger in a file of its own.
     tokenizer = Tokenizer.from_directory(directory)
@@ -276,7 +275,7 @@ def _refuse_other_head(directory: Path, task: Task, config: BertConfig, *, num_o
 
 
 def read_task_description(directory: Path) -> dict[str, Any] | None:
-    """Return the content of task.json, None without one; InputError if it is damaged."""
+    """Return the content of task.json, None without one; an error if it is damaged or of another format."""
     path = directory / TASK_NAME
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -287,6 +286,8 @@ def read_task_description(directory: Path) -> dict[str, Any] | None:
     missing = {"task", "kind", "labels", "configuration"} - set(document if isinstance(document, dict) else ())
     if missing:
         raise InputError(f"{path}: lacks {', '.join(sorted(missing))}; fine-tune the model again")
+    if (directory / MANIFEST_NAME).is_file():  # which it is part of, with its format
+        read_manifest(directory)
     return cast(dict[str, Any], document)
 
 

@@ -19,7 +19,7 @@ from bert_model.model.unpadding import supports_varlen
 from bert_model.model.weights import load_model, weight_files
 from bert_model.pretraining.batch import ALIGNED_LENGTH
 from bert_model.pretraining.checkpoint import OPTIMIZER_NAME, restore
-from bert_model.pretraining.config import INITIAL_SIZE, PhaseConfig, PretrainingConfig
+from bert_model.pretraining.config import INITIAL_SIZE, PretrainingConfig
 from bert_model.pretraining.fast_exam import input_of_pairs, pairs_for_choosing
 from bert_model.pretraining.phases import describe_vocabularies
 from bert_model.training.distributed import Group
@@ -65,12 +65,10 @@ def identity(config: PretrainingConfig, manifests: Sequence[Manifest]) -> dict[s
     mapping = to_mapping(config)
     for key in MONITORING_KEYS:
         del mapping[key]
-    _delete_unused(mapping, PretrainingConfig, ("budget", "decay_share", "choose"))
 
     # Directories may be moved: what they contain counts, as hashes.
     for phase in mapping["phases"]:
         del phase["instances"]
-        _delete_unused(phase, PhaseConfig, ("initial_batch_size", "share"))
     inputs: dict[str, Any] = {f"instances_{index}": input_of(manifest) for index, manifest in enumerate(manifests)}
     if mapping.pop("initial_model"):
         directory = Path(config.initial_model)
@@ -89,13 +87,6 @@ def identity(config: PretrainingConfig, manifests: Sequence[Manifest]) -> dict[s
     if config.choose == "exam":
         inputs["exam"] = input_of_pairs(pairs_for_choosing(config.exam, config.exam_pairs))
     return {"configuration": mapping, "inputs": inputs}
-
-
-def _delete_unused(mapping: dict[str, Any], config_class: type, keys: Sequence[str]) -> None:
-    """Delete keys that have their default: runs that are older than these keys keep their identity."""
-    for key in keys:
-        if mapping[key] == getattr(config_class, key):
-            del mapping[key]
 
 
 def training_id(config: PretrainingConfig, manifests: Sequence[Manifest]) -> str:

@@ -48,7 +48,7 @@ from bert_model.training.metrics_log import DataInput, first_line, metric_key, m
 from bert_model.training.mlflow_store import NOTE_TAG, dataset_input, experiment_id, has_run
 from bert_model.zero_shot.exam import take_exam
 from bert_pipeline.errors import ArtifactError, BertError, InputError, UnavailableError, UsageError
-from bert_pipeline.exam.pairs import PAIRS_NAME, read_pairs
+from bert_pipeline.exam.pairs import read_pairs
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -181,15 +181,13 @@ def attach(client: "MlflowClient", version: RegisteredVersion, attachments: Mapp
 
 def read_card(client: "MlflowClient", version: RegisteredVersion) -> str:
     """Return the version's model card; "" if it has none."""
-    card = read_stored_file(client, version.name, version.version, CARD_NAME) or ""
-    return card.replace("\n## Licence\n", "\n## License\n")  # the heading of earlier revisions
+    return read_stored_file(client, version.name, version.version, CARD_NAME) or ""
 
 
 def card_damage(client: "MlflowClient", version: RegisteredVersion) -> str | None:
     """Describe how the stored model card differs from the one that was written last; None if it is that one."""
-    expected = version.tags.get(CARD_TAG)
     card = read_stored_file(client, version.name, version.version, CARD_NAME)
-    if expected is None or (card is not None and card_sha256(card) == expected):
+    if card is not None and card_sha256(card) == version.tags.get(CARD_TAG):
         return None
     return f"its {CARD_NAME} is {'missing' if card is None else 'cut off or was changed'}; register the model again"
 
@@ -238,10 +236,7 @@ def exam_on_pairs_of(
     """
     if not needs_exam(candidate, champion):
         return {}
-    directory = fetch(client, candidate)
-    if not (directory / PAIRS_NAME).is_file():  # trained by an earlier revision
-        return {}
-    pairs, model = read_pairs(directory), fetch(client, champion)
+    pairs, model = read_pairs(fetch(client, candidate)), fetch(client, champion)
     try:
         result = take_exam(model, pairs)
     except (UsageError, InputError) as error:  # it cannot score them; any other error is no reason to compare less
@@ -258,7 +253,7 @@ def inspect(client: "MlflowClient", version: RegisteredVersion) -> Inspection:
     if card is None and not version.card_text:
         card = "its description is empty"
 
-    # What the store has now is inspected, not what the cache kept of it. An earlier revision has it all in tags.
+    # What the store has now is inspected, not what the cache kept of it.
     stored = {**read_description(client, version.name, version.version, version.content_sha256), **version.tags}
     if stored != version.description or "data_sha256" not in stored:
         return Inspection(

@@ -133,7 +133,7 @@ def silence_mlflow() -> Iterator[None]:
 
 
 def create_name(client: "MlflowClient", name: str, description: str) -> None:
-    """Create a registered model unless it exists; give it the description if it has none."""
+    """Create a registered model unless it exists."""
     from mlflow import MlflowException
 
     try:
@@ -141,8 +141,6 @@ def create_name(client: "MlflowClient", name: str, description: str) -> None:
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-        if not client.get_registered_model(name).description:  # of an earlier revision
-            client.update_registered_model(name, description)
 
 
 def known_names(client: "MlflowClient") -> list[str]:
@@ -270,7 +268,7 @@ def _description_of(client: "MlflowClient", version: "ModelVersion") -> dict[str
     """Return a version's tags and what its DESCRIPTION_NAME adds, which is downloaded once into a cache."""
     tags = dict(version.tags)
     identity = tags.get("content_sha256", "")
-    if "data_sha256" in tags or not identity:  # an earlier revision has all as tags, another program has none
+    if not identity:  # of another program
         return tags
     cached = bert_home() / "cache" / "descriptions" / f"{content_sha256({'source': version.source})}.json"
     with contextlib.suppress(OSError, ValueError):

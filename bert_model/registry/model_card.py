@@ -354,7 +354,7 @@ def _limits(manifest: Manifest, results: Mapping[str, Any], tags: Mapping[str, s
         )
     if results:
         lines.append("Settings were chosen and scores taken on the same dev set, which flatters the scores a little.")
-        known = describe(read_caveats(results.get("known", [])))
+        known = describe(read_caveats(results["known"]))
         lines.append(f"Known about this score: {known}.")
     if results.get("degenerate"):
         lines.append("It predicts the same for every dev example: do not use it.")

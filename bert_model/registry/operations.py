@@ -139,8 +139,7 @@ def register(
     if (manifest.path / README_NAME).is_file() and (problem := readme_problem(manifest.path)):
         raise ArtifactError(f"{problem}; write it again, or remove it")
 
-    # Content is registered once. A version that can no longer be promoted gets a successor: one that is damaged, or of
-    # an earlier revision, without reference outputs.
+    # Content is registered once. A version that is damaged, and can no longer be promoted, gets a successor.
     with registry_client() as client:
         known = _newest_with(manifest, find_versions(client, name))
         if known is None and manifest.kind == FINETUNED:
@@ -152,7 +151,7 @@ def register(
             versions = find_versions(client, name)
             _refuse_other_task(versions, manifest, name)
             version = _newest_with(manifest, versions)
-            if version is None or "reference_logits" not in version.description or version.version == damaged:
+            if version is None or version.version == damaged:
                 rolled_back = version is not None and version.rolled_back
                 version = _create_version(client, manifest, name, {**describe_model(manifest), **(tags or {})}, curves)
                 if rolled_back:  # its content was
@@ -210,8 +209,6 @@ def _now() -> str:
 def _create_version(
     client: "MlflowClient", manifest: Manifest, name: str, description: dict[str, str], curves: bytes | None
 ) -> RegisteredVersion:
-    if description.get("generated_sample") == "true":
-        description.pop("paper", None)  # models of earlier revisions have it
     # The metrics log of a training is in the directory above its model.
     events = read_history(manifest.path.parent)
     card = model_card(name, manifest, description, events=events, curves=curves is not None)
@@ -284,10 +281,10 @@ def _statistics_of(client: "MlflowClient", *versions: RegisteredVersion) -> dict
     for version in versions:
         for score in version.scores:
             name = version.name if version.kind == FINETUNED else f"{version.name}-{score.task}"
-            text = read_stored_file(client, name, score.version, STATISTICS_NAME) if score.statistics_sha256 else None
+            text = read_stored_file(client, name, score.version, STATISTICS_NAME)
             if text is not None and hashlib.sha256(text.encode()).hexdigest() == score.statistics_sha256:
                 found[score.task, score.version] = UnitStatistics.from_json(text)
-            elif score.statistics_sha256:
+            else:
                 logger.warning("%s version %d: %s is missing or was changed", name, score.version, STATISTICS_NAME)
     return found
 
@@ -424,7 +421,7 @@ def _table_row(version: RegisteredVersion) -> dict[str, str]:
     description = version.description
     score = f"{float(description['score']):.2f}" if description.get("score") else ""
     if version.kind == FINETUNED and version.scores:
-        score = str(version.scores[0])  # of earlier versions, "score" is the score of the best seed
+        score = str(version.scores[0])
     return {
         "NAME": version.name,
         "VERSION": str(version.version),

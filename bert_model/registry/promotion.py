@@ -451,8 +451,8 @@ def _better(
 def _drawn_differences(task: TaskComparison, statistics: Statistics, seed: int) -> NDArray[np.float64] | None:
     """Return resampled differences of a task's scores; None for a task that does not count.
 
-    Without statistics, as for a score of an earlier revision, the standard errors stand for them, as if the scores were
-    on different examples.
+    Where statistics are missing or were changed, the standard errors stand for them, as if the scores were on different
+    examples.
     """
     new, old, difference = task.candidate, task.champion, task.difference
     if new is None or old is None or difference is None:

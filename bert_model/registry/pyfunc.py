@@ -1,8 +1,7 @@
 """MLflow model code ("models from code"): a copy of this file is stored with every registered version.
 
 Loading a version runs its copy with the installed `bert_model` and reads safetensors, JSON and text below the
-version's `artifacts/`; nothing is unpickled. The paths that this file imports must therefore stay importable: when one
-of the modules moves, its old path keeps a module like `bert_model.prediction`.
+version's `artifacts/`; nothing is unpickled. A version can be loaded as long as the paths that its copy imports exist.
 """
 
 from pathlib import Path

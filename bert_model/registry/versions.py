@@ -43,11 +43,11 @@ FILTER_TAGS = (
     "content_sha256",
     "pretrained_model_sha256",
 )
-"""Entries that are tags too: those by which versions are searched. Versions of earlier revisions have all as tags."""
+"""Entries that are tags too: those by which versions are searched."""
 REGISTERED_TAG = "registered_at"
 """Tag with the seconds since 1970 at which the content of a version was last registered; its texts sort by time."""
 CARD_TAG = "card_sha256"
-"""Tag with the hash of a version's model card, which is rewritten after registration; earlier revisions have none."""
+"""Tag with the hash of a version's model card, which is rewritten after registration."""
 SAFE_SUFFIXES = frozenset({".json", ".jsonl", ".safetensors", ".txt", ".md", ".png"})
 """File types that enter and leave the registry. None of them can carry code, as a pickle can."""
 
@@ -68,7 +68,7 @@ def tags_of(description: Mapping[str, str]) -> dict[str, str]:
 def _describe_finetuned(manifest: Manifest) -> dict[str, str]:
     description = json.loads((manifest.path / "task.json").read_text(encoding="utf-8"))
     results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8"))
-    entry, known = results["metrics"][description["main_key"]], results.get("known", [])
+    entry, known = results["metrics"][description["main_key"]], results["known"]
 
     # Values are text, as tags are: repr keeps every digit of a score, so that it is the same number when it is read.
     return {
@@ -85,12 +85,12 @@ def _describe_finetuned(manifest: Manifest) -> dict[str, str]:
         "configuration_sha256": description["configuration_sha256"],
         "pretrained_model_sha256": description["model_sha256"],
         "own_split": str(description["own_split"]).lower(),
-        "official": str(results.get("official", False)).lower(),
+        "official": str(results["official"]).lower(),
         "degenerate": str(description["degenerate"]).lower(),
-        "known": ", ".join(map(str, read_caveats(known))) or ("nothing" if "known" in results else ""),
+        "known": ", ".join(map(str, read_caveats(known))) or "nothing",
         "caveats": json.dumps(known),
-        "statistics_sha256": manifest.files.get(STATISTICS_NAME, {}).get("sha256", ""),
-        **({"generated_sample": "true"} if results.get("generated_sample") else {}),
+        "statistics_sha256": manifest.files[STATISTICS_NAME]["sha256"],
+        **({"generated_sample": "true"} if results["generated_sample"] else {}),
         **{key: repr(float(entry[key])) for key in ("majority", "paper") if entry.get(key) is not None},
     }
 
@@ -159,7 +159,7 @@ class TaskScore:
     official: bool = False
     """True if the examples are the published ones."""
     statistics_sha256: str = ""
-    """Hash of the version's STATISTICS_NAME; "" for a version of an earlier revision, which has none."""
+    """Hash of the version's STATISTICS_NAME."""
 
     @property
     def standard_error(self) -> float:
@@ -238,7 +238,7 @@ class RegisteredVersion:
     @property
     def license(self) -> str:
         """License of the weights; "" if none was given."""
-        return self.tags.get("license") or self.tags.get("licence", "")  # the key of earlier revisions
+        return self.tags.get("license", "")
 
     @property
     def rolled_back(self) -> bool:

@@ -112,13 +112,6 @@ def _location(home: Path) -> Path | None:
     """Return where a home was at its last use; None if nothing in it says so."""
     with contextlib.suppress(FileNotFoundError):
         return Path((home / LOCATION_NAME).read_text(encoding="utf-8").rstrip("\n"))
-    # A home of an earlier revision: its experiments have their artifacts in it.
-    if (home / "mlflow.db").is_file():
-        address = f"{(home / 'mlflow.db').as_uri()}?mode=ro"
-        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
-            for (place,) in connection.execute("select artifact_location from experiments order by experiment_id desc"):
-                if match := re.fullmatch(r"file://(/.+)/artifacts(/.*)?", place or ""):
-                    return Path(urllib.parse.unquote(match[1]))
     return None
 
 

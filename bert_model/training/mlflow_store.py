@@ -74,9 +74,6 @@ def experiment_id(client: "MlflowClient", name: str) -> str:
             f"the experiment {name} was deleted, so nothing can be logged there; restore it with `mlflow experiments "
             f"restore --experiment-id {found.experiment_id}` and this store as MLFLOW_TRACKING_URI"
         )
-    if note and NOTE_TAG not in found.tags:  # of an earlier revision; an edited description is kept
-        client.set_experiment_tag(found.experiment_id, NOTE_TAG, note)
-        _delete_empty_default(client)
     return found.experiment_id
 
 

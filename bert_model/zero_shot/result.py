@@ -44,8 +44,7 @@ class ExamResult:
     group_mean: float | None
     """Mean over groups of the means of their kinds, as published for BLiMP's twelve; None without groups."""
     correct: dict[str, float] = dataclasses.field(default_factory=dict)
-    """By the id of each scored pair: 1 if the model decides it rightly, 0 if not, 0.5 for a tie. Empty for results that
-    an earlier revision wrote."""
+    """By the id of each scored pair: 1 if the model decides it rightly, 0 if not, 0.5 for a tie."""
     ngram_baseline_group_mean: float | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -55,7 +54,7 @@ class ExamResult:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Return the result that `to_json` wrote, which may be part of a larger document."""
-        fields = {field.name: values[field.name] for field in dataclasses.fields(cls) if field.name in values}
+        fields = {field.name: values[field.name] for field in dataclasses.fields(cls)}
         kinds: dict[str, KindResult] = {}
         for kind, found in fields["kinds"].items():
             scores = {name: KindScore(**part) for name, part in found.items() if isinstance(part, Mapping)}

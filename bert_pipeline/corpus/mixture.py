@@ -20,7 +20,7 @@ from pydantic import Field
 from bert_pipeline.configuration import configuration, to_mapping
 from bert_pipeline.corpus.near_duplicates import count_words
 from bert_pipeline.corpus.parquet import read_sentences
-from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import Manifest
 from bert_pipeline.randomness import combine, fraction, key_of_text
 
@@ -122,10 +122,8 @@ def weigh_texts(corpus: Manifest, config: MixtureConfig) -> list[WeightedText]:
     """Return the weight of each source and language of a corpus.
 
     The weight of a language keeps the number of words of the whole. UsageError for a source that the corpus does not
-    have; InputError for a corpus of an earlier revision, which has no statistics by source.
+    have.
     """
-    if "texts" not in corpus.counts:
-        raise InputError(f"{corpus.path}: its manifest has no words by source and language; make the corpus again")
     texts = corpus.counts["texts"]
     sources = sorted({text["source"] for text in texts})
     if unknown := sorted(config.source_weights.keys() - set(sources)):

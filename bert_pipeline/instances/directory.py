@@ -35,19 +35,15 @@ def verify_shard(manifest: Manifest, path: Path) -> None:
     """Raise ArtifactError if a shard is damaged where reading it would not notice: before it is opened.
 
     TFRecord files have a CRC for each record, Parquet files for each page: these are compared when they are read.
-    Parquet's footer has none, and files of the first format have no CRC at all: the whole file is hashed.
+    Parquet's footer has none.
     """
-    entry = manifest.files[path.relative_to(manifest.path).as_posix()]
     if is_tfrecord(path.name):
         return
-    if "footer_sha256" in entry:
-        name, found, expected = "footer", footer_sha256(path), entry["footer_sha256"]
-    else:
-        name, expected = "sha256", entry["sha256"]
-        found = _sha256(str(path), version_of(path))
+    found = footer_sha256(path)
+    expected = manifest.files[path.relative_to(manifest.path).as_posix()]["footer_sha256"]
     if found != expected:
         raise ArtifactError(
-            f"{path}: the file was changed or damaged: its {name} is {found[:12]}…, expected {expected[:12]}…; "
+            f"{path}: the file was changed or damaged: its footer is {found[:12]}…, expected {expected[:12]}…; "
             "make the instances again"
         )
 

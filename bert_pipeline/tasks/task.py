@@ -185,10 +185,7 @@ def get_task(name: str) -> Task:
 
 
 def _check_description(task: Task, name: str) -> None:
-    """Raise ConfigurationError for a new task whose files would be misread, or whose metric is not what it seems.
-
-    Not part of Task itself: models of such tasks, fine-tuned by earlier revisions, still load.
-    """
+    """Raise ConfigurationError for a task whose files would be misread, or whose metric is not what it seems."""
     if task.kind == "classification" and "f1" in task.metrics and len(task.labels) > 2:
         others = ", ".join(metric for metric in METRICS["classification"] if metric != "f1")
         raise ConfigurationError(

@@ -23,6 +23,7 @@ from bert_pipeline.manifest import (
     load_manifest,
     local_artifact,
     publishing,
+    refuse_foreign_directory,
 )
 from bert_pipeline.storage import make_directory, sizes_below, to_path
 
@@ -98,7 +99,7 @@ def test_file_that_a_listing_lacks_is_not_published(tmp_path, monkeypatch):
     assert load_manifest(tmp_path / "corpus", verify="sha256").sha256 == before
 
 
-def test_another_format_is_refused(tmp_path):
+def test_another_format_is_refused_and_not_replaced_by_another_kind(tmp_path):
     publish(tmp_path / "corpus")
     assert load_manifest(tmp_path / "corpus").format_version == 3
     path = tmp_path / "corpus" / MANIFEST_NAME
@@ -110,6 +111,10 @@ def test_another_format_is_refused(tmp_path):
         message = f"its format is {version}, this version of the project reads 3; make the corpus again"
         with pytest.raises(ArtifactError, match=message):
             load_manifest(tmp_path / "corpus")
+        with pytest.raises(ArtifactError, match="holds a corpus, which a vocabulary would replace"):
+            refuse_foreign_directory(tmp_path / "corpus", "vocabulary")
+    publish(tmp_path / "corpus")
+    assert load_manifest(tmp_path / "corpus").format_version == 3
 
 
 def test_publishing_replaces_older_artifact(tmp_path):

@@ -12,7 +12,6 @@ import dagster as dg
 import miniature
 import pytest
 import yaml
-from dagster._core.storage.partition_status_cache import get_and_update_asset_status_cache_value
 
 from bert_model.inference.predict import load_predictor
 from bert_model.presets import preset_from_mapping
@@ -30,9 +29,7 @@ from workflows.lib.resources import (
     TASK_NAMES,
     TASKS_VARIABLE,
     BertHome,
-    dump_partitions,
     dump_task_key,
-    dump_task_partitions,
     read_own_tasks,
     task_partitions,
 )
@@ -108,25 +105,6 @@ def test_command_takes_own_tasks_after_those_of_the_paper(tasks, capsys):
     write_task(tasks, main_metrik="f1")
     assert plan_of(build_parser().parse_args([])).tasks == TASK_NAMES
     assert re.search(r"main_metrik.*; this task is left out", capsys.readouterr().err)
-
-
-def test_finished_partitions_of_an_earlier_home_are_found(clean_environment, instance):
-    """Before, tasks were static partitions; Dagster keeps which of them are finished in a cache by their definition."""
-    instance.delete_dynamic_partition("task", "sst2")
-    earlier = dg.MultiPartitionsDefinition(
-        {"dump": dump_partitions, "task": dg.StaticPartitionsDefinition(list(TASK_NAMES))}
-    )
-    key, finished = dg.AssetKey("finetuned_model"), dump_task_key("samplewiki-1", "sst2")
-    instance.report_runless_asset_event(dg.AssetMaterialization(key, partition=finished))
-
-    def materialized(definition: dg.MultiPartitionsDefinition) -> set[str]:
-        status = get_and_update_asset_status_cache_value(instance, key, definition)
-        return set(status.deserialize_materialized_partition_subsets(definition).get_partition_keys())
-
-    assert materialized(earlier) == {str(finished)}
-    open_instance().dispose()
-    assert instance.has_dynamic_partition("task", "sst2")
-    assert materialized(dump_task_partitions) == {str(finished)}
 
 
 @pytest.fixture

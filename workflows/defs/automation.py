@@ -408,7 +408,6 @@ def new_task_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> d
     own = read_own_tasks(home.tasks)
     for problem in own.problems.values():
         context.log.warning(problem)
-    # A home of an earlier revision, whose tasks were no dynamic partition, lacks those of the paper too.
     new = [task for task in home.task_names if task not in known]
     if not new:
         problems = "".join(f"; {problem}" for problem in own.problems.values())

@@ -300,7 +300,7 @@ def finetuned_model(
         "own_split": data.own_split,
         "generated_sample": sample_seed(name) is not None,
         "degenerate": bool(results["degenerate"]),
-        "known": describe_caveats(read_caveats(results.get("known", []))),
+        "known": describe_caveats(read_caveats(results["known"])),
         "scores": table([{"metric": key, **_table_row(entry)} for key, entry in results["metrics"].items()]),
         "configuration": dg.MetadataValue.json(to_mapping(settings)),
         "comparison": picture(plot, f"{task_name}: score against its baselines"),
@@ -320,9 +320,7 @@ def finetuned_model(
 def _analysis_metadata(results: Mapping[str, Any]) -> dict[str, Any]:
     """Return interval, calibration, classes and confusion of the published model on dev."""
     split = results["main_key"].split("/")[1]
-    analysis = results.get("analysis", {}).get(split)
-    if analysis is None:  # made by an earlier revision
-        return {}
+    analysis = results["analysis"][split]
     low, high = analysis["interval"]
     metadata: dict[str, Any] = {"interval": f"{low:.1f} to {high:.1f} ({analysis['confidence']:.0%})"}
     if "calibration_error" in analysis:

@@ -73,8 +73,6 @@ def process_of(run: dg.DagsterRun) -> str:
     """Return the mark of the process that executes a run, "" if the run has none of its own."""
     value = run.tags.get(PROCESS_TAG, "")
     mark, _, run_id = value.rpartition(":")
-    if value.count(":") == 2 and run.parent_run_id is None:  # of an earlier revision, which did not name the run
-        return value
     return mark if run_id == run.run_id else ""
 
 

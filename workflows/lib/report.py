@@ -130,9 +130,8 @@ def collect_results(home: BertHome, dump: str, model: Manifest) -> Results:
 
 
 def _read_exam(model: Path) -> ExamResult | None:
-    # An earlier revision wrote it beside the model.
-    path = next((place / EXAM_NAME for place in (model, model.parent) if (place / EXAM_NAME).is_file()), None)
-    return ExamResult.from_json(json.loads(path.read_text(encoding="utf-8"))) if path else None
+    path = model / EXAM_NAME
+    return ExamResult.from_json(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
 
 
 def _reason_skipped(task_data: Path) -> str:
@@ -156,7 +155,7 @@ def result_row(results: Mapping[str, Any], *, generated: bool) -> dict[str, Any]
         *([f"in documents {with_context['mean']:.1f}"] if with_context else []),
         *(["own split"] if results.get("own_split") else []),
         *(["at chance"] if at_chance else []),
-        *map(str, read_caveats(results.get("known", []))),  # results of an earlier revision have no such list
+        *map(str, read_caveats(results["known"])),
         *(["degenerate"] if results.get("degenerate") else []),
     ]
     return {

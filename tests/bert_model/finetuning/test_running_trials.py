@@ -553,7 +553,7 @@ def test_every_seed_is_kept_for_ensembles(model, tmp_path):
     best = tune("sst2", model, tmp_path / "best", **seeds)
     result = tune("sst2", model, tmp_path / "all", keep="all", **seeds)
     assert result.metrics == best.metrics
-    assert "keep" not in best.manifest.configuration
+    assert best.manifest.configuration["keep"] == "best"
     assert not (tmp_path / "best" / "seeds").exists()
     load_manifest(tmp_path / "all", verify="sha256")
     directories = [tmp_path / "all" / "seeds" / str(seed) for seed in (1, 2, 3)]

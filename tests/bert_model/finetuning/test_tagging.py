@@ -14,7 +14,6 @@ import transformers
 from bert_model.cli import main
 from bert_model.finetuning.config import task_configuration, with_epochs
 from bert_model.finetuning.finetune import finetune
-from bert_model.finetuning.task_model import load_task_model
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import answer_inputs, load_predictor
 from bert_model.metrics.ner import score_tags
@@ -252,14 +251,3 @@ def test_context_of_a_task_without_documents_is_refused(capsys):
     words = ["finetune", "sst2", "document_context=true", "--data", "d", "--model", "m", "--output", "o"]
     assert main(words) == UsageError.exit_code
     assert "document_context has no effect, expected it with tagging only" in capsys.readouterr().err
-
-
-def test_tagger_of_an_earlier_revision_reads_documents_as_it_was_trained(in_documents, tmp_path):
-    result, _ = in_documents
-    description = json.loads((result.path / "task.json").read_text())
-    del description["configuration"]["document_context"]
-    for file in result.path.iterdir():
-        if file.is_file():
-            (tmp_path / file.name).write_bytes(file.read_bytes())
-    (tmp_path / "task.json").write_text(json.dumps(description))
-    assert load_task_model(tmp_path).config.document_context is True

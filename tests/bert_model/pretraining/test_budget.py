@@ -16,7 +16,6 @@ from bert_model.pretraining.config import PhaseConfig, PretrainingConfig
 from bert_model.pretraining.fast_exam import FastExam
 from bert_model.pretraining.phases import load_phases
 from bert_model.pretraining.run import pretrain
-from bert_model.pretraining.run_directory import identity
 from bert_model.training.schedule import trapezoid_at
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ArtifactError, ConfigurationError
@@ -359,10 +358,3 @@ def test_only_the_first_phase_of_a_trapezoid_warms_up(data: dict[str, str]) -> N
     mapping["phases"][1]["warmup_steps"] = 1
     with pytest.raises(ConfigurationError, match=r"phases\.1\.warmup_steps: found 1, expected 0"):
         from_mapping(PretrainingConfig, mapping)
-
-
-def test_identity_of_other_trainings_does_not_name_the_budget(data: dict[str, str]) -> None:
-    described = identity(from_mapping(PretrainingConfig, configuration(data)), [])["configuration"]
-    assert "budget" not in described
-    assert "share" not in described["phases"][0]
-    assert "budget" in identity(from_mapping(PretrainingConfig, trapezoid(data, budget="3h")), [])["configuration"]

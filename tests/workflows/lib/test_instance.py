@@ -181,15 +181,6 @@ def test_run_executed_again_is_not_judged_by_the_process_of_the_first(instance):
     assert process_of(instance.get_run_by_id(again.run_id)) == process_mark()
 
 
-def test_killed_run_of_an_earlier_revision_is_failed(instance):
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    mark = process_mark(process.pid)  # without the id of the run
-    process.kill()
-    process.wait()
-    run = instance.create_run_for_job(empty_job, tags={PROCESS_TAG: mark}, status=dg.DagsterRunStatus.STARTED)
-    assert end_abandoned_runs(instance) == [run.run_id]
-
-
 def test_later_process_with_the_same_id_does_not_keep_a_run(instance):
     host, process_id, started = process_mark().split(":")
     run_id = started_run(instance, f"{host}:{process_id}:{int(started) - 1}")

@@ -9,7 +9,7 @@ import pytest
 
 from bert_model.zero_shot.exam import exam_result
 from bert_model.zero_shot.pseudo_likelihood import PairScores
-from bert_model.zero_shot.result import ExamResult, exam_table
+from bert_model.zero_shot.result import exam_table
 from bert_pipeline.exam.pairs import Pair
 from bert_pipeline.manifest import load_manifest, publishing
 from workflows.lib.report import (
@@ -152,9 +152,3 @@ def test_report_without_tasks_has_the_exam_and_the_reasons(tmp_path):
         "accuracy": pytest.approx(200 / 3),
         "ngram_baseline": pytest.approx(200 / 3),
     }
-
-
-def test_exam_of_an_earlier_revision_is_read():
-    examined = exam_result(PairScores((), np.zeros(0), np.zeros(0)), None).to_json()
-    del examined["correct"], examined["ngram_baseline_group_mean"]
-    assert ExamResult.from_json(examined).correct == {}
