@@ -127,9 +127,8 @@ def _add_corpus(subparsers: Subparsers) -> None:
     parser.add_argument("--strict", action="store_true", help="fail if the dump is truncated")
     parser.add_argument(
         "--near-duplicates",
-        choices=("keep", "drop", "drop-passages"),
-        help="keep and count near-duplicate documents; drop all but the first of each group; or drop near-duplicate "
-        "passages too (default: keep)",
+        choices=("keep", "drop"),
+        help="keep and count near-duplicate documents, or drop all but the first of each group (default: keep)",
     )
     parser.add_argument(
         "--templates", metavar="FILE", help="what templates of another wiki show, as docs/templates.md describes"

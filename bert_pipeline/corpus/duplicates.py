@@ -122,8 +122,6 @@ class Decisions:
     """(N,) uint8: an index into `CODES` for each document."""
     resembled: np.ndarray
     """(K, 2) int64: the documents that are dropped as near duplicates, and what is kept in their place; ascending."""
-    passages: np.ndarray
-    """(M, 2) int64: documents and passages of them that are dropped; ascending."""
     dropped: dict[str, int]
     """Dropped documents by reason."""
     near_duplicates: dict[str, int]
@@ -150,23 +148,10 @@ def decide(batches: Sequence[PageBatch], found: Sequence[Found], config: CorpusC
     text_bounds = _text_bounds(batches)
     near_texts = group_pairs(all_pairs[are_near], stems, text_bounds, directory)
     members, row = np.unique(bounds[near_texts.batch] + near_texts.document, return_inverse=True)  # (G,), (V,)
-    num_passages = _statistic("passages", members, stems, bounds, directory)
-    everything, here = np.arange(len(members)), kept[members]
-    near = find_near(near_texts, row, here, num_passages)
-    is_near, resembled = here & (near.first != everything), near.resembled
-    near_duplicates = {"documents": int(is_near.sum()), "passages": len(near.passages)}
-    drops_passages = config.near_duplicates == "drop-passages"
-    if drops_passages:
-        # A document that keeps no passage is not there to stand for those near to it: they are looked at without it.
-        gone, of_gone = np.zeros(len(members), dtype=bool), everything.copy()
-        while (fresh := near.has_no_passage & ~gone).any():
-            of_gone[fresh] = near.resembled[fresh]
-            gone |= fresh
-            near = find_near(near_texts, row, here & ~gone, num_passages)
-        is_near = gone | (here & ~gone & (near.first != everything))
-        resembled = np.where(gone, of_gone, near.resembled)
-        while gone[resembled].any():
-            resembled = resembled[resembled]
+    first = first_kept(group_documents(near_texts, row, len(members)), kept[members])
+    is_near = kept[members] & (first != np.arange(len(members)))
+    stays = kept[members] & ~is_near
+    near_duplicates = {"documents": int(is_near.sum()), "passages": num_repeated_passages(near_texts, stays[row])}
     if config.near_duplicates == "keep":
         is_near[:] = False
     else:
@@ -177,11 +162,9 @@ def decide(batches: Sequence[PageBatch], found: Sequence[Found], config: CorpusC
     codes = _split(similar, kept, stems, bounds, config, directory)
     codes[same_id] = SAME_ID
     codes[members[is_near]] = NEAR
-    passages = np.column_stack([members[near.passages[:, 0]], near.passages[:, 1]])
     return Decisions(
         codes=codes,
-        resembled=np.column_stack([members, members[resembled]])[is_near],
-        passages=passages[kept[passages[:, 0]]] if drops_passages else passages[:0],
+        resembled=np.column_stack([members, members[first]])[is_near],
         dropped=dropped,
         near_duplicates=near_duplicates,
     )
@@ -303,20 +286,6 @@ def find_contained(
     return ContainedDocuments(pairs=pairs, is_trained=is_trained)
 
 
-@dataclasses.dataclass(frozen=True)
-class NearDocuments:
-    """What the near texts of a corpus mean for the N documents that have some."""
-
-    first: np.ndarray
-    """(N,) int64: the first kept document of the group; the document itself where it is near to none."""
-    passages: np.ndarray
-    """(M, 2) int64: documents and passages that are near to an earlier one; ascending, without near documents."""
-    has_no_passage: np.ndarray
-    """(N,) bool: all passages of the document are among those."""
-    resembled: np.ndarray
-    """(N,) int64: `first`, or of a document without passages the document that has its first one."""
-
-
 def group_documents(texts: TextGroups, row: np.ndarray, number: int) -> np.ndarray:
     """Return the first one (N,) of the group of each of N documents; `row` (V,) is the document of each text.
 
@@ -336,26 +305,10 @@ def first_kept(group: np.ndarray, kept: np.ndarray) -> np.ndarray:
     return np.where(kept, first[group], everything)
 
 
-def find_near(texts: TextGroups, row: np.ndarray, kept: np.ndarray, num_passages: np.ndarray) -> NearDocuments:
-    """Choose the first text of each group, among the `kept` (N,) of N documents with their numbers of passages (N,).
-
-    `row` (V,) is the document of each text.
-    """
-    first = first_kept(group_documents(texts, row, len(kept)), kept)
-    stays = kept & (first == np.arange(len(kept)))
-
-    # Passages: the first one in a document that stays, near documents being counted with their passages.
-    index = np.arange(len(row))
-    is_passage = (texts.passage >= 0) & stays[row]
-    first_passage = np.full(len(row), len(row))
-    np.minimum.at(first_passage, texts.group[is_passage], index[is_passage])
-    is_repeated = is_passage & (first_passage[texts.group] < index)
-    passages = np.column_stack([row[is_repeated], texts.passage[is_repeated]])
-    has_no_passage = np.bincount(passages[:, 0], minlength=len(kept)) == num_passages
-    resembled = first.copy()
-    lost = np.flatnonzero(is_repeated & has_no_passage[row] & (texts.passage == 0))
-    resembled[row[lost]] = row[first_passage[texts.group[lost]]]
-    return NearDocuments(first=first, passages=passages, has_no_passage=has_no_passage, resembled=resembled)
+def num_repeated_passages(texts: TextGroups, stays: np.ndarray) -> int:
+    """Count the passages that are near to an earlier one, among the texts (V,) whose document `stays` (V,)."""
+    groups = texts.group[(texts.passage >= 0) & stays]
+    return len(groups) - len(np.unique(groups))
 
 
 def split_codes(

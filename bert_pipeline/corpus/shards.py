@@ -2,14 +2,12 @@
 
 import dataclasses
 import io
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bert_pipeline.atomic import atomic_write
@@ -18,18 +16,16 @@ from bert_pipeline.corpus.batches import (
     DROPPED_SUFFIX,
     PageBatch,
     batch_stem,
-    count_flaws,
     read_document_ids,
     read_statistics,
     read_tables,
 )
 from bert_pipeline.corpus.duplicates import CODES, HELD_OUT, NEAR, TRAIN, Decisions, Found, decide
 from bert_pipeline.corpus.mixture import count_texts, sum_texts
-from bert_pipeline.corpus.near_duplicates import count_words
 from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP
 from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.manifest import file_sha256
-from bert_pipeline.parquet_io import list_offsets, number_array, numbers_of, string_array
+from bert_pipeline.parquet_io import number_array, string_array
 from bert_pipeline.records import DROPPED_HEADER, dropped_line
 from bert_pipeline.storage import open_binary
 
@@ -43,11 +39,9 @@ class Shard:
     codes: tuple[bytes, ...]
     """For each batch one byte per document: an index into `CODES`."""
     counts: dict[str, int]
-    """Counts of its kept documents, with the passages that are dropped."""
+    """Counts of its kept documents."""
     resembled: bytes = b""
     """(M, 3) int64: for each near duplicate, in order, the document kept in its place: split, batch and row."""
-    dropped_passages: bytes = b""
-    """(M, 2) int64: rows, over all batches of the shard, and passages that are dropped; ascending."""
 
 
 def plan_shards(
@@ -59,7 +53,7 @@ def plan_shards(
     """
     bounds = np.cumsum([0, *(batch.documents for batch in batches)])
     decisions = decide(batches, found, config, directory)
-    codes, passages, resembled = decisions.codes, decisions.passages, decisions.resembled
+    codes, resembled = decisions.codes, decisions.resembled
     sums = [
         _count(read_statistics(batch.stem, directory), codes[start:stop])
         for batch, start, stop in zip(batches, bounds, bounds[1:])
@@ -84,7 +78,6 @@ def plan_shards(
         start, stop = bounds[group[0]], bounds[group[-1] + 1]
         near = resembled[slice(*np.searchsorted(resembled[:, 0], [start, stop])), 1]
         batch = np.searchsorted(bounds, near, side="right") - 1
-        here = passages[slice(*np.searchsorted(passages[:, 0], [start, stop]))]
         shards.append(
             Shard(
                 index=len(shards),
@@ -92,7 +85,6 @@ def plan_shards(
                 codes=tuple(codes[bounds[index] : bounds[index + 1]].tobytes() for index in group),
                 counts={name: sum(sums[index][name] for index in group) for name in sums[0]},
                 resembled=np.column_stack([place[batch], near - bounds[batch]]).tobytes(),
-                dropped_passages=(here - [start, 0]).tobytes(),
             )
         )
     return shards, decisions
@@ -132,8 +124,6 @@ class _Copied:
 
     duplicates: list[str] = dataclasses.field(default_factory=list)
     """A line for each dropped document."""
-    lost: Counter[str] = dataclasses.field(default_factory=Counter)
-    """Counts of the dropped passages."""
     texts: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
 
@@ -157,17 +147,16 @@ def write_shard(shard: Shard, scratch: Path, output: Path) -> WrittenShard:
     dropped_list = f"shard-{shard.index:06d}{DROPPED_SUFFIX}"
     with atomic_write(scratch / dropped_list) as path:
         path.write_text("".join(copied.duplicates), encoding="utf-8")
-    counts = {key: number - copied.lost[key] for key, number in shard.counts.items()}
     texts = sum_texts(copied.texts)
-    return WrittenShard(name=name, rows=rows, sha256=sha256, counts=counts, texts=texts, dropped_list=dropped_list)
+    return WrittenShard(
+        name=name, rows=rows, sha256=sha256, counts=shard.counts, texts=texts, dropped_list=dropped_list
+    )
 
 
 def _kept_documents(shard: Shard, scratch: Path, copied: _Copied) -> Iterator[pa.Table]:
     """Yield the kept documents of a shard with their split, and fill in `copied`."""
     split_column = DOCUMENT_SCHEMA.get_field_index("split")
     resembled = _resembled_ids(shard, scratch)
-    passages = np.frombuffer(shard.dropped_passages, dtype=np.int64).reshape(-1, 2)
-    first = 0  # row of the shard at which the table begins
     for stem, codes in zip(shard.stems, shard.codes):
         position = 0
         words_of_batch = read_statistics(stem, scratch)["words"]
@@ -178,13 +167,6 @@ def _kept_documents(shard: Shard, scratch: Path, copied: _Copied) -> Iterator[pa
             position += table.num_rows
             column = string_array([CODES[code] for code in part])
             table = table.set_column(split_column, DOCUMENT_SCHEMA.field("split"), column)
-            cuts = np.searchsorted(passages[:, 0], [first, first + table.num_rows])
-            first += table.num_rows
-            if cuts[1] > cuts[0]:
-                some = passages[slice(*cuts)] - [first - table.num_rows, 0]
-                table = drop_passages(table, some[:, 0], some[:, 1], copied.lost)
-                lists = table.column("sentences").combine_chunks()
-                words = count_words(lists.flatten(), list_offsets(lists))
 
             # The code of a duplicate is the reason it is listed with.
             is_kept = np.isin(part, (TRAIN, HELD_OUT))
@@ -213,43 +195,6 @@ def _resembled_ids(shard: Shard, scratch: Path) -> Iterator[str]:
         rows = np.flatnonzero(batch_of == index)
         ids[rows] = read_document_ids(batch_stem(split, number), places[rows, 2], scratch)
     yield from ids.tolist()
-
-
-def drop_passages(table: pa.Table, rows: np.ndarray, passages: np.ndarray, lost: Counter[str]) -> pa.Table:
-    """Return a table without some passages (M,) of the documents in `rows` (M,); their counts are added to `lost`."""
-    lists, starts = table.column("sentences").combine_chunks(), table.column("passage_starts").combine_chunks()
-    sentences_of, passages_of = list_offsets(lists), list_offsets(starts)  # (D + 1,)
-    document = np.repeat(np.arange(table.num_rows), np.diff(passages_of))  # (P,)
-    sentences = lists.flatten()
-    first_sentence = numbers_of(starts.flatten()) + sentences_of[:-1][document]
-    lengths = np.diff(first_sentence, append=len(sentences))
-    is_kept = np.ones(len(document), dtype=bool)
-    is_kept[passages_of[:-1][rows] + passages] = False
-    of_sentence = np.repeat(is_kept, lengths)  # (S,)
-
-    # Count what goes, as the batch counted it.
-    gone = sentences.filter(pa.array(~of_sentence))
-    lost.update(passages=int((~is_kept).sum()), sentences=len(gone))
-    lost["words"] += int(count_words(gone, np.array([0, len(gone)]))[0])
-    lost["characters_out"] += pc.sum(pc.utf8_length(gone)).as_py() or 0
-    lost["bytes"] += pc.sum(pc.binary_length(gone)).as_py() or 0
-    for name, counts in count_flaws(gone).items():
-        lost[name] += int(counts.sum())
-
-    # The rest keeps its order: passages start where the sentences before them end.
-    ends = np.cumsum(np.where(is_kept, lengths, 0))
-    new_sentences = np.concatenate([[0], ends])[passages_of]
-    new_passages = np.concatenate([[0], np.cumsum(is_kept)])[passages_of]
-    new_starts = (ends - lengths - new_sentences[:-1][document])[is_kept]
-    columns = {
-        "sentences": pa.ListArray.from_arrays(pa.array(new_sentences, pa.int32()), sentences.filter(of_sentence)),
-        "passage_starts": pa.ListArray.from_arrays(
-            pa.array(new_passages, pa.int32()), pa.array(new_starts, pa.int32())
-        ),
-    }
-    for name, column in columns.items():
-        table = table.set_column(DOCUMENT_SCHEMA.get_field_index(name), DOCUMENT_SCHEMA.field(name), column)
-    return table
 
 
 def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

@@ -77,9 +77,8 @@ class CorpusConfig:
     pages_per_split: PositiveInt = 2000
     """Documents in a batch of files that can only be read from the front (.gz, UTF-16);
     in other sources than dumps, at most."""
-    near_duplicates: Literal["keep", "drop", "drop-passages"] = "keep"
-    """Keep and count near-duplicate documents, drop all but the first of each group, or drop near-duplicate passages of
-    other documents as well."""
+    near_duplicates: Literal["keep", "drop"] = "keep"
+    """Keep and count near-duplicate documents, or drop all but the first of each group."""
 
     def __post_init__(self) -> None:
         codes = {"language": self.language} | {f"languages.{name}": code for name, code in self.languages.items()}

@@ -36,7 +36,6 @@ from bert_pipeline.corpus.near_duplicates import (
     write_signed_texts,
 )
 from bert_pipeline.corpus.parquet import document_table, read_documents
-from bert_pipeline.corpus.quality import count_broken_text, count_markup
 from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import Manifest
@@ -262,47 +261,12 @@ def test_near_documents_are_dropped_and_listed_with_the_one_that_stays(build: Bu
     assert manifest.counts["passages"] == sum(map(len, texts)) - sum(map(len, texts[30:35]))
 
 
-def test_near_passages_are_dropped_on_request(build: Build, texts: Texts) -> None:
-    texts[35][1] = f"{texts[5][0]} ( ) Then [[it]] ends."
-    manifest = build(texts, near_duplicates="drop-passages")
-    documents = documents_of(manifest)
-    assert documents["a:a-6"].sentences == tuple(texts[5])  # the first stays
-    rest = [texts[35][0], *texts[35][2:]]
-    assert documents["b:b-16"].passages == [(passage,) for passage in rest]
-    lines = (manifest.path / DROPPED_NAME).read_text(encoding="utf-8").splitlines()
-    assert lines[-1] == "b:b-17\tnear duplicate of a:a-7\t"
-    assert manifest.counts["dropped"] == {"near duplicate": 6}
-
-    # The counts are those of what was written.
-    sentences = [sentence for document in documents.values() for sentence in document.sentences]
-    assert manifest.counts["documents"] == len(documents) == 34
-    assert manifest.counts["sentences"] == len(sentences)
-    assert manifest.counts["passages"] == sum(len(document.passages) for document in documents.values())
-    assert manifest.counts["characters_out"] == sum(map(len, sentences))
-    assert manifest.counts["markup"] == sum(map(count_markup, sentences)) == 0
-    assert manifest.counts["broken_text"] == sum(map(count_broken_text, sentences)) == 0
-
-
-def test_document_that_keeps_no_passage_stands_for_no_other(build: Build) -> None:
-    rng = random.Random(8)
-    whole = [long_passage(rng) for _ in range(20)]
-    own = "A short passage that no other document has, of a dozen words."
-    others = [[long_passage(rng)] for _ in range(7)]
-    manifest = build([whole, whole[:5], [*whole[:5], own], *others], near_duplicates="drop-passages")
-    documents = documents_of(manifest)
-    assert manifest.counts["dropped"] == {"near duplicate": 1}
-    lines = (manifest.path / DROPPED_NAME).read_text(encoding="utf-8").splitlines()
-    assert lines[-1] == "a:a-2\tnear duplicate of a:a-1\t"
-    assert documents["a:a-1"].sentences == tuple(whole)
-    assert documents["a:a-3"].passages == [(own,)]
-
-
-@pytest.mark.parametrize("near", ["keep", "drop", "drop-passages"])
+@pytest.mark.parametrize("near", ["keep", "drop"])
 def test_content_does_not_depend_on_workers_and_shards(build: Build, texts: Texts, near: str) -> None:
     one = build(texts, near_duplicates=near)
     assert len(one.file_paths("documents-")) > 2
     contents, documents = one.content, documents_of(one)
-    if near == "drop-passages":
+    if near == "drop":
         assert build(texts, near_duplicates=near, workers=2).content == contents
     whole = build(texts, near_duplicates=near, shard_bytes=1 << 20)
     assert len(whole.file_paths("documents-")) == 1
