@@ -31,20 +31,18 @@ class Decisions:
     """First step of the decay."""
 
 
-def step_before_decay(config: PretrainingConfig, state: Mapping[str, Any]) -> int | None:
-    """Return the step before the decay of a stored `Budget.state` if the budget is larger by now, else None."""
-    start: int | None = state.get("decay_start")
-    return start if start is not None and config.budget_seconds > state["budget_seconds"] else None
+def refuse_other_budget(config: PretrainingConfig, state: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError for another budget than in a stored `Budget.state` if it comes too late.
 
-
-def refuse_smaller_budget(config: PretrainingConfig, state: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError if the learning rate decays already, or has no time left for it."""
-    if not config.budget or config.budget_seconds >= state.get("budget_seconds", 0.0):
+    The learning rate decays already, or has no time left for it.
+    """
+    if not config.budget or config.budget_seconds == state.get("budget_seconds", config.budget_seconds):
         return
-    if state.get("decay_start") is not None:
+    if state["decay_start"] is not None:
         raise ConfigurationError(
             f"budget: found {config.budget}, but since step {state['decay_start']} the learning rate decays to the end "
-            f"of {state['budget_seconds']:g} s of training; give at least as much, or another directory"
+            f"of {state['budget_seconds']:g} s of training; restore it, or continue from the finished model in a new "
+            "directory, with --from"
         )
     if state["seconds"] > config.budget_seconds * (1 - config.decay_share):
         raise ConfigurationError(
@@ -68,8 +66,6 @@ class Budget:
         self.config = config
         self.phases = list(phases)
         self.decisions = Decisions(phase_ends=tuple(state.get("phase_ends", ())), decay_start=state.get("decay_start"))
-        if step_before_decay(config, state) is not None:
-            self.decisions = Decisions(phase_ends=self.decisions.phase_ends[:-1])
         self._clock = clock
         self._started = clock() - float(state.get("seconds", 0.0))
         # Step and seconds from which on the phase's pace is measured: it decides how many steps the decay has.

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,7 +137,8 @@ class CheckpointDirectory:
                 f"{directory}: the checkpoint of step {snapshot.step} could not be written ({cause}); it needs about "
                 f"{needed:,} bytes, {shutil.disk_usage(self.path).free:,} are free; {kept}"
             ) from error
-        self._remove_old(snapshot.state.get("protected", {}).values())
+        for step in self.outdated(self.steps(), kept_step(snapshot.state)):
+            shutil.rmtree(self.path_of(step), ignore_errors=True)
         return directory
 
     def steps(self) -> list[int]:
@@ -178,14 +179,10 @@ class CheckpointDirectory:
             if step > last:
                 shutil.rmtree(self.path_of(step), ignore_errors=True)
 
-    def outdated(self, steps: Sequence[int], protected: Collection[int]) -> list[int]:
-        """Return all but the last `keep_last` steps, multiples of `keep_every_steps`, and those in `protected`."""
+    def outdated(self, steps: Sequence[int], kept: int | None) -> list[int]:
+        """Return all but the last `keep_last` steps, multiples of `keep_every_steps`, and the `kept` one."""
         every = self.keep_every_steps
-        return [step for step in steps[: -self.keep_last] if not (step in protected or every and step % every == 0)]
-
-    def _remove_old(self, protected: Collection[int]) -> None:
-        for step in self.outdated(self.steps(), protected):
-            shutil.rmtree(self.path_of(step), ignore_errors=True)
+        return [step for step in steps[: -self.keep_last] if not (step == kept or every and step % every == 0)]
 
 
 def directory_name(step: int) -> str:
@@ -233,6 +230,11 @@ def read_state(directory: Path) -> dict[str, Any]:
     """Return the stored state of a checkpoint: what is neither weights nor optimizer."""
     state: dict[str, Any] = json.loads((directory / STATE_NAME).read_text(encoding="utf-8"))
     return state
+
+
+def kept_step(state: Mapping[str, Any]) -> int | None:
+    """Return the step of the checkpoint that is never removed, by the state of a later one: the best so far."""
+    return state.get("best", {}).get("step")
 
 
 class BackgroundSaver:

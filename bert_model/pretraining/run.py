@@ -15,7 +15,7 @@ import torch
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice, onednn_shapes, processor
 from bert_model.model.weights import write_weights
-from bert_model.pretraining.budget import Budget, refuse_smaller_budget, step_before_decay
+from bert_model.pretraining.budget import Budget, refuse_other_budget
 from bert_model.pretraining.checkpoint import KIND as CHECKPOINT_KIND
 from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, read_state, restore
 from bert_model.pretraining.config import PretrainingConfig
@@ -46,7 +46,7 @@ from bert_model.training.distributed import (
     stop_requests,
 )
 from bert_model.training.gradients import unsharded
-from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, first_line, read_lines, truncate_log
+from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, first_line, read_lines
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.throughput import peak_matmul_flops
 from bert_model.zero_shot.result import EXAM_NAME, ExamResult, exam_table
@@ -104,7 +104,7 @@ def pretrain(
         if run.status == "finished":
             return group.call_on_main(lambda: _already_finished(output, store, checkpoints))
         # One rank chooses the checkpoint for all: another machine might see the files of a shared disk later.
-        found = group.call_on_main(lambda: _newest_checkpoint(checkpoints, store, config, output))
+        found = group.call_on_main(lambda: _newest_checkpoint(checkpoints, store))
         newest = found[0] if found is not None else None
         if store is not None:
             newest = _checkpoint_here(store, group, *found) if found is not None else None
@@ -208,7 +208,7 @@ def _open_run(
     if checkpoints := sorted((output / "checkpoints").glob("step-*")):
         with contextlib.suppress(OSError, ValueError):  # a damaged one, which is skipped later
             state = read_state(checkpoints[-1])
-    refuse_smaller_budget(config, state.get("budget", {}))
+    refuse_other_budget(config, state.get("budget", {}))
     status = open_directory(output, config, described, resume=resume, allow_changes=allow_changes)
     if store is not None:  # only now: a start that is refused stops no other run
         store.take_over()
@@ -240,13 +240,10 @@ def _check_batch_sizes(config: PretrainingConfig, world_size: int) -> None:
                 )
 
 
-def _newest_checkpoint(
-    checkpoints: CheckpointDirectory, store: RunStore | None, config: PretrainingConfig, output: Path
-) -> tuple[Path, str] | None:
+def _newest_checkpoint(checkpoints: CheckpointDirectory, store: RunStore | None) -> tuple[Path, str] | None:
     """Return the newest valid checkpoint and its hash, after removing incomplete ones of a killed process.
 
-    With a larger budget than before it is the one before the decay. Those of the decay are removed, and its metrics
-    are in another file: another decay follows. ArtifactError if there are checkpoints and none is intact.
+    ArtifactError if there are checkpoints and none is intact.
     """
     checkpoints.path.mkdir(exist_ok=True)
     manifest = checkpoints.newest()
@@ -255,14 +252,7 @@ def _newest_checkpoint(
             f"{checkpoints.path}: none of its {len(steps)} checkpoints is intact; restore one, or give a new directory"
         )
     checkpoints.clean()
-    budget = read_state(manifest.path).get("budget", {}) if manifest is not None else {}
-    if manifest is not None and (step := step_before_decay(config, budget)) is not None:
-        logger.info("the budget is larger than before: continuing from step %d, before the decay", step)
-        manifest = load_manifest(checkpoints.path_of(step), kind=CHECKPOINT_KIND, verify="sha256")
-        if checkpoints.steps()[-1] > step:  # not after a crash before the next checkpoint
-            truncate_log(output, step)
-        checkpoints.remove_after(step)
-    elif manifest is not None:
+    if manifest is not None:
         # Remove damaged later ones: `keep_last` would keep them and prune those that are saved now.
         checkpoints.remove_after(read_state(manifest.path)["step"])
     if store is not None:  # it can be written, and has this checkpoint for the other hosts
@@ -322,7 +312,6 @@ def _restore_counters(trainer: Trainer, state: Mapping[str, Any], checkpoints: C
     trainer.tokens_seen = int(state.get("tokens_seen", 0))
     trainer.metrics = dict(state.get("metrics", {}))
     trainer.metrics_step = int(state.get("metrics_step", -1))
-    trainer.protected = dict(state.get("protected", {}))
     # A best by another criterion, or one whose checkpoint was damaged and removed, is no longer the best.
     best = dict(state.get("best", {}))
     # Rank 0 looks, for all: it has the files.
@@ -333,8 +322,6 @@ def _restore_counters(trainer: Trainer, state: Mapping[str, Any], checkpoints: C
         )
     if is_there and best["criterion"] == trainer.criterion:
         trainer.best = best
-    else:
-        trainer.protected.pop("best", None)
 
     if not trainer.group.is_main:  # rank 0 warns for all
         return

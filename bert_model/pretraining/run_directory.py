@@ -24,7 +24,7 @@ from bert_model.pretraining.fast_exam import input_of_pairs, pairs_for_choosing
 from bert_model.pretraining.phases import describe_vocabularies
 from bert_model.training.distributed import Group
 from bert_model.training.gradients import resolve_data_parallel, shard_parameters
-from bert_model.training.metrics_log import truncate_log
+from bert_model.training.metrics_log import set_log_aside
 from bert_model.training.optimizer import build_optimizer, load_optimizer_tensors
 from bert_pipeline.atomic import creating, replace_text
 from bert_pipeline.configuration import to_mapping
@@ -131,7 +131,7 @@ def open_directory(
         # Another configuration is another run: it has a log and an MLflow run of its own.
         with contextlib.suppress(ValueError, KeyError, TypeError):
             if list(_differences(json.loads(path.read_text(encoding="utf-8"))["identity"], described)):
-                truncate_log(output, -1)
+                set_log_aside(output)
         _write_configuration(path, config, described)
         return "new"
     if not path.is_file():

@@ -22,7 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from bert_model.pretraining.checkpoint import CheckpointDirectory, directory_name, read_state, step_numbers
+from bert_model.pretraining.checkpoint import CheckpointDirectory, directory_name, kept_step, read_state, step_numbers
 from bert_model.pretraining.run_directory import CONFIGURATION_NAME, LOCK_NAME
 from bert_model.training.home import artifact_cache, bert_home
 from bert_pipeline import storage
@@ -109,9 +109,9 @@ class RunStore:
             except (ArtifactError, FileNotFoundError) as error:
                 logger.warning("checkpoint of step %d is skipped: %s", step, error)
                 continue
-            for other in {*read_state(checkpoint).get("protected", {}).values()} - {step}:
+            for kept in {kept_step(read_state(checkpoint))} - {step, None}:
                 with contextlib.suppress(ArtifactError, FileNotFoundError):
-                    self._fetch_directory(_name(other), sizes)
+                    self._fetch_directory(_name(kept), sizes)
             return
         if steps:
             raise ArtifactError(
@@ -163,10 +163,9 @@ class RunStore:
         sizes = storage.sizes_below(self.url)
         self._push_files()
         steps = checkpoints.steps()
-        state = read_state(checkpoints.path_of(steps[-1])) if steps else {}
-        protected: set[int] = set(state.get("protected", {}).values())
-        # Protected ones first, then the newest: the training removes the others while a slow store takes them.
-        for step in sorted(steps, key=lambda step: (step not in protected, -step)):
+        kept = kept_step(read_state(checkpoints.path_of(steps[-1]))) if steps else None
+        # What is kept first, then the newest: the training removes the others while a slow store takes them.
+        for step in sorted(steps, key=lambda step: (step != kept, -step)):
             self._push_directory(_name(step), sizes)
         if (self.directory / MODEL / MANIFEST_NAME).is_file():
             self._push_directory(MODEL, sizes)
@@ -200,13 +199,13 @@ class RunStore:
             # The training has written newer checkpoints and removed this one: what was copied has no manifest.
 
     def _remove_old(
-        self, checkpoints: CheckpointDirectory, steps: list[int], protected: set[int], sizes: Mapping[str, int]
+        self, checkpoints: CheckpointDirectory, steps: list[int], kept: int | None, sizes: Mapping[str, int]
     ) -> None:
         """Remove from the store what `checkpoints` would remove, incomplete checkpoints, and those of later steps."""
-        # Later ones are of another course: of a decay that a larger budget has put off, or of a run that we replaced.
+        # Later ones are of a run that we replaced.
         there = step_numbers({name.split("/")[1] for name in sizes if name.startswith(f"{CHECKPOINTS}/")})
         complete = _complete_steps(sizes)
-        outdated = {*checkpoints.outdated(sorted({*complete, *steps}), protected), *(set(there) - set(complete))}
+        outdated = {*checkpoints.outdated(sorted({*complete, *steps}), kept), *(set(there) - set(complete))}
         outdated |= {step for step in there if step > steps[-1]}
         for step in sorted(outdated - set(steps)):
             storage.remove_tree(self.url / _name(step) / MANIFEST_NAME)

@@ -100,8 +100,6 @@ class Trainer:
         self.budget = budget
         self.exam = exam
         self.best: dict[str, Any] = {}  # step, score and criterion of the checkpoint to be published
-        # Checkpoints that are never removed: "best", and "before_decay" with its "before_decay_best".
-        self.protected: dict[str, int] = {}
         self.model = model
         self.optimizer = optimizer
         self.vocabulary = vocabulary
@@ -234,12 +232,6 @@ class Trainer:
                 logger.info("step %d: the learning rate decays from here to step %d", step, phase.end_step)
             else:
                 logger.warning("step %d: the budget has ended, and leaves no time for the learning rate to decay", step)
-            self._read_updates(newest=True)
-            # A later training with a larger budget goes on from this checkpoint.
-            self.protected["before_decay"] = step
-            if "best" in self.protected:
-                self.protected["before_decay_best"] = self.protected["best"]
-            self._save_checkpoint(step, phase)
         return phase
 
     def _train_step(self, step: int, phase: Phase, batches: list[Batch], counts: StepCounts) -> None:
@@ -419,7 +411,6 @@ class Trainer:
         score = -self.metrics[key] if self.config.choose == "loss" else self.metrics[key]
         if not self.best or score > self.best["score"]:
             self.best = {"step": step, "score": score, "criterion": self.criterion}
-            self.protected["best"] = step
 
     @property
     def criterion(self) -> list[str]:
@@ -464,7 +455,6 @@ class Trainer:
                 "metrics": self.metrics,
                 "metrics_step": self.metrics_step,
                 "best": self.best,
-                "protected": dict(self.protected),
                 **({"budget": self.budget.state(self.budget.seconds)} if self.budget is not None else {}),
                 **({"exam": self.exam.state()} if self.exam is not None else {}),
             },

@@ -118,22 +118,12 @@ def read_history(directory: Path) -> list[dict[str, Any]]:
     return events
 
 
-def truncate_log(directory: Path, last_step: int) -> None:
-    """Keep the lines of `metrics.jsonl` up to a step, from which a training takes another course.
-
-    The whole log becomes `metrics-N.jsonl`; a new MLflow run follows the new one.
-    """
-    path = directory / METRICS_NAME
-    if not path.is_file():
-        return
-    number = 1 + len(list(directory.glob("metrics-*.jsonl")))
-    lines = [line for line in read_lines(directory) if int(line.get("step", 0)) <= last_step]
+def set_log_aside(directory: Path) -> None:
+    """Rename `metrics.jsonl` to `metrics-N.jsonl`; a new MLflow run follows the next one."""
     (directory / STATE_NAME).unlink(missing_ok=True)
-    # Copied, not renamed: at no moment is the training without its log.
-    with atomic_write(directory / f"metrics-{number}.jsonl") as temporary:
-        shutil.copyfile(path, temporary)
-    with atomic_write(path) as temporary:
-        temporary.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    number = 1 + len(list(directory.glob("metrics-*.jsonl")))
+    with contextlib.suppress(FileNotFoundError):
+        (directory / METRICS_NAME).rename(directory / f"metrics-{number}.jsonl")
 
 
 class DataInput(TypedDict):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 
 import pytest
 import tiny_tasks
@@ -11,7 +10,6 @@ import torch
 from bert_model.pretraining.config import ModelConfig, PhaseConfig, PretrainingConfig
 from bert_model.pretraining.run_directory import identity, initialize_or_resume, open_directory
 from bert_model.training.distributed import Group
-from bert_model.training.metrics_log import truncate_log
 from bert_pipeline.errors import ConfigurationError, UsageError
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -117,25 +115,9 @@ def test_run_that_begins_anew_with_another_configuration_has_a_log_of_its_own(tm
     assert log.read_text().count("\n") == 2
     assert state.exists()
     assert open_again(2) == "new"
-    assert log.read_text() == ""
+    assert not log.exists()
     assert (tmp_path / "metrics-1.jsonl").read_text().count("\n") == 2
     assert not state.exists()
-
-
-def test_log_is_never_missing_while_it_is_cut(tmp_path, monkeypatch):
-    log = tmp_path / "metrics.jsonl"
-    log.write_text('{"event": "train", "step": 5}\n')
-    replace = os.replace
-
-    def killed(source, target):
-        if target == log:
-            raise KeyboardInterrupt
-        replace(source, target)
-
-    monkeypatch.setattr("os.replace", killed)
-    with pytest.raises(KeyboardInterrupt):
-        truncate_log(tmp_path, 3)
-    assert log.read_text().count("\n") == 1
 
 
 def test_configuration_of_the_initial_model_belongs_to_the_identity(tmp_path):
