@@ -40,7 +40,6 @@ from bert_model.finetuning.search import Initialization, Setting, Trial
 from bert_model.finetuning.trial import TrialJob, initial_model, task_overrides, train_model
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
-from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.model.weights import save_model
 from bert_model.training.distributed import keep_freed_memory
 from bert_pipeline.errors import UsageError
@@ -107,8 +106,6 @@ class OurFinetuning:
             model_config=BertConfig.from_directory(case.model, **overrides),
             pad_id=case.tokenizer.pad_id,
         )
-        # As `bert finetune` and `bert predict` do before they start: MKL or oneDNN for this model on this machine.
-        self.onednn = onednn_choice(self.job.model_config, device=case.device)
         self.model = initial_model(self.job).to(case.device)
         self.scores: list[float] = []
 
@@ -123,8 +120,7 @@ class OurFinetuning:
         job = dataclasses.replace(self.job, trial=dataclasses.replace(self.job.trial, seed=seed))
         torch.manual_seed(seed)
         self.model = initial_model(job, label_mean=self.case.label_mean).to(self.case.device)
-        with cpu_settings(onednn=self.onednn):
-            return train_model(self.model, job, self.case.train, None)[2]
+        return train_model(self.model, job, self.case.train, None)[2]
 
     def predict(self) -> float:
         """Predict the dev rows; return examples per second."""
@@ -135,8 +131,7 @@ class OurFinetuning:
     def logits(self) -> np.ndarray:
         """Return the outputs for the dev rows."""
         pad_id = self.case.tokenizer.pad_id
-        with cpu_settings(onednn=self.onednn):
-            return predict_logits(self.model, self.case.dev, pad_id=pad_id, precision=self.case.precision)
+        return predict_logits(self.model, self.case.dev, pad_id=pad_id, precision=self.case.precision)
 
 
 class PeerFinetuning:

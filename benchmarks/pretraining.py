@@ -33,7 +33,7 @@ from benchmarks.harness import (
 )
 from benchmarks.inputs import sample_instances
 from benchmarks.training import RANK_TIMEOUT_SECONDS, OurTraining, TrainingCase
-from bert_model.model.cpu_kernels import cpu_settings
+from bert_model.model.cpu_kernels import onednn_width
 from bert_model.pretraining import trainer
 from bert_model.pretraining.batch import split_micro_batches
 from bert_model.pretraining.data import InstanceReader, InstanceSplit, rank_slice
@@ -96,14 +96,13 @@ def measure(case: TrainingCase, *, compiled: bool, rounds: int, seconds: float) 
 
 
 def _note(case: TrainingCase, name: str, training: OurTraining, tokens_per_second: float) -> str:
-    with cpu_settings(onednn=training.onednn):
-        rate = peak_matmul_flops(case.device, case.precision)
+    rate = peak_matmul_flops(case.device, case.precision)
     utilization = tokens_per_second * training.flops_per_token() / rate
     note = f"{name.removeprefix('ours').strip(', ') or 'eager'}; {utilization:.0%} of the matrix-product rate "
     note += f"({rate / 1e9:,.0f} GFLOP/s); {training.waiting_share:.2%} waiting for data"
     if case.device.type == "cpu":
-        shapes = ", ".join(f"{outputs:,} × {inputs:,}" for outputs, inputs in training.onednn)
-        note += f"; on oneDNN: {shapes or 'no layer'}"
+        width = onednn_width()
+        note += f"; on oneDNN: {'no layer' if width is None else f'layers of width {width} or more'}"
     return note
 
 

@@ -18,7 +18,6 @@ import torch
 
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
-from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.model.unpadding import supports_varlen
 from bert_model.pretraining.config import PhaseConfig, PretrainingConfig
 from bert_model.pretraining.data import InstanceSplit
@@ -156,10 +155,6 @@ class OurTraining:
             after_step=self._count,
             peak_flops=1.0,  # so that utilization is the number of operations per second
         )
-        self.onednn = (
-            () if compiled or case.precision != "float32" else onednn_choice(case.model_config(), device=case.device)
-        )
-        """The weight shapes that oneDNN computes, selected as `bert pretrain` does."""
         self._waiting: list[float] = []
         self._flops_per_token: list[float] = []
         self._tokens_seen = 0
@@ -168,7 +163,7 @@ class OurTraining:
     def run(self, seconds: float) -> float:
         """Train for at least `seconds`; return real tokens per second."""
         self.meter.restart(seconds)
-        with cpu_settings(onednn=self.onednn), contextlib.redirect_stderr(io.StringIO()):  # hide the progress line
+        with contextlib.redirect_stderr(io.StringIO()):  # hide the progress line
             self._step = self.trainer.run(self._step).step
         return self.meter.tokens_per_second
 

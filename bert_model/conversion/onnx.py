@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from bert_model.finetuning.task_model import load_task_model, read_task_description
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
-from bert_model.model.cpu_kernels import cpu_settings
 from bert_model.model.heads import HEAD_CLASSES
 from bert_model.model.weights import load_model, read_weights
 from bert_pipeline.atomic import atomic_write
@@ -74,8 +73,7 @@ def export_onnx(directory: Path, output: Path) -> float:
     inputs = _example(model, batch_size=2, length=EXAMPLE_LENGTH)
     output.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(output) as temporary:
-        with cpu_settings(onednn=()), _silence_exporter():
-            # Plain kernels: custom operators have no counterpart in ONNX.
+        with _silence_exporter():
             program = torch.onnx.export(
                 model,
                 tuple(inputs.values()),
@@ -170,8 +168,7 @@ def _difference(session: Any, model: _Plain) -> float:
     for batch_size, length in ((1, 5), (3, min(19, model.config.max_position_embeddings))):
         inputs = _example(model, batch_size=batch_size, length=length)
         found = session.run(list(model.outputs), {name: tensor.numpy() for name, tensor in inputs.items()})
-        with cpu_settings(onednn=()):
-            expected = model(*inputs.values())
+        expected = model(*inputs.values())
         gaps += [np.abs(one - other.numpy()).max() for one, other in zip(found, expected, strict=True)]
     return float(np.max(gaps))
 

@@ -33,13 +33,12 @@ from bert_model.finetuning.trial_runner import (
     TrialRunner,
     Watch,
     code_sha256,
-    stored_kernels,
     trial_directory,
 )
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.metrics.uncertainty import STATISTICS_NAME, stacked
 from bert_model.model.config import BertConfig
-from bert_model.model.cpu_kernels import onednn_choice, processor
+from bert_model.model.cpu_kernels import onednn_width, processor
 from bert_model.model.weights import WEIGHTS_NAME, weight_files
 from bert_model.training.metrics_log import DataInput
 from bert_pipeline.atomic import replace_text
@@ -135,10 +134,15 @@ def finetune(
     }
     with contextlib.ExitStack() as stack:
         # Resume from the trials of an interrupted search only on a machine that computes alike: device, threads,
-        # processor and kernels decide the bits of a result. The kernels are those that the first search found fastest.
+        # processor and kernels decide the bits of a result.
         pool = pool or stack.enter_context(WorkerPool())
         device = pool.devices[0].partition(":")[0]
-        machine = {"device": device, "threads": pool.threads_per_worker, "processor": processor()}
+        machine = {
+            "device": device,
+            "threads": pool.threads_per_worker,
+            "processor": processor(),
+            "onednn": onednn_width(),
+        }
         # The grid is left out: a search with another one finds the trials of both.
         decisive = {key: value for key, value in to_mapping(config).items() if key not in GRID_KEYS}
         trials_identity = content_sha256(
@@ -152,7 +156,6 @@ def finetune(
             }
         )
         scratch = stack.enter_context(trial_directory(output, trials_identity))
-        onednn = stored_kernels(scratch, lambda: onednn_choice(model_config, device=device))
         # The log continues that of an interrupted search, and is closed as failed if this block raises.
         log: SearchLog | None = None
         if experiment:
@@ -181,7 +184,6 @@ def finetune(
                 tokenizer,
                 config,
                 pool,
-                onednn,
                 scratch,
                 progress=progress,
                 watch=watch,
@@ -328,7 +330,6 @@ def _write(
         "training_seconds": round(runner.training_seconds, 3),
         "training_tokens": runner.training_tokens,
         "processor": processor(),
-        "onednn": runner.onednn,
         "resumed_trials": runner.resumed_trials,
     }
     return files

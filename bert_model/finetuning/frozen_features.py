@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike
 from bert_model.finetuning.dataset import EncodedSet, prediction_batches
 from bert_model.model.bert import BertModel, new_model
 from bert_model.model.config import BertConfig
-from bert_model.model.cpu_kernels import Shape, cpu_settings
+from bert_model.model.cpu_kernels import limited_threads
 from bert_model.model.weights import load_model
 
 TOKENS_PER_BATCH = 4096
@@ -119,12 +119,10 @@ class FeatureJob:
     pad_id: int
     output: Path
     """Directory to create, with one directory for each set."""
-    onednn: tuple[Shape, ...] = ()
-    """Weight shapes that oneDNN computes."""
 
     def run(self, *, device: str, num_threads: int, report: Callable[[Any], None] | None = None) -> None:
         """Compute and store the activations; nothing is reported."""
-        with cpu_settings(onednn=self.onednn, num_threads=num_threads):
+        with limited_threads(num_threads):
             # One encoder for all sets: loading it costs more than the activations of a small one.
             encoder = initial_encoder(self.model, self.model_config, self.weights, self.seed).to(torch.device(device))
             for name in self.sets:

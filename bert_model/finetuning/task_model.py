@@ -20,8 +20,8 @@ from bert_model.finetuning.predict_logits import predict_logits
 from bert_model.finetuning.trial import TrialJob
 from bert_model.model.bert import BertModel, new_model
 from bert_model.model.config import CONFIG_NAME, BertConfig
-from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
-from bert_model.model.heads import HEAD_CLASSES, BertForTask, Tagger, chosen_states
+from bert_model.model.cpu_kernels import limited_threads
+from bert_model.model.heads import HEAD_CLASSES, Tagger, chosen_states
 from bert_model.model.weights import check_embeddings, load_model, read_weights, save_model, save_tensors
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
@@ -70,11 +70,7 @@ class TaskModel:
         `precision` is given: without them bfloat16 is emulated, six times as slow as float32.
         """
         precision = precision or ("float32" if self.config.precision == "float32" else "auto")
-        encoder = self.model.bert if isinstance(self.model, BertForTask) else self.encoder
-        assert encoder is not None, "a tagger reads a frozen encoder"
-        # Kernels are chosen on this machine, which may not be the one of the training.
-        onednn = onednn_choice(encoder.config, device=next(self.model.parameters()).device)
-        with cpu_settings(onednn=onednn, num_threads=num_threads):
+        with limited_threads(num_threads):
             features = None
             if self.encoder is not None:
                 states = chosen_states(self.description["feature_input"], self.encoder.config.num_hidden_layers + 1)

@@ -34,7 +34,7 @@ from bert_model.finetuning.predict_logits import forward, predict_logits, send, 
 from bert_model.finetuning.search import Trial
 from bert_model.model.bert import BertModel, new_model
 from bert_model.model.config import IGNORED_LABEL, BertConfig
-from bert_model.model.cpu_kernels import Shape, cpu_settings
+from bert_model.model.cpu_kernels import limited_threads
 from bert_model.model.heads import HEAD_CLASSES, Tagger, chosen_states
 from bert_model.model.weights import load_model, save_tensors
 from bert_model.training.distributed import autocast
@@ -118,8 +118,6 @@ class TrialJob:
     activations: Path | None = None
     """Directory with the frozen encoder's activations of each encoded set, for a feature-based tagger."""
     pad_id: int = 0
-    onednn: tuple[Shape, ...] = ()
-    """Weight shapes that oneDNN computes; torch computes the others."""
     weights: Path | None = None
     """File to write the trained weights to."""
     output: Path | None = None
@@ -129,7 +127,7 @@ class TrialJob:
 
     def run(self, *, device: str, num_threads: int, report: Report | None = None) -> "TrialOutput":
         """Train and predict. The output is a function of the job, the device and the number of threads alone."""
-        with cpu_settings(onednn=self.onednn, num_threads=num_threads), _seeded(self.trial.seed, device):
+        with limited_threads(num_threads), _seeded(self.trial.seed, device):
             output = _run(self, torch.device(device), report)
         if self.output is not None:
             write_output(self.output, output)

@@ -36,7 +36,6 @@ from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.metrics.uncertainty import UnitStatistics, unit_statistics
 from bert_model.model.bert import BertModel
 from bert_model.model.config import BertConfig
-from bert_model.model.cpu_kernels import Shape
 from bert_model.model.heads import HEAD_CLASSES, states_of
 from bert_model.model.weights import fill_model, read_weights
 from bert_pipeline.atomic import creating, replace_text
@@ -62,8 +61,6 @@ CONTEXT_SET = "+context"
 LOCK_NAME = "lock"
 PUBLISHED_NAME = "published.json"
 """File with the trials whose weights the output directory has: {"sha256": its hash, "weights": trial -> file}."""
-KERNELS_NAME = "kernels.json"
-"""File with the weight shapes that oneDNN computes with."""
 CODE = ("bert_model/model", "bert_model/training", "bert_model/finetuning", "bert_pipeline/vocabulary")
 """The folders whose code decides what a trial computes."""
 
@@ -120,22 +117,8 @@ def _remove_all_but(directory: Path, finished: set[Path]) -> None:
     for path in directory.iterdir():
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
-        elif path not in finished and path.name not in (LOCK_NAME, PUBLISHED_NAME, KERNELS_NAME):
+        elif path not in finished and path.name not in (LOCK_NAME, PUBLISHED_NAME):
             path.unlink(missing_ok=True)
-
-
-def stored_kernels(directory: Path, choose: Callable[[], Sequence[Shape]]) -> tuple[Shape, ...]:
-    """Return the shapes for oneDNN that the trials of a directory are computed with; `choose` times those of new ones.
-
-    They are timed once: on a busy machine another choice, and so other bits, might win.
-    """
-    path = directory / KERNELS_NAME
-    try:
-        return tuple((int(rows), int(columns)) for rows, columns in json.loads(path.read_text(encoding="utf-8")))
-    except (FileNotFoundError, ValueError):
-        chosen = tuple(choose())
-        replace_text(path, json.dumps(chosen))
-        return chosen
 
 
 def code_sha256() -> str:
@@ -172,16 +155,14 @@ class TrialRunner:
         tokenizer: Tokenizer,
         config: FinetuningConfig,
         pool: WorkerPool,
-        onednn: tuple[Shape, ...],
         scratch: Path,
         *,
         progress: Progress | None = None,
         watch: Watch | None = None,
         log: SearchLog | None = None,
     ) -> None:
-        """`onednn` are the weight shapes that every trial computes by oneDNN."""
         self.data, self.model, self.model_config, self.tokenizer = data, model, model_config, tokenizer
-        self.config, self.pool, self.onednn, self.scratch = config, pool, onednn, scratch
+        self.config, self.pool, self.scratch = config, pool, scratch
         self.progress, self.watch, self.log = progress, watch, log
         task = data.task
         self.learning_rates = config.lstm_learning_rates if task.feature_based else config.learning_rates
@@ -377,7 +358,6 @@ class TrialRunner:
             evaluates_epochs=saves_weights and not (self.watch is None and self.log is None),
             activations=activations,
             pad_id=self.tokenizer.pad_id,
-            onednn=self.onednn,
             weights=self.scratch / f"{trial.name}.safetensors" if saves_weights else None,
             output=self.scratch / f"{trial.name}{OUTPUT_SUFFIX}",
             checkpoint=self.scratch / f"{trial.name}{CHECKPOINT_SUFFIX}",
@@ -400,7 +380,6 @@ class TrialRunner:
                 sets=("train", *self.encoded),
                 pad_id=self.tokenizer.pad_id,
                 output=directory,
-                onednn=self.onednn,
             )
             for directory, trial in trials.items()
             if not directory.is_dir()

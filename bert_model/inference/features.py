@@ -15,7 +15,6 @@ from bert_model.finetuning.frozen_features import Activations, compute_activatio
 from bert_model.finetuning.task_model import prediction_device
 from bert_model.inference.inputs import PredictionInput, Row, read_texts, reading, rejected_path, rejecting
 from bert_model.model.bert import BertModel
-from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.model.weights import check_embeddings, load_model
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import ConfigurationError, InputError
@@ -42,7 +41,6 @@ def write_features(
     tokenizer = Tokenizer.from_directory(directory)
     encoder, _ = load_model(BertModel, directory)
     encoder.to(prediction_device())
-    onednn = onednn_choice(encoder.config, device=prediction_device())
     numbers = layer_numbers(layers, encoder.config.num_hidden_layers)
 
     # In chunks, so that memory holds the hidden states of a few texts; a failure leaves no file.
@@ -66,10 +64,9 @@ def write_features(
                 if any(text_b is not None for _, text_b in pairs):
                     check_embeddings(directory, encoder.config, tokenizer, pair_task="bert features")
                 encoded = encode_texts(pairs, tokenizer, encoder.config.max_position_embeddings)
-                with cpu_settings(onednn=onednn):
-                    activations = compute_activations(
-                        encoder, encoded, pad_id=tokenizer.pad_id, states=numbers, dtype=np.float32
-                    )
+                activations = compute_activations(
+                    encoder, encoded, pad_id=tokenizer.pad_id, states=numbers, dtype=np.float32
+                )
                 table = _table(pairs, encoded, activations, numbers, tokenizer)
             except BaseException as error:
                 message = failure(error)

@@ -39,7 +39,6 @@ from bert_model.inference.inputs import (
     writing,
 )
 from bert_model.model.bert import BertForPreTraining
-from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.model.weights import check_embeddings, load_model
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.records import failure
@@ -402,8 +401,7 @@ class PretrainingPredictor:
 
     def answer(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
         """Answer inputs of {"text"} with [MASK] in it, or of {"text", "text_b"}."""
-        with cpu_settings(onednn=onednn_choice(self.model.config, device=self.device)):
-            return _with_ids(inputs, self._fill(inputs) if self.task == "mlm" else self._classify_pairs(inputs))
+        return _with_ids(inputs, self._fill(inputs) if self.task == "mlm" else self._classify_pairs(inputs))
 
     @torch.inference_mode()
     def _fill(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:

@@ -1,18 +1,17 @@
 """CPU kernels: float32 matrix products by MKL or oneDNN, fast dropout, and thread limits.
 
 torch multiplies float32 matrices with MKL, which uses half of the vector units of some processors; oneDNN, which torch
-ships for convolutions, uses all of them but is slower on others. `onednn_choice` therefore times a model's weight
-shapes with both, and `cpu_settings` selects oneDNN where it is clearly faster
-(docs/decisions/0008-products-on-onednn.md).
+ships for convolutions, uses all of them but is slower on others, and for narrow layers. `onednn_width` is a rule of
+processor and width (docs/decisions/0008-products-on-onednn.md), which the environment variable BERT_ONEDNN overrides.
 
 Shapes: N rows, I inputs, O outputs of a layer.
 """
 
 import contextlib
 import functools
+import os
 import platform
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +20,12 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from bert_model.model.config import BertConfig
+from bert_pipeline.errors import ConfigurationError
 
-Shape = tuple[int, int]
-"""(O, I) of a weight."""
-
-MIN_SAVING = 0.1
-"""Minimum share of a model's product time that oneDNN must save, so that noise does not decide."""
-PROBE_SECONDS = 0.02
-"""Time limit for timing a shape; the large shapes of base take up to three times as long."""
-MAX_PROBE_OUTPUTS = 4096
-"""Limit on O while timing: part of a vocabulary is enough, both libraries have the same rate on the rest."""
+ONEDNN_VARIABLE = "BERT_ONEDNN"
+"""Environment variable: 1 computes all layers with oneDNN, 0 none."""
 TRANSPOSITION_COST = 4
 """Cost of adding a transposed gradient, per number, relative to copying one number of a factor (measured)."""
-
-_onednn_shapes: frozenset[Shape] = frozenset()
 
 
 @contextlib.contextmanager
@@ -47,26 +37,6 @@ def limited_threads(num_threads: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads_before)
-
-
-@contextlib.contextmanager
-def cpu_settings(*, onednn: Iterable[Iterable[int]], num_threads: int | None = None) -> Iterator[None]:
-    """Compute layers of these weight shapes with oneDNN within the block, on `num_threads` threads if given."""
-    # A module variable, not an argument: layers deep in the model look it up at every product.
-    global _onednn_shapes
-    shapes_before = _onednn_shapes
-    requested = frozenset((int(outputs), int(inputs)) for outputs, inputs in onednn)
-    _onednn_shapes = requested if requested and has_onednn_linear() else frozenset()
-    try:
-        with limited_threads(num_threads):
-            yield
-    finally:
-        _onednn_shapes = shapes_before
-
-
-def onednn_shapes() -> list[list[int]]:
-    """Return the weight shapes that oneDNN computes now, in JSON values."""
-    return [list(shape) for shape in sorted(_onednn_shapes)]
 
 
 @functools.cache
@@ -82,72 +52,42 @@ def has_onednn_linear() -> bool:
     return False
 
 
-def onednn_choice(config: BertConfig, *, device: torch.device | str = "cpu") -> tuple[Shape, ...]:
-    """Time a model's weight shapes on this machine and return those for oneDNN: all, or none if it saves too little.
+@functools.cache
+def onednn_width() -> int | None:
+    """Return the minimum width of the layers that oneDNN computes on this processor; None if it computes none.
 
-    Each model size is timed once per process; on a GPU there is nothing to choose.
+    ConfigurationError for another value of BERT_ONEDNN than 0 and 1.
     """
-    if torch.device(device).type != "cpu" or not has_onednn_linear():
-        return ()
-    return _choose(config.num_hidden_layers, config.hidden_size, config.intermediate_size, config.vocab_size)
+    forced = os.environ.get(ONEDNN_VARIABLE, "")
+    if forced not in ("", "0", "1"):
+        raise ConfigurationError(f"{ONEDNN_VARIABLE}: found {forced!r}, expected 0, 1 or nothing")
+    if forced == "0" or not has_onednn_linear():
+        return None
+    if forced == "1":
+        return 1
+    # MKL leaves units of AMD's processors unused: of Zen 5 half, so that every layer but a classifier gains; of those
+    # before it with AVX-512 so few that only wide layers gain a tenth.
+    if _cpu_info("vendor_id") != "AuthenticAMD" or torch.backends.cpu.get_cpu_capability() != "AVX512":
+        return None
+    return 64 if int(_cpu_info("cpu family")) >= ZEN5_FAMILY else 768
+
+
+ZEN5_FAMILY = 26
 
 
 def processor() -> str:
     """Return the processor's name and the instruction set that torch uses: equal names give equal sums."""
-    name = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                name = line.partition(":")[2].strip()
-                break
+    name = _cpu_info("model name") or platform.processor() or platform.machine()
     return f"{name} ({torch.backends.cpu.get_cpu_capability()})"
 
 
-@functools.cache
-def _choose(layers: int, hidden: int, inner: int, vocab: int) -> tuple[Shape, ...]:
-    tokens = 1024 if hidden <= 256 else 64
-    products = {  # shape -> (rows of a trial, products per token); 15 % of the tokens are predicted
-        (hidden, hidden): (tokens, 4.0 * layers),
-        (inner, hidden): (tokens, 1.0 * layers),
-        (hidden, inner): (tokens, 1.0 * layers),
-        (vocab, hidden): (40, 0.15),
-    }
-
-    # Gradients are on, whatever the caller has set: two thirds of a training's products are in the backward pass.
-    by_torch = by_onednn = 0.0
-    with cpu_settings(onednn=(), num_threads=1), torch.inference_mode(False), torch.enable_grad():
-        for shape, (rows, count) in products.items():
-            tried = (min(shape[0], MAX_PROBE_OUTPUTS), shape[1])
-            weight = count / rows * shape[0] / tried[0]  # trial to one token of the whole shape
-            torch_seconds, onednn_seconds = _time_products(tried, rows)
-            by_torch += weight * torch_seconds
-            by_onednn += weight * onednn_seconds
-    # All or none: a shape with a tiny gain would be chosen in one run and not in the next.
-    return tuple(sorted(products)) if by_onednn <= (1 - MIN_SAVING) * by_torch else ()
-
-
-def _time_products(shape: Shape, rows: int) -> tuple[float, float]:
-    """Time one layer's forward and backward products in alternation; return the minimum of torch and of oneDNN.
-
-    The minimum of this thread's processor time is robust against other programs on the machine.
-    """
-    # Constants instead of random numbers: dropout is keyed on torch's generator, which must not move.
-    weight = torch.full(shape, 0.5, requires_grad=True)
-    hidden = torch.full((rows, shape[1]), 0.5, requires_grad=True)
-    gradient = torch.full((rows, shape[0]), 0.5)
-
-    def seconds(function: Callable[[Tensor, Tensor], Tensor]) -> float:
-        started = time.thread_time()
-        torch.autograd.grad(function(hidden, weight), (hidden, weight), gradient)  # runs in this thread on a CPU
-        return time.thread_time() - started
-
-    seconds(functional.linear), seconds(_onednn_linear)  # warm-up: the first call initializes the library
-    turns: list[tuple[float, float]] = []
-    ends = time.thread_time() + PROBE_SECONDS
-    while len(turns) < 3 or time.thread_time() < ends:
-        turns.append((seconds(functional.linear), seconds(_onednn_linear)))
-    torch_turns, onednn_turns = zip(*turns)
-    return min(torch_turns), min(onednn_turns)
+def _cpu_info(key: str) -> str:
+    """Return what Linux knows of the processor; "" elsewhere."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.partition(":")[0].strip() == key:
+                return line.partition(":")[2].strip()
+    return ""
 
 
 def linear(hidden: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -165,10 +105,10 @@ class Linear(nn.Linear):
 
 
 def _uses_onednn(hidden: Tensor, weight: Tensor) -> bool:
+    if torch.compiler.is_compiling() or (width := onednn_width()) is None:
+        return False
     return (
-        bool(_onednn_shapes)
-        and not torch.compiler.is_compiling()
-        and tuple(weight.shape) in _onednn_shapes
+        min(weight.shape) >= width
         and hidden.device.type == "cpu"
         and hidden.dtype == torch.float32
         and hidden.numel() > 0

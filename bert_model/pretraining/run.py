@@ -6,14 +6,13 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 
-from bert_model.model.config import BertConfig
-from bert_model.model.cpu_kernels import cpu_settings, onednn_choice, onednn_shapes, processor
+from bert_model.model.cpu_kernels import onednn_width, processor
 from bert_model.model.weights import write_weights
 from bert_model.pretraining.budget import Budget, refuse_other_budget
 from bert_model.pretraining.checkpoint import KIND as CHECKPOINT_KIND
@@ -110,10 +109,7 @@ def pretrain(
             newest = _checkpoint_here(store, group, *found) if found is not None else None
             after_step = store.checking(after_step)
 
-        # Model and optimizer, and the kernels that they compute with.
         initial = initialize_or_resume(config, newest, run.tokenizer, group)
-        onednn = group.call_on_main(lambda: _choose_kernels(config, initial.model.config, initial.state, group))
-        stack.enter_context(cpu_settings(onednn=onednn))
 
         # Metrics, on rank 0: the log starts with what the run computes on.
         tracker = _open_tracker(output, config, run, experiment) if group.is_main else None
@@ -129,7 +125,7 @@ def pretrain(
                 world_size=group.world_size,
                 matrix_product_rate=peak_flops,
                 processor=processor(),
-                onednn=onednn,
+                onednn=onednn_width(),
                 code_version=os.environ.get(CODE_VERSION_VARIABLE, ""),
             )
 
@@ -265,17 +261,6 @@ def _checkpoint_here(store: RunStore, group: Group, path: Path, sha256: str) -> 
     return group.on_all_ranks(lambda: store.checkpoint_here(path, sha256))
 
 
-def _choose_kernels(
-    config: PretrainingConfig, model_config: BertConfig, state: Mapping[str, Any], group: Group
-) -> Sequence[Sequence[int]]:
-    """Return the weight shapes for oneDNN: those of the checkpoint on the same processor, else the fastest ones."""
-    if state.get("processor") == processor():
-        return cast(Sequence[Sequence[int]], state["onednn"])
-    if config.compile or resolve_precision(config.precision, group.device) != "float32":
-        return ()
-    return onednn_choice(model_config, device=group.device)
-
-
 def _open_tracker(output: Path, config: PretrainingConfig, run: _Run, experiment: str) -> Tracker:
     """Open the metrics log and its MLflow run, with its description, its data sets and the hashes of its inputs."""
     described = run.identity
@@ -347,14 +332,16 @@ def _restore_counters(trainer: Trainer, state: Mapping[str, Any], checkpoints: C
                 position,
                 "skipped" if position > state["position"] else "read again",
             )
-    if trainer.group.device.type == "cpu" and state.get("processor", processor()) != processor():
+    machine = {"processor": processor(), "onednn": onednn_width()}
+    before = {name: state.get(name, value) for name, value in machine.items()}
+    if trainer.group.device.type == "cpu" and before != machine:
         logger.warning(
             "so far this run ran on %s, now it runs on %s: every sample is still seen exactly once, but sums "
-            "differ in their last bits; the weight shapes that oneDNN computes were %s and are %s",
-            state["processor"],
-            processor(),
-            state["onednn"],
-            onednn_shapes(),
+            "differ in their last bits; the minimum width of layers on oneDNN was %s and is %s",
+            before["processor"],
+            machine["processor"],
+            before["onednn"],
+            machine["onednn"],
         )
     if state.get("data_parallel", trainer.data_parallel) != trainer.data_parallel:
         logger.warning(

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from bert_model.model.bert import BertForPreTraining
-from bert_model.model.cpu_kernels import onednn_shapes, processor
+from bert_model.model.cpu_kernels import onednn_width, processor
 from bert_model.pretraining.batch import Batch, make_batch, split_micro_batches
 from bert_model.pretraining.budget import Budget
 from bert_model.pretraining.checkpoint import BackgroundSaver, send_shards, take_snapshot
@@ -451,7 +451,7 @@ class Trainer:
                 "data_parallel": self.data_parallel,
                 "precision": self.precision,
                 "processor": processor(),
-                "onednn": onednn_shapes(),
+                "onednn": onednn_width(),
                 "metrics": self.metrics,
                 "metrics_step": self.metrics_step,
                 "best": self.best,

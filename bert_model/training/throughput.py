@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from bert_model.model.config import BertConfig
-from bert_model.model.cpu_kernels import cpu_settings, linear, onednn_shapes
+from bert_model.model.cpu_kernels import linear
 
 PROGRESS_INTERVAL_SECONDS = 5.0
 PROBE_SECONDS = 0.1
@@ -51,18 +51,14 @@ def training_flops(config: BertConfig, counts: StepCounts) -> float:
 
 
 def peak_matmul_flops(device: torch.device, precision: str) -> float:
-    """Measure a device's operations per second in large matrix products, computed as the model's layers are.
+    """Measure a device's operations per second in large matrix products, computed as wide layers are.
 
     Return 0 if a GPU has no memory left for them.
     """
     size = 8192 if device.type == "cuda" else 1024
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
     best, rounds = 0.0, 0
-    with (
-        torch.no_grad(),
-        cpu_settings(onednn=[(size, size)] if onednn_shapes() else []),
-        contextlib.suppress(torch.OutOfMemoryError),
-    ):
+    with torch.no_grad(), contextlib.suppress(torch.OutOfMemoryError):
         generator = _generator(device)
         left, right = (torch.randn(size, size, device=device, generator=generator, dtype=dtype) for _ in range(2))
         # The best of four or more: the first one warms up, and another program may slow down any of them.

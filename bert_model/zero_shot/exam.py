@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from bert_model.model.bert import BertForPreTraining
-from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.model.weights import MASKED_LM, load_model
 from bert_model.zero_shot.pseudo_likelihood import (
     PairScores,
@@ -40,15 +39,14 @@ def take_exam(
     tokenizer = Tokenizer.from_directory(directory)
     next_sentence = model.has_trained_next_sentence
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    with cpu_settings(onednn=onednn_choice(model.config, device=device)):
-        scores = score_pairs(
-            model.to(device),
-            tokenizer,
-            pairs,
-            whole_words=whole_words,
-            next_sentence=next_sentence,
-            num_workers=torch.get_num_threads(),
-        )
+    scores = score_pairs(
+        model.to(device),
+        tokenizer,
+        pairs,
+        whole_words=whole_words,
+        next_sentence=next_sentence,
+        num_workers=torch.get_num_threads(),
+    )
     if not scores.pairs:
         raise InputError(f"{directory}: none of the {len(pairs)} pairs can be scored; its head or length does not fit")
 

@@ -481,9 +481,9 @@ def test_trials_of_other_code_are_not_reused(model, tmp_path, monkeypatch):
     assert len(pool.trained) == 1
 
 
-def test_kernels_are_timed_once_for_all_trials(model, tmp_path, monkeypatch):
-    for choice, trained in (((), 1), (((32, 32),), 0)):  # the other one of a busier minute
-        monkeypatch.setattr("bert_model.finetuning.finetune.onednn_choice", lambda *_, choice=choice, **__: choice)
+def test_trials_of_other_kernels_are_not_reused(model, tmp_path, monkeypatch):
+    for width, trained in ((None, 1), (768, 1), (768, 0)):
+        monkeypatch.setattr("bert_model.finetuning.finetune.onednn_width", lambda width=width: width)
         pool = Counted()
         tune("sst2", model, tmp_path / "out", pool, epochs=[1.0])
         assert len(pool.trained) == trained

@@ -1,27 +1,37 @@
-"""oneDNN equals torch in values and gradients, and is chosen per model size where it is faster."""
+"""oneDNN equals torch in values and gradients, and computes what the processor and the width of a layer decide."""
+
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
 from bert_model.model import cpu_kernels
-from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import (
+    ONEDNN_VARIABLE,
     Linear,
-    cpu_settings,
     fast_dropout,
     has_onednn_linear,
     linear,
-    onednn_choice,
-    onednn_shapes,
+    onednn_width,
     processor,
 )
-
-CONFIG = BertConfig.from_preset("tiny", vocab_size=60)
-SHAPES = [(128, 128), (128, 512), (512, 128), (60, 128)]
+from bert_pipeline.errors import ConfigurationError
 
 
 def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture
+def force(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Return a function that sets the variable by which oneDNN is chosen."""
+
+    def set_variable(value: str) -> None:
+        monkeypatch.setenv(ONEDNN_VARIABLE, value)
+        onednn_width.cache_clear()
+
+    yield set_variable
+    onednn_width.cache_clear()
 
 
 @pytest.fixture
@@ -41,14 +51,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
 @pytest.mark.skipif(not has_onednn_linear(), reason="this torch was built without oneDNN")
 @pytest.mark.parametrize("leading", [(7,), (2, 5), (1, 1, 3)])
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_onednn_equals_torch_in_values_and_gradients(calls, leading: tuple[int, ...], has_bias: bool) -> None:
+def test_onednn_equals_torch_in_values_and_gradients(calls, force, leading: tuple[int, ...], has_bias: bool) -> None:
     results: list[list[torch.Tensor]] = []
-    for shapes in ([(9, 12)], []):
+    for value in "10":
+        force(value)
         hidden, weight = numbers(*leading, 12).requires_grad_(), numbers(9, 12, seed=1).requires_grad_()
         bias = numbers(9, seed=2).requires_grad_() if has_bias else None
-        with cpu_settings(onednn=shapes):
-            output = linear(hidden, weight, bias)
-            (output * numbers(*leading, 9, seed=3)).sum().backward()
+        output = linear(hidden, weight, bias)
+        (output * numbers(*leading, 9, seed=3)).sum().backward()
         results.append([output, *(item.grad for item in (hidden, weight, bias) if item is not None)])
     assert calls == [(9, 12)]
     for one, other in zip(*results, strict=True):
@@ -63,70 +73,53 @@ def test_weight_gradient_is_equal_for_either_transposed_factor(shape: tuple[int,
     torch.testing.assert_close(cpu_kernels._matmul_tn(left, right), left.t() @ right, atol=1e-5, rtol=1e-5)
 
 
-def test_gradients_of_any_memory_layout_are_accepted() -> None:
+def test_gradients_of_any_memory_layout_are_accepted(force) -> None:
+    force("1")
     layer = Linear(6, 4)
     hidden = numbers(5, 6)
-    with cpu_settings(onednn=[(4, 6)]):
-        layer(hidden).sum().backward()  # the gradient of a sum is one number, repeated by strides of 0
-        assert layer.weight.grad is not None
-        torch.testing.assert_close(layer.weight.grad, hidden.sum(0).expand(4, 6), atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(layer(hidden.t().contiguous().t()), layer(hidden))
+    layer(hidden).sum().backward()  # the gradient of a sum is one number, repeated by strides of 0
+    assert layer.weight.grad is not None
+    torch.testing.assert_close(layer.weight.grad, hidden.sum(0).expand(4, 6), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(layer(hidden.t().contiguous().t()), layer(hidden))
 
 
-def test_onednn_is_limited_to_chosen_float32_shapes_on_cpu(calls) -> None:
-    with cpu_settings(onednn=[(4, 3)]):
-        linear(numbers(2, 3), numbers(5, 3))
-        linear(numbers(2, 3).double(), numbers(4, 3).double())
-        linear(numbers(2, 3).bfloat16(), numbers(4, 3).bfloat16())
-        linear(numbers(2, 3).to("meta"), numbers(4, 3).to("meta"))
-        assert linear(numbers(0, 3), numbers(4, 3)).shape == (0, 4)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            assert linear(numbers(2, 3), numbers(4, 3)).dtype == torch.bfloat16
-        assert calls == []
-    linear(numbers(2, 3), numbers(4, 3))
+def test_onednn_is_limited_to_wide_float32_layers_on_cpu(calls, force, monkeypatch) -> None:
+    force("1")
+    monkeypatch.setattr(cpu_kernels, "onednn_width", lambda: 4)
+    linear(numbers(2, 3), numbers(9, 3))
+    linear(numbers(2, 9), numbers(3, 9))
+    linear(numbers(2, 4).double(), numbers(4, 4).double())
+    linear(numbers(2, 4).bfloat16(), numbers(4, 4).bfloat16())
+    linear(numbers(2, 4).to("meta"), numbers(4, 4).to("meta"))
+    assert linear(numbers(0, 4), numbers(4, 4)).shape == (0, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert linear(numbers(2, 4), numbers(4, 4)).dtype == torch.bfloat16
     assert calls == []
-
-
-def test_cpu_settings_are_restored_after_an_error() -> None:
-    threads = torch.get_num_threads()
-
-    def fails() -> None:
-        with cpu_settings(onednn=[[4, 3]], num_threads=threads + 1):
-            assert (onednn_shapes(), torch.get_num_threads()) == ([[4, 3]], threads + 1)
-            raise ZeroDivisionError
-
-    pytest.raises(ZeroDivisionError, fails)
-    assert (onednn_shapes(), torch.get_num_threads()) == ([], threads)
 
 
 @pytest.mark.skipif(not has_onednn_linear(), reason="this torch was built without oneDNN")
 @pytest.mark.parametrize(
-    ("faster", "by_onednn", "chosen"),
+    ("info", "capability", "width"),
     [
-        (SHAPES, 0.5, SHAPES),
-        (SHAPES, 0.95, []),  # five percent saved
-        (SHAPES, 1.5, []),
-        (SHAPES[:1], 0.2, SHAPES),  # the largest share of the products: all shapes go together
-        (SHAPES[3:], 0.5, []),  # 15 % of one product of 12.15 a token
+        ({"vendor_id": "AuthenticAMD", "cpu family": "26"}, "AVX512", 64),
+        ({"vendor_id": "AuthenticAMD", "cpu family": "25"}, "AVX512", 768),
+        ({"vendor_id": "AuthenticAMD", "cpu family": "25"}, "AVX2", None),
+        ({"vendor_id": "GenuineIntel", "cpu family": "6"}, "AVX512", None),
+        ({}, "DEFAULT", None),
     ],
 )
-def test_onednn_is_chosen_if_it_saves_a_tenth_of_product_time(monkeypatch, faster, by_onednn, chosen) -> None:
-    monkeypatch.setattr(
-        cpu_kernels, "_time_products", lambda shape, rows: (rows, rows * (by_onednn if shape in faster else 1.2))
-    )
-    cpu_kernels._choose.cache_clear()
-    assert sorted(onednn_choice(CONFIG)) == sorted(chosen)
-    cpu_kernels._choose.cache_clear()
+def test_processor_decides_how_wide_layers_on_onednn_are(force, monkeypatch, info, capability, width) -> None:
+    monkeypatch.setattr(cpu_kernels, "_cpu_info", lambda key: info.get(key, ""))
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    for value, expected in (("", width), ("0", None), ("1", 1)):
+        force(value)
+        assert onednn_width() == expected
 
 
-@pytest.mark.skipif(not has_onednn_linear(), reason="this torch was built without oneDNN")
-def test_kernel_probe_leaves_generator_and_settings_unchanged() -> None:
-    threads, state = torch.get_num_threads(), torch.get_rng_state()
-    cpu_kernels._choose.cache_clear()
-    with torch.inference_mode():  # as a prediction may ask
-        assert set(onednn_choice(CONFIG)) <= set(SHAPES)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert (onednn_shapes(), torch.get_num_threads()) == ([], threads)
+def test_other_value_of_the_variable_is_refused(force) -> None:
+    force("yes")
+    with pytest.raises(ConfigurationError, match="BERT_ONEDNN: found 'yes', expected 0, 1 or nothing"):
+        onednn_width()
 
 
 def without_arguments() -> torch.Tensor:
@@ -142,18 +135,13 @@ def without_bias(left: torch.Tensor, right: torch.Tensor, *_: object) -> torch.T
 
 
 @pytest.mark.parametrize("kernel", [unknown_operator, without_arguments, without_bias])
-def test_private_kernel_missing_or_changed_falls_back_to_torch(monkeypatch, request, calls, kernel) -> None:
+def test_private_kernel_missing_or_changed_falls_back_to_torch(monkeypatch, request, calls, force, kernel) -> None:
     monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", kernel)
     has_onednn_linear.cache_clear()
     request.addfinalizer(has_onednn_linear.cache_clear)
-    assert onednn_choice(CONFIG) == ()
-    with cpu_settings(onednn=[(4, 3)]):  # as a checkpoint of another machine may ask
-        assert linear(numbers(2, 3), numbers(4, 3)).shape == (2, 4)
+    force("1")
+    assert linear(numbers(2, 3), numbers(4, 3)).shape == (2, 4)
     assert calls == []
-
-
-def test_gpu_has_no_onednn_choice() -> None:
-    assert onednn_choice(CONFIG, device="cuda") == ()
 
 
 def test_processor_name_includes_the_instruction_set() -> None:

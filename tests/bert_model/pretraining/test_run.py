@@ -19,6 +19,7 @@ from small_training import SMALL_MODEL, configuration, read_events, train_events
 from two_ranks import run_pretraining
 
 from bert_model.model.bert import BertForPreTraining
+from bert_model.model.cpu_kernels import onednn_width
 from bert_model.presets import load_configuration
 from bert_model.pretraining.__main__ import EXIT_PREEMPTED, main
 from bert_model.pretraining.config import PretrainingConfig
@@ -195,35 +196,18 @@ def test_stop_right_after_a_checkpoint_does_not_write_it_again(data: dict[str, s
     assert [event["step"] for event in read_events(tmp_path / "training") if event["event"] == "checkpoint"] == [3]
 
 
-@pytest.mark.parametrize("shapes", [[], [[32, 32], [64, 32]]])
-def test_resume_keeps_the_kernels_of_the_checkpoint(
-    data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shapes: list[list[int]]
+@pytest.mark.parametrize("name", ["processor", "onednn_width"])
+def test_resume_on_another_processor_or_kernel_warns(
+    data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
-    monkeypatch.setattr("bert_model.pretraining.run.onednn_choice", lambda *_, **__: shapes)
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    pretrain(single(data), whole, experiment="", device="cpu")
-    result = pretrain(single(data), stopped, experiment="", device="cpu", after_step=stop_after(5))
-    assert result.status == "preempted"
-    monkeypatch.setattr("bert_model.pretraining.run.onednn_choice", lambda *_, **__: [[32, 64]])  # of a busier minute
-    pretrain(single(data), stopped, resume=True, experiment="", device="cpu")
-    starts = [event for event in read_events(stopped) if event["event"] in ("start", "resume")]
-    assert [event["onednn"] for event in starts] == [shapes, shapes]
-    assert train_events(stopped) == train_events(whole)
-    assert load_manifest(stopped / "model").sha256 == load_manifest(whole / "model").sha256
-
-
-def test_resume_on_another_processor_rechooses_kernels_and_warns(
-    data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("bert_model.pretraining.run.onednn_choice", lambda *_, **__: [[32, 32]])
     pretrain(single(data), tmp_path / "training", experiment="", device="cpu", after_step=stop_after(5))
     for module in ("run", "trainer"):
-        monkeypatch.setattr(f"bert_model.pretraining.{module}.processor", lambda: "Another Processor (AVX2)")
-    monkeypatch.setattr("bert_model.pretraining.run.onednn_choice", lambda *_, **__: [])
+        monkeypatch.setattr(f"bert_model.pretraining.{module}.{name}", lambda: "Another (AVX2)")
     result = pretrain(single(data), tmp_path / "training", resume=True, experiment="", device="cpu")
     assert result.status == "finished"
-    assert "now it runs on Another Processor (AVX2)" in caplog.text
-    assert "the weight shapes that oneDNN computes were [[32, 32]] and are []" in caplog.text
+    assert caplog.text.count("Another (AVX2)") == 1
+    expected = {"processor": "now it runs on Another (AVX2)", "onednn_width": f"was {onednn_width()} and is Another"}
+    assert expected[name] in caplog.text
 
 
 def test_every_step_logs_losses_rates_and_utilization(undisturbed: Path) -> None:
