@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,8 +137,11 @@ class CheckpointDirectory:
                 f"{directory}: the checkpoint of step {snapshot.step} could not be written ({cause}); it needs about "
                 f"{needed:,} bytes, {shutil.disk_usage(self.path).free:,} are free; {kept}"
             ) from error
-        for step in self.outdated(self.steps(), kept_step(snapshot.state)):
-            shutil.rmtree(self.path_of(step), ignore_errors=True)
+        # Remove all but the last `keep_last`, multiples of `keep_every_steps`, and the best.
+        every, kept_for_good = self.keep_every_steps, kept_step(snapshot.state)
+        for step in self.steps()[: -self.keep_last]:
+            if step != kept_for_good and not (every and step % every == 0):
+                shutil.rmtree(self.path_of(step), ignore_errors=True)
         return directory
 
     def steps(self) -> list[int]:
@@ -178,11 +181,6 @@ class CheckpointDirectory:
         for step in self.steps():
             if step > last:
                 shutil.rmtree(self.path_of(step), ignore_errors=True)
-
-    def outdated(self, steps: Sequence[int], kept: int | None) -> list[int]:
-        """Return all but the last `keep_last` steps, multiples of `keep_every_steps`, and the `kept` one."""
-        every = self.keep_every_steps
-        return [step for step in steps[: -self.keep_last] if not (step == kept or every and step % every == 0)]
 
 
 def directory_name(step: int) -> str:

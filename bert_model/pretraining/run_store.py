@@ -48,95 +48,65 @@ class RunStore:
         self.url = url
         self.directory = bert_home() / "trainings" / f"{url.name}-{content_sha256({'url': str(url)})[:16]}"
         self._owner: bytes | None = None
-        self._checkpoints: CheckpointDirectory | None = None
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._push: Future[None] | None = None
         self._failure: BaseException | None = None
 
     def fetch(self, *, resume: bool) -> None:
-        """Bring the local directory to the state of the store, unless it is the store's own and at least as new.
+        """Bring the local directory to the state of the store, unless its own run was the last and got as far.
 
-        The newest intact checkpoint is copied, and those that it protects. Local checkpoints that are newer
-        than the store's, where another run has gone on meanwhile, are moved aside. Raise UsageError if the store holds
-        a run and `resume` is not set, ArtifactError if it holds other files, or checkpoints none of which is intact.
+        The newest intact checkpoint is copied, and the one that it names to be kept. Raise UsageError if the store
+        holds a run and `resume` is not set, ArtifactError if it holds other files, or checkpoints none of which is
+        intact.
         """
         sizes = storage.sizes_below(self.url)
         names = [name for name in sizes if name != OWNER_NAME and not name.startswith(".")]
         if names and CONFIGURATION_NAME not in names:
             raise ArtifactError(f"{self.url}: holds {names[0]!r} but no {CONFIGURATION_NAME}; give another URL")
-        steps = _complete_steps(sizes)
+        paths = (name.split("/") for name in names)
+        steps = step_numbers(path[1] for path in paths if path[0] == CHECKPOINTS and path[2:] == [MANIFEST_NAME])
         if not resume and (steps or {OWNER_NAME, f"{MODEL}/{MANIFEST_NAME}"} & set(sizes)):
             raise UsageError(f"{self.url}: holds a run already; add --resume to continue it, or give another URL")
 
         self._owner = storage.read_object(self.url / OWNER_NAME)
-        own = self.directory / CHECKPOINTS
-        newest, own_newest = max(steps, default=0), _newest_intact(own)
         mark = self.directory / OWNER_NAME
-        was_written_here = mark.is_file()
-        if self._owner and was_written_here and mark.read_bytes() == self._owner and own_newest >= newest:
-            return
-        self._clear(keep=was_written_here and own_newest > newest)
+        if mark.is_file():
+            newest = max(steps, default=0)
+            if mark.read_bytes() == self._owner and _newest_intact(self.directory / CHECKPOINTS) >= newest:
+                return
+            logger.warning("%s: another run has continued this one; it replaces %s", self.url, self.directory)
+        for entry in self.directory.iterdir():
+            if entry.name != LOCK_NAME:
+                storage.remove_tree(entry) if entry.is_dir() else entry.unlink()
         for name in names:
             if "/" not in name:
                 storage.download(self.url / name, storage.path_below(self.directory, name))
         if f"{MODEL}/{MANIFEST_NAME}" in sizes:
-            with contextlib.suppress(ArtifactError, FileNotFoundError):  # written again from the last checkpoint
-                self._fetch_directory(MODEL, sizes)
-        self._fetch_checkpoints(steps, sizes)
-
-    def _clear(self, *, keep: bool) -> None:
-        """Empty the local directory, of which only the lock stays; with `keep` its files move to another one."""
-        entries = [entry for entry in self.directory.iterdir() if entry.name != LOCK_NAME]
-        if not keep:
-            for entry in entries:
-                storage.remove_tree(entry) if entry.is_dir() else entry.unlink()
-            return
-        aside = Path(tempfile.mkdtemp(prefix=f"{self.directory.name}-superseded-", dir=self.directory.parent))
-        for entry in entries:
-            os.rename(entry, aside / entry.name)
-        logger.warning(
-            "%s: another run continued from an older checkpoint than this machine has: this machine's files are now "
-            "in %s; remove them if the other run is the one to keep",
-            self.url,
-            aside,
-        )
-
-    def _fetch_checkpoints(self, steps: list[int], sizes: Mapping[str, int]) -> None:
-        """Copy the newest intact checkpoint, and those that it protects."""
+            self._fetch_directory(MODEL, sizes)  # or written again from the last checkpoint
         for step in reversed(steps):
-            try:
-                checkpoint = self._fetch_directory(_name(step), sizes)
-            except (ArtifactError, FileNotFoundError) as error:
-                logger.warning("checkpoint of step %d is skipped: %s", step, error)
-                continue
-            for kept in {kept_step(read_state(checkpoint))} - {step, None}:
-                with contextlib.suppress(ArtifactError, FileNotFoundError):
+            if self._fetch_directory(_name(step), sizes):
+                kept = kept_step(read_state(self.directory / _name(step)))
+                if kept is not None and kept != step:
                     self._fetch_directory(_name(kept), sizes)
-            return
+                return
         if steps:
             raise ArtifactError(
                 f"{self.url}: none of its {len(steps)} checkpoints is intact; restore one, or give another URL"
             )
 
-    def _fetch_directory(self, name: str, sizes: Mapping[str, int]) -> Path:
-        """Copy a directory with a manifest; return its path. ArtifactError if it is damaged."""
-        target = self.directory / name
-        draft = target.with_name(f".{target.name}.partial-fetch")  # `CheckpointDirectory.clean` removes it
-        shutil.rmtree(draft, ignore_errors=True)
+    def _fetch_directory(self, name: str, sizes: Mapping[str, int]) -> bool:
+        """Copy a directory with a manifest; return whether it is intact, and keep nothing of it otherwise."""
+        for file in sizes:
+            if file.startswith(f"{name}/"):
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile by another run
+                    storage.download(self.url / file, storage.path_below(self.directory, file))
         try:
-            for file in sizes:
-                if file.startswith(f"{name}/"):
-                    inner = file.removeprefix(f"{name}/")
-                    try:
-                        storage.download(self.url / file, storage.path_below(draft, inner))
-                    except ArtifactError as error:  # no access: nothing is known of the file
-                        raise TrainingError(str(error)) from error
-            load_manifest(draft, verify="sha256")
-            shutil.rmtree(target, ignore_errors=True)
-            os.rename(draft, target)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
-        return target
+            load_manifest(self.directory / name, verify="sha256")
+        except ArtifactError as error:
+            logger.warning("%s/%s is skipped: %s", self.url, name, error)
+            shutil.rmtree(self.directory / name, ignore_errors=True)
+            return False
+        return True
 
     def take_over(self) -> None:
         """Become the run that writes to the store; TrainingError if another one did since `fetch`."""
@@ -162,15 +132,18 @@ class RunStore:
             )
         sizes = storage.sizes_below(self.url)
         self._push_files()
-        steps = checkpoints.steps()
-        kept = kept_step(read_state(checkpoints.path_of(steps[-1]))) if steps else None
-        # What is kept first, then the newest: the training removes the others while a slow store takes them.
-        for step in sorted(steps, key=lambda step: (step != kept, -step)):
+        # The newest first: the training removes others while a slow store takes them.
+        steps = checkpoints.steps()[::-1]
+        for step in steps:
             self._push_directory(_name(step), sizes)
         if (self.directory / MODEL / MANIFEST_NAME).is_file():
             self._push_directory(MODEL, sizes)
-        if steps:
-            self._remove_old(checkpoints, steps, protected, sizes)
+        # Later ones are damaged, or of a run that this one has replaced.
+        every = checkpoints.keep_every_steps
+        for step in step_numbers({name.split("/")[1] for name in sizes if name.startswith(f"{CHECKPOINTS}/")}):
+            if steps and step not in steps and (step > steps[0] or not every or step % every):
+                storage.remove_tree(self.url / _name(step) / MANIFEST_NAME)
+                storage.remove_tree(self.url / _name(step))
 
     def _push_files(self) -> None:
         """Copy configuration and log. How far MLflow has followed the log goes first: it may lag, but not lead."""
@@ -197,19 +170,6 @@ class RunStore:
             if local.is_dir():
                 raise
             # The training has written newer checkpoints and removed this one: what was copied has no manifest.
-
-    def _remove_old(
-        self, checkpoints: CheckpointDirectory, steps: list[int], kept: int | None, sizes: Mapping[str, int]
-    ) -> None:
-        """Remove from the store what `checkpoints` would remove, incomplete checkpoints, and those of later steps."""
-        # Later ones are of a run that we replaced.
-        there = step_numbers({name.split("/")[1] for name in sizes if name.startswith(f"{CHECKPOINTS}/")})
-        complete = _complete_steps(sizes)
-        outdated = {*checkpoints.outdated(sorted({*complete, *steps}), kept), *(set(there) - set(complete))}
-        outdated |= {step for step in there if step > steps[-1]}
-        for step in sorted(outdated - set(steps)):
-            storage.remove_tree(self.url / _name(step) / MANIFEST_NAME)
-            storage.remove_tree(self.url / _name(step))
 
     def push_soon(self, checkpoints: CheckpointDirectory) -> None:
         """Push in a thread, after a push that runs now. A store that fails then is warned of: the next push repeats."""
@@ -284,12 +244,6 @@ def _newest_intact(checkpoints: Path) -> int:
             load_manifest(checkpoints / directory_name(step), verify="sha256")
             return step
     return 0
-
-
-def _complete_steps(sizes: Mapping[str, int]) -> list[int]:
-    """Return the steps of the checkpoints in a listing that have a manifest, ascending."""
-    names = (name.split("/") for name in sizes)
-    return step_numbers(parts[1] for parts in names if parts[0] == CHECKPOINTS and parts[2:] == [MANIFEST_NAME])
 
 
 def _name(step: int) -> str:
