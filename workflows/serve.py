@@ -328,13 +328,13 @@ def serve_code(arguments: argparse.Namespace) -> int:
     return server.wait()
 
 
-def _stop(processes: Sequence["subprocess.Popen[bytes]"], grace_seconds: float = 15.0) -> None:
+def _stop(processes: Sequence["subprocess.Popen[bytes]"]) -> None:
     """Interrupt each process group, and kill what remains after the grace period."""
     for process in processes:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGINT)
     # One grace period for all processes together.
-    deadline = time.monotonic() + grace_seconds
+    deadline = time.monotonic() + 15.0
     for process in processes:
         try:
             process.wait(max(0.1, deadline - time.monotonic()))

@@ -43,14 +43,16 @@ NUM_PASSAGES = 512
 PASSAGE_LENGTH = 128
 """Limit on the tokens of a passage, special ones counted."""
 MICRO_BATCH_SIZE = 32
+SEED = 0
+"""Decides random rows."""
 
 
-def adapt_model(model: Path, vocabulary: Path, output: Path, corpus: Path | None = None, *, seed: int = 0) -> Manifest:
+def adapt_model(model: Path, vocabulary: Path, output: Path, corpus: Path | None = None) -> Manifest:
     """Write `model` with the vocabulary of another directory; return the manifest, whose counts are the report.
 
     With a corpus directory, passages of its held-out documents (of its training documents if it has no others) are
     measured: both vocabularies on their words, and the masked-LM loss of the moved model before any training, next to
-    that of random new rows, which `seed` decides. UsageError if both vocabularies are the same.
+    that of random new rows. UsageError if both vocabularies are the same.
     """
     # What does not fit together is found before the output is begun.
     old, new = Tokenizer.from_directory(model), Tokenizer.from_directory(vocabulary)
@@ -65,7 +67,7 @@ def adapt_model(model: Path, vocabulary: Path, output: Path, corpus: Path | None
     # The first start is written; the second one, with random rows for all new tokens, is only measured.
     pieces = [pieces_of(token, old) for token in new.tokens]
     shared = [ids if old.token_to_id(token) is not None else [] for token, ids in zip(new.tokens, pieces)]
-    moved, random = (move_rows(weights, rows, config.initializer_range, seed) for rows in (pieces, shared))
+    moved, random = (move_rows(weights, rows, config.initializer_range) for rows in (pieces, shared))
     num_shared, num_spelled = (sum(map(bool, rows)) for rows in (shared, pieces))
     counts: dict[str, Any] = {
         "vocab_size": new.vocab_size,
@@ -78,7 +80,7 @@ def adapt_model(model: Path, vocabulary: Path, output: Path, corpus: Path | None
     inputs: dict[str, Any] = {"model": model_identity(model), "vocabulary": {"sha256": new.sha256}}
     if source is not None:
         inputs["corpus"] = input_of(source)
-    with publishing(output, kind=KIND, configuration={"seed": seed}, inputs=inputs) as draft:
+    with publishing(output, kind=KIND, configuration={"seed": SEED}, inputs=inputs) as draft:
         if source is not None:
             texts, counts["measured_on"] = _passages(source)
             counts |= {"quality": _quality(new, texts), "old_quality": _quality(old, texts)}
@@ -118,7 +120,7 @@ def pieces_of(token: str, vocabulary: Tokenizer) -> list[int]:
     return ids
 
 
-def move_rows(weights: Weights, pieces: Sequence[Sequence[int]], initializer_range: float, seed: int) -> Weights:
+def move_rows(weights: Weights, pieces: Sequence[Sequence[int]], initializer_range: float) -> Weights:
     """Return weights whose row of each new token is the mean of its old rows, or random if it has none."""
     # One bag of old rows for each new token; an empty bag gives zeros, replaced below.
     flat = torch.tensor([index for ids in pieces for index in ids], dtype=torch.long)
@@ -129,7 +131,7 @@ def move_rows(weights: Weights, pieces: Sequence[Sequence[int]], initializer_ran
 
     # Random rows are drawn as in a new model.
     empty = (lengths == 0).nonzero().squeeze(1)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(SEED)
     rows[empty] = torch.randn(len(empty), rows.shape[1], generator=generator) * initializer_range
     tensors[WORD_EMBEDDINGS] = rows
     if DECODER_BIAS in tensors:

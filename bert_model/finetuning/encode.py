@@ -34,11 +34,9 @@ def encode_examples(task: Task, examples: Sequence[Any], tokenizer: Tokenizer, c
     return encode(task, examples, tokenizer, config)
 
 
-def encode_texts(
-    pairs: Sequence[tuple[str, str | None]], tokenizer: Tokenizer, max_seq_length: int, *, kind: str = "classification"
-) -> EncodedSet:
+def encode_texts(pairs: Sequence[tuple[str, str | None]], tokenizer: Tokenizer, max_seq_length: int) -> EncodedSet:
     """Encode texts or pairs of texts without labels: `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`."""
-    return _encode_pairs(pairs, tokenizer, max_seq_length).close(kind, len(pairs), {})
+    return _encode_pairs(pairs, tokenizer, max_seq_length).close("classification", len(pairs), {})
 
 
 def _encode_text(

@@ -63,9 +63,9 @@ def counted_scores(label: str, num_correct: int, num_gold: int, num_predicted: i
     }
 
 
-def calibration_error(confidences: ArrayLike, correct: ArrayLike, *, num_bins: int = CALIBRATION_BINS) -> float:
+def calibration_error(confidences: ArrayLike, correct: ArrayLike) -> float:
     """Return the expected calibration error: the mean gap between confidence and accuracy over bins of confidence."""
     confidence, right = np.asarray(confidences, dtype=np.float64), np.asarray(correct, dtype=np.float64)
-    bins = np.clip(np.ceil(confidence * num_bins).astype(np.int64) - 1, 0, num_bins - 1)
-    gaps = np.bincount(bins, weights=confidence - right, minlength=num_bins)
+    bins = np.clip(np.ceil(confidence * CALIBRATION_BINS).astype(np.int64) - 1, 0, CALIBRATION_BINS - 1)
+    gaps = np.bincount(bins, weights=confidence - right)
     return float(100.0 * np.abs(gaps).sum() / len(confidence))

@@ -165,9 +165,9 @@ def interval_of(values: NDArray[np.float64]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def bootstrap_interval(statistics: UnitStatistics, *, seed: int = 0) -> tuple[float, float]:
-    """Return the interval of a score over resampled units and trainings, a function of the seed."""
-    return interval_of(resample([statistics], seed=seed)[:, 0])
+def bootstrap_interval(statistics: UnitStatistics) -> tuple[float, float]:
+    """Return the interval of a score over resampled units and trainings; equal ones for equal statistics."""
+    return interval_of(resample([statistics], seed=0)[:, 0])
 
 
 # --- metrics of weighted rows: (U, K) rows and (R, U) weights -> (R,) scores ---

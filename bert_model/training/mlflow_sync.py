@@ -163,9 +163,7 @@ class Tracker:
         self.close("FINISHED" if kind is None else "FAILED")
 
     @staticmethod
-    def replay(
-        directory: Path | str, *, parent_run_id: str | None = None, timeout_seconds: float = CLOSE_TIMEOUT_SECONDS
-    ) -> bool:
+    def replay(directory: Path | str, *, parent_run_id: str | None = None) -> bool:
         """Copy to MLflow what it lacks of a closed log; True if it then has everything.
 
         `parent_run_id` is of a parent that had no run yet when the log was written.
@@ -179,7 +177,7 @@ class Tracker:
         if sync.is_complete:
             return True
         sync.start()
-        return sync.close(state.get("status", "FINISHED"), timeout_seconds)
+        return sync.close(state.get("status", "FINISHED"), CLOSE_TIMEOUT_SECONDS)
 
 
 class _Value(NamedTuple):

@@ -88,16 +88,16 @@ SAMPLE_PASSAGES = 10
 _SAMPLE_CHARACTERS = 400
 
 
-def sample_passages(shards: Sequence[tuple[Path, int, str]], number: int = SAMPLE_PASSAGES) -> list[dict[str, str]]:
-    """Draw random passages, from different documents if there are enough; equal shards give equal passages.
+def sample_passages(shards: Sequence[tuple[Path, int, str]]) -> list[dict[str, str]]:
+    """Draw ten random passages, from different documents if there are enough; equal shards give equal passages.
 
     `shards` are (path, rows, sha256) in order. Returns "document_id", "title" and "passage", cut to 400 characters.
     """
     total = sum(rows for _, rows, _ in shards)
     rng = random.Random(" ".join(sha256 for _, _, sha256 in shards))
     # Choose rows over all shards first, then read only the row groups that hold one.
-    chosen = sorted(rng.sample(range(total), min(number, total)))
-    per_document = 1 if total >= number else number
+    chosen = sorted(rng.sample(range(total), min(SAMPLE_PASSAGES, total)))
+    per_document = 1 if total >= SAMPLE_PASSAGES else SAMPLE_PASSAGES
     found: list[dict[str, str]] = []
     first = 0  # row of all shards at which the current row group begins
     for path, rows, _ in shards:
@@ -114,7 +114,7 @@ def sample_passages(shards: Sequence[tuple[Path, int, str]], number: int = SAMPL
                     table = read_row_group(file, group, path, columns).take(here)
                     found += [entry for record in table.to_pylist() for entry in _draw(record, per_document, rng)]
     # A small corpus gives several passages per document, which may be too many.
-    return [found[place] for place in sorted(rng.sample(range(len(found)), min(number, len(found))))]
+    return [found[place] for place in sorted(rng.sample(range(len(found)), min(SAMPLE_PASSAGES, len(found))))]
 
 
 def _draw(record: Mapping[str, Any], number: int, rng: random.Random) -> list[dict[str, str]]:

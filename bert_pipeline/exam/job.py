@@ -24,7 +24,6 @@ from filelock import FileLock
 from bert_pipeline.atomic import atomic_write, creating
 from bert_pipeline.beam import beam
 from bert_pipeline.beam.options import is_engine, num_workers, pipeline_options
-from bert_pipeline.beam.progress import Progress, of_total
 from bert_pipeline.beam.results import Result, WriteResults, check_total, read_results
 from bert_pipeline.beam.workers import ParallelFlatMap, one, run_pipeline
 from bert_pipeline.configuration import to_mapping
@@ -63,8 +62,6 @@ def build_exam(
     output: Path | str,
     config: ExamConfig | None = None,
     beam_options: Sequence[str] = (),
-    *,
-    progress: Progress | None = None,
 ) -> Manifest:
     """Make pairs from a corpus' held-out documents and count the trigrams of its training documents.
 
@@ -86,7 +83,7 @@ def build_exam(
         scratch = draft.path / "counts"
         scratch.mkdir()
         options = pipeline_options(beam_options)
-        run = functools.partial(_run, source, scratch.resolve(), options=options, progress=progress)
+        run = functools.partial(_run, source, scratch.resolve(), options=options)
 
         # The words come first: trigrams are counted as their numbers, and pairs need their frequencies.
         counted = run("words", _count_words)
@@ -158,13 +155,12 @@ def _run(
     function: Callable[..., Result],
     *,
     options: Any,
-    progress: Progress | None,
 ) -> list[Result]:
     """Call a function with each corpus shard in the workers; return their results in the order of the shards."""
     plan = {name: entry.get("rows") for name, entry in source.files.items() if name.startswith("documents-")}
     shards = [(str((source.path / name).resolve()), source.files[name]["sha256"]) for name in plan]
     of_shard = functools.partial(_of_shard, function=function, scratch=str(scratch))
-    with run_pipeline(options, preload=__name__, progress=of_total(progress, len(shards))) as pipeline:
+    with run_pipeline(options, preload=__name__) as pipeline:
         _ = (
             pipeline
             | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)

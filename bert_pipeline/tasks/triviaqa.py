@@ -18,11 +18,11 @@ TOKEN = re.compile(r"\w+|[^\w\s]")
 MAX_TOKENS = 400
 
 
-def convert_triviaqa(questions: Path, evidence: Path, output: Path, *, max_tokens: int = MAX_TOKENS) -> dict[str, int]:
+def convert_triviaqa(questions: Path, evidence: Path, output: Path) -> dict[str, int]:
     """Write a SQuAD file with a paragraph for each pair of a question and a document; return counts.
 
     `questions` is a file such as wikipedia-train.json, `evidence` the folder of its documents, or the one above
-    (`evidence/wikipedia`). A context is the original text of the first `max_tokens` tokens. Answers are all
+    (`evidence/wikipedia`). A context is the original text of the first 400 tokens. Answers are all
     distinct spellings of the question's aliases that occur there as whole words, in any case, the leftmost first; pairs
     without any are counted and left out, as are pairs whose document is missing. Ids are TriviaQA's own:
     question--document. InputError if a file is not TriviaQA's or no pair is left; then nothing is written.
@@ -33,7 +33,7 @@ def convert_triviaqa(questions: Path, evidence: Path, output: Path, *, max_token
     output.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(output) as temporary, open(temporary, "w", encoding="utf-8") as stream:
         stream.write('{"version": "1.1", "data": [\n')
-        for article in _articles(questions, evidence, max_tokens, counts):
+        for article in _articles(questions, evidence, counts):
             stream.write(",\n" if counts["pairs"] else "")
             stream.write(json.dumps(article, ensure_ascii=False))
             counts["pairs"] += 1
@@ -48,7 +48,7 @@ def convert_triviaqa(questions: Path, evidence: Path, output: Path, *, max_token
     return counts
 
 
-def _articles(questions: Path, evidence: Path, max_tokens: int, counts: dict[str, int]) -> Iterator[dict[str, Any]]:
+def _articles(questions: Path, evidence: Path, counts: dict[str, int]) -> Iterator[dict[str, Any]]:
     root = evidence / "wikipedia" if (evidence / "wikipedia").is_dir() else evidence
     if not root.is_dir():
         raise InputError(f"{evidence}: not a folder; give TriviaQA's evidence/wikipedia")
@@ -66,7 +66,7 @@ def _articles(questions: Path, evidence: Path, max_tokens: int, counts: dict[str
             if text is None:
                 counts["documents missing"] += 1
                 continue
-            context = first_tokens(text.lstrip(), max_tokens)
+            context = first_tokens(text.lstrip(), MAX_TOKENS)
             starts: dict[str, int] = {}
             for match in pattern.finditer(context):
                 starts.setdefault(match[0], match.start())

@@ -459,8 +459,8 @@ def instances_for_length(settings: InstancesConfig, length: int) -> InstancesCon
     )
 
 
-def sample_instances(manifest: Manifest, count: int = 5) -> list[dict[str, Any]]:
-    """Return the first training instances as text."""
+def sample_instances(manifest: Manifest) -> list[dict[str, Any]]:
+    """Return the first five training instances as text."""
     from bert_pipeline.instances.directory import open_shard, shard_paths
     from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -473,7 +473,7 @@ def sample_instances(manifest: Manifest, count: int = 5) -> list[dict[str, Any]]
     with local_copy(paths[0]) as path, open_shard(path) as shard:
         columns = shard.read_row_group(0)
     rows = []
-    for index in range(min(count, len(columns.is_random_next))):
+    for index in range(min(5, len(columns.is_random_next))):
         ids = columns.input_ids[columns.offsets[index] : columns.offsets[index + 1]]
         rows.append(
             {

@@ -187,7 +187,7 @@ def _publish_task_data(directory: Path, path: Path, dev_fraction: float, data: A
     return load_manifest(directory, kind="task_data")
 
 
-def _sample_examples(examples: list[Any], count: int = 5) -> list[dict[str, Any]]:
+def _sample_examples(examples: list[Any]) -> list[dict[str, Any]]:
     from bert_pipeline.tasks.example import example_text
 
     def label(example: Any) -> str:
@@ -199,7 +199,7 @@ def _sample_examples(examples: list[Any], count: int = 5) -> list[dict[str, Any]
             "text": shortened(example_text(example), 240),
             "label": shortened(label(example), 80),
         }
-        for example in examples[:count]
+        for example in examples[:5]
     ]
 
 

@@ -39,7 +39,7 @@ def test_entities_are_counted_by_type():
 
 
 def test_calibration_error_is_the_mean_gap_over_bins():
-    assert calibration_error([0.9, 0.9, 0.6, 0.6], [True, True, False, True], num_bins=10) == pytest.approx(10.0)
+    assert calibration_error([0.9, 0.9, 0.6, 0.6], [True, True, False, True]) == pytest.approx(10.0)
     assert calibration_error([1.0, 1.0], [True, True]) == 0.0
     assert calibration_error([0.0, 1.0], [True, False]) == 100.0
 
