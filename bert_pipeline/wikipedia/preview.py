@@ -1,5 +1,7 @@
 """Preview of an extraction: the wikitext of one article with its passages in a second column."""
 
+import difflib
+import itertools
 import re
 import textwrap
 from pathlib import Path
@@ -8,13 +10,14 @@ from bert_pipeline.errors import InputError, suggest
 from bert_pipeline.wikipedia.dump import open_dump, read_pages
 from bert_pipeline.wikipedia.extract import drop_reason, extract_article
 
+COLUMN = 78
+"""Characters of a line in each of the two columns."""
 
-def preview_article(title: str, path: Path | str, *, width: int = 160, templates: str = "") -> str:
+
+def preview_article(title: str, path: Path | str, *, templates: str = "") -> str:
     """Format the wikitext of an article, and each passage to the right of the line that it begins in.
 
-    `templates` is a template file of one's own.
-
-    Raise InputError if the dump has no page with this title.
+    `templates` is a template file of one's own. InputError if the dump has no page with this title.
     """
     dump = open_dump(path)
     titles = []
@@ -37,10 +40,10 @@ def preview_article(title: str, path: Path | str, *, width: int = 160, templates
         f"Dropped templates: {templates or 'none'}.",
         "",
     ]
-    return "\n".join(head + _format_columns(page.text, extraction.passages, (width - 3) // 2))
+    return "\n".join(head + _format_columns(page.text, extraction.passages))
 
 
-def _format_columns(wikitext: str, passages: list[str], width: int) -> list[str]:
+def _format_columns(wikitext: str, passages: list[str]) -> list[str]:
     source = wikitext.split("\n")
     passages_of_line: dict[int, list[str]] = {}
     for number, passage in zip(_find_lines(source, passages), passages):
@@ -50,64 +53,29 @@ def _format_columns(wikitext: str, passages: list[str], width: int) -> list[str]
     for number, line in enumerate(source):
         if number in passages_of_line:
             # The rest of earlier passages first: a passage never begins above the end of the one before.
-            rows += [f"{'':{width}} | {part}".rstrip() for part in right]
+            rows += [f"{'':{COLUMN}} | {part}".rstrip() for part in right]
             right = []
             for passage in passages_of_line[number]:
-                right += [*textwrap.wrap(passage, width), ""]
-        for part in textwrap.wrap(line, width) or [""]:
-            rows.append(f"{part:{width}} | {right.pop(0) if right else ''}".rstrip())
-    rows += [f"{'':{width}} | {part}".rstrip() for part in right]
+                right += [*textwrap.wrap(passage, COLUMN), ""]
+        for part in textwrap.wrap(line, COLUMN) or [""]:
+            rows.append(f"{part:{COLUMN}} | {right.pop(0) if right else ''}".rstrip())
+    rows += [f"{'':{COLUMN}} | {part}".rstrip() for part in right]
     return rows
 
 
-_WORD = re.compile(r"\w+")
-
-
 def _find_lines(source: list[str], passages: list[str]) -> list[int]:
-    """Return the line that each passage begins in.
-
-    Passages and lines have the same order. So the lines of all passages are chosen together: those in ascending order
-    that share the most words with their passages, first words counting most.
-    """
-    lines_of_word: dict[str, list[int]] = {}
-    for number, line in enumerate(source):
-        for word in set(_WORD.findall(line)):
-            lines_of_word.setdefault(word, []).append(number)
-    # Dynamic programming: `best` has the choices for the passages so far by their last line, the better the later.
-    # The earlier lines of each choice are linked in `chain`
-    best: list[tuple[float, int, int]] = [(0.0, 0, -1)]  # (score, last line, its index in `chain`)
-    chain: list[tuple[int, int]] = []  # (line, index of the line before)
-    for passage in passages:
-        scores = _score_lines(_WORD.findall(passage)[:24], lines_of_word)
-        chosen: list[tuple[float, int, int]] = []
-        next_choice = 0
-        previous = (-1.0, 0, -1)  # the best choice up to the line
-        for line_number in sorted({*scores, *(last for _, last, _ in best)}):
-            while next_choice < len(best) and best[next_choice][1] <= line_number:
-                previous = max(previous, best[next_choice], key=lambda choice: choice[0])
-                next_choice += 1
-            if previous[0] < 0:
-                continue
-            score = previous[0] + scores.get(line_number, 0.0)
-            if not chosen or score > chosen[-1][0]:
-                chain.append((line_number, previous[2]))
-                chosen.append((score, line_number, len(chain) - 1))
-        best = chosen[-64:]
-    # Follow the best choice back
-    lines: list[int] = []
-    index = best[-1][2]
-    while index >= 0:
-        number, index = chain[index]
-        lines.append(number)
-    return lines[::-1]
+    """Return the line that each passage begins in: that of its first word in the longest common runs of words."""
+    lines_of, words = _words(source)
+    passages_of, own = _words(passages)
+    begins: dict[int, int] = {}
+    for left, right, size in difflib.SequenceMatcher(None, words, own).get_matching_blocks():
+        for offset in range(size):
+            begins.setdefault(passages_of[right + offset], lines_of[left + offset])
+    # One whose words are all common ones, or from a template, is beside the one before it.
+    return list(itertools.accumulate((begins.get(number, 0) for number in range(len(passages))), max))
 
 
-def _score_lines(words: list[str], lines_of_word: dict[str, list[int]]) -> dict[int, float]:
-    """Return line -> how many of a passage's first words it has, for the 40 best lines; rare words count more."""
-    scores: dict[int, float] = {}
-    for index, word in enumerate(words):
-        lines = lines_of_word.get(word, ())
-        if len(lines) <= 200:
-            for line in lines:
-                scores[line] = scores.get(line, 0.0) + 1 / (len(lines) * (1 + index / 8))
-    return dict(sorted(scores.items(), key=lambda item: -item[1])[:40])
+def _words(texts: list[str]) -> tuple[list[int], list[str]]:
+    """Return the words of texts, and the number of the text of each."""
+    pairs = [(number, word) for number, text in enumerate(texts) for word in re.findall(r"\w+", text)]
+    return [number for number, _ in pairs], [word for _, word in pairs]

@@ -19,7 +19,7 @@ def preview_rows(folder: Path, wikitext: str) -> list[tuple[str, str]]:
         encoding="utf-8",
     )
     rows = []
-    for row in preview_article("T", dump, width=200).splitlines()[4:]:
+    for row in preview_article("T", dump).splitlines()[4:]:
         left, _, right = row.partition(" | ")
         rows.append((left.strip(), right.strip()))
     return rows
@@ -65,6 +65,6 @@ def test_preview_uses_a_template_file_and_lists_the_templates_that_are_in_none(t
     text = "In this old town live {{people|500}} and {{others|5}} today{{cn}}."
     page = f"<page><title>T</title><ns>0</ns><id>1</id><revision><id>2</id><text>{text}</text></revision></page>"
     (tmp_path / "dump.xml").write_text(f"<mediawiki>{page}</mediawiki>", encoding="utf-8")
-    shown = preview_article("T", tmp_path / "dump.xml", width=200, templates=str(tmp_path / "own.toml"))
+    shown = preview_article("T", tmp_path / "dump.xml", templates=str(tmp_path / "own.toml"))
     assert "| In this old town live some 500 people and today." in shown
     assert "Dropped templates: others (1)." in shown
