@@ -6,22 +6,22 @@ time, and a user agent that identifies the client.
 """
 
 import contextlib
-import functools
-import glob
 import hashlib
 import http.client
+import itertools
 import json
 import logging
 import os
 import re
 import shutil
+import tempfile
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -30,9 +30,10 @@ from bert_pipeline.errors import ArtifactError, InputError, UsageError, suggest
 from bert_pipeline.manifest import Manifest, load_manifest, publishing, refuse_foreign_directory
 from bert_pipeline.tasks.archive import extract_archive
 from bert_pipeline.tasks.catalogue import TASKS
-from bert_pipeline.tasks.official import DOWNLOAD_KIND, OFFICIAL_FILES, RemoteFile
+from bert_pipeline.tasks.official import DOWNLOAD_KIND, OFFICIAL_FILES
 
 LOG = logging.getLogger(__name__)
+T = TypeVar("T")
 
 SITES = (
     "https://dumps.wikimedia.org",
@@ -48,11 +49,28 @@ _JOBS = ("articlesmultistreamdump", "articlesdump")
 
 
 _CHUNK_BYTES = 1 << 20
+ATTEMPTS = 6
+"""Failures in a row, without any new byte, after which a transfer is given up."""
+RETRY_SECONDS = 5.0
+"""Pause after the first failure; each further one is longer by as much, up to a minute."""
 _MAX_WAIT = 60
-"""Limit of the `Retry-After` that is obeyed, as a multiple of the time between attempts: 5 minutes by default."""
-_TIMEOUT_SECONDS = 60.0
+"""Limit of the `Retry-After` that is obeyed, as a multiple of the first pause: 5 minutes."""
 LOCK_NAME = ".lock"
 """Lock file of a directory of unfinished transfers."""
+
+
+class _File(NamedTuple):
+    """A file of a site."""
+
+    path: str
+    """Path on the site; its last part is the name of the file."""
+    size: int
+    digest: str
+    algorithm: Literal["sha1", "sha256"] = "sha256"
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
 
 
 def download_wikipedia(
@@ -61,8 +79,6 @@ def download_wikipedia(
     output: Path | str,
     *,
     sites: Sequence[str] = SITES,
-    attempts: int = 6,
-    retry_seconds: float = 5.0,
     progress: Callable[[int], None] | None = None,
 ) -> Manifest:
     """Download the articles of one dump ("enwiki", "20261101" or "latest") into a directory with a manifest.
@@ -75,53 +91,25 @@ def download_wikipedia(
         raise UsageError(f"wiki: found {wiki!r}, expected a database name such as enwiki or simplewiki")
     if not re.fullmatch(r"\d{8}|latest", date):
         raise UsageError(f"date: found {date!r}, expected YYYYMMDD or latest")
-    output = Path(output)
-    refuse_foreign_directory(output, "dump")
-    client = _Client(sites, attempts, retry_seconds)
+    refuse_foreign_directory(Path(output), "dump")
+    client = _Client(sites)
     date, files = _latest_files(client, wiki) if date == "latest" else (date, _finished_files(client, wiki, date))
 
-    # The date is part of the name: a later call for "latest" must not continue the files of an older dump.
-    prefix = f".{output.name}.download-{wiki}-"
-    parts = output.parent / f"{prefix}{date}"
-    for other in sorted(set(output.parent.glob(f"{glob.escape(prefix)}*")) - {parts}):
-        LOG.warning(f"{other}: is of an unfinished download of another date; remove it unless that goes on")
-    with _parts_directory(parts):
-        _check_space(parts, sum(int(entry["size"]) for entry in files.values()))
-
-        # One file after the other, as Wikimedia asks.
-        done = 0
-        for name, entry in files.items():
-            remote = urllib.parse.urlsplit(entry["url"]).path
-            expected = ("sha1", str(entry["sha1"]))
-            _fetch_file(
-                client, parts / name, remote, int(entry["size"]), expected, functools.partial(_advance, progress, done)
-            )
-            done += int(entry["size"])
-
+    def link(paths: Mapping[str, Path], target: Path) -> None:
         # Linked, not copied: a dump fills the disk once. The parts stay until the directory is published, so that an
         # interruption while files are hashed loses none of them.
-        inputs = {name: {"name": name, "sha1": entry["sha1"]} for name, entry in files.items()}
-        with publishing(output, kind="dump", configuration={"wiki": wiki, "date": date}, inputs=inputs) as draft:
-            for name in files:
-                try:
-                    os.link(parts / name, draft.path / name)
-                except OSError:  # a file system without links
-                    os.replace(parts / name, draft.path / name)
-            draft.counts = {"files": len(files), "bytes": done}
-            draft.provenance = {"sites": list(sites)}
-        shutil.rmtree(parts, ignore_errors=True)
-    return load_manifest(output, kind="dump")
+        for name, path in paths.items():
+            try:
+                os.link(path, target / name)
+            except OSError:  # a file system without links
+                os.replace(path, target / name)
+
+    # The date is part of the name: a later call for "latest" must not continue the files of an older dump.
+    parts = f"{wiki}-{date}"
+    return _download(client, files, Path(output), "dump", {"wiki": wiki, "date": date}, parts, link, progress=progress)
 
 
-def download_tasks(
-    suite: str,
-    output: Path | str,
-    *,
-    sources: Sequence[str] = (),
-    attempts: int = 6,
-    retry_seconds: float = 5.0,
-    progress: Callable[[int], None] | None = None,
-) -> Manifest:
+def download_tasks(suite: str, output: Path | str, *, sources: Sequence[str] = ()) -> Manifest:
     """Download the files of "glue", "squad" or "swag" and unpack them into a directory that `--data` takes.
 
     `sources` are asked before the official site: folders that hold the files (below their names, or the paths of the
@@ -130,44 +118,62 @@ def download_tasks(
     """
     if suite not in OFFICIAL_FILES:
         raise UsageError(f"unknown task files {suite!r}{suggest(suite, OFFICIAL_FILES)}")
-    output = Path(output)
-    refuse_foreign_directory(output, DOWNLOAD_KIND)
-    site, files = OFFICIAL_FILES[suite]
+    refuse_foreign_directory(Path(output), DOWNLOAD_KIND)
+    site, remote = OFFICIAL_FILES[suite]
+    files = [_File(*file) for file in remote]
 
     # Local folders first, then mirrors, then the official site.
     folders = [Path(source) for source in sources if "://" not in source]
     for folder in folders:
         if not folder.is_dir():
             raise InputError(f"{folder}: no such folder; give a folder with {files[0].name} or the address of a mirror")
-    client = _Client([*(source for source in sources if "://" in source), site], attempts, retry_seconds)
-    parts = output.parent / f".{output.name}.download-{suite}"
-    with _parts_directory(parts):
-        # Space is needed for what no folder has.
-        found = {file.name: _local_copy(file, folders) for file in files}
-        _check_space(parts, sum(file.size for file in files if found[file.name] is None))
-        done = 0
-        paths: dict[str, Path] = {}
-        for file in files:
-            path = found[file.name]
-            if path is None:
-                path = parts / file.name
-                advance = functools.partial(_advance, progress, done)
-                _fetch_file(client, path, f"/{file.path}", file.size, ("sha256", file.sha256), advance)
-            paths[file.name] = path
-            done += file.size
+    client = _Client([*(source for source in sources if "://" in source), site])
+    found = {file.name: path for file in files if (path := _local_copy(file, folders)) is not None}
 
-        # Local files are copied, and never moved out of their folder.
-        inputs = {file.name: {"name": file.name, "sha256": file.sha256} for file in files}
-        with publishing(output, kind=DOWNLOAD_KIND, configuration={"suite": suite}, inputs=inputs) as draft:
-            if suite == "glue":
-                _unpack_glue(paths, draft.path, parts / "unpacked")
-            else:
-                for name, path in paths.items():
-                    shutil.copyfile(path, draft.path / name)
+    def copy(paths: Mapping[str, Path], target: Path) -> None:  # local files are never moved out of their folder
+        for name, path in paths.items():
+            shutil.copyfile(path, target / name)
+
+    lay_out = _unpack_glue if suite == "glue" else copy
+    return _download(client, files, Path(output), DOWNLOAD_KIND, {"suite": suite}, suite, lay_out, found)
+
+
+def _download(
+    client: "_Client",
+    files: Sequence[_File],
+    output: Path,
+    kind: str,
+    configuration: Mapping[str, str],
+    parts_name: str,
+    lay_out: Callable[[Mapping[str, Path], Path], None],
+    found: Mapping[str, Path] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Manifest:
+    """Fetch the files that are not `found` on this machine, and publish what `lay_out(paths, directory)` makes of them.
+
+    Paths are by name.
+    """
+    paths, report = dict(found or {}), progress or (lambda size: None)
+    parts = output.parent / f".{output.name}.download-{parts_name}"
+    with _parts_directory(parts):
+        needed = sum(file.size for file in files if file.name not in paths)
+        needed -= sum(path.stat().st_size for path in parts.iterdir())
+        if needed > (free := shutil.disk_usage(parts).free):
+            raise InputError(f"{parts}: the download needs {needed:,} more bytes, and {free:,} are free")
+        # One file after the other, as Wikimedia asks.
+        done = 0
+        for file in files:
+            if file.name not in paths:
+                paths[file.name] = parts / file.name
+                client.fetch(file, parts / file.name, lambda size, done=done: report(done + size))
+            done += file.size
+        inputs = {file.name: {"name": file.name, file.algorithm: file.digest} for file in files}
+        with publishing(output, kind=kind, configuration=configuration, inputs=inputs) as draft:
+            lay_out(paths, draft.path)
             draft.counts = {"files": len(files), "bytes": done}
-            draft.provenance = {"sources": [*sources, site]}
+            draft.provenance = {"sites": client.sites}
         shutil.rmtree(parts, ignore_errors=True)
-    return load_manifest(output, kind=DOWNLOAD_KIND)
+    return load_manifest(output, kind=kind)
 
 
 @contextlib.contextmanager
@@ -190,18 +196,17 @@ def _parts_directory(parts: Path) -> Iterator[None]:
         yield
 
 
-def _local_copy(file: RemoteFile, folders: Sequence[Path]) -> Path | None:
+def _local_copy(file: _File, folders: Sequence[Path]) -> Path | None:
     """Return the first local file with the published hash; a file with another hash is reported and passed over."""
     for path in (folder / name for folder in folders for name in (file.name, file.path)):
         if path.is_file():
-            digest = _digest(path, "sha256")
-            if digest == file.sha256:
+            if (found := _digest(path, file.algorithm)) == file.digest:
                 return path
-            LOG.warning(f"{path}: sha256 is {digest}, the published one {file.sha256}; it is not used")
+            LOG.warning(f"{path}: {file.algorithm} is {found}, the published one {file.digest}; it is not used")
     return None
 
 
-def _unpack_glue(paths: dict[str, Path], output: Path, scratch: Path) -> None:
+def _unpack_glue(paths: Mapping[str, Path], output: Path) -> None:
     """Lay out GLUE's files as the tasks name them: <folder>/<file>; the archives hold more than these."""
     expected = {
         f"{task.folder}/{file}"
@@ -214,10 +219,11 @@ def _unpack_glue(paths: dict[str, Path], output: Path, scratch: Path) -> None:
     expected -= {f"MRPC/{name}.tsv" for name in ("train", "dev", "test")} | {"MNLI/diagnostic.tsv"}
     for path in paths.values():
         if path.suffix == ".zip":
-            shutil.rmtree(scratch, ignore_errors=True)
-            for name in expected.intersection(extract_archive(path, scratch)):
-                (output / name).parent.mkdir(exist_ok=True)
-                os.replace(scratch / name, output / name)
+            with tempfile.TemporaryDirectory(dir=output) as scratch:
+                unpacked = Path(scratch) / "unpacked"
+                for name in expected.intersection(extract_archive(path, unpacked)):
+                    (output / name).parent.mkdir(exist_ok=True)
+                    os.replace(unpacked / name, output / name)
     if missing := sorted(name for name in expected if not (output / name).is_file()):
         raise InputError(f"the archives hold no {', '.join(missing)}; expected the files of GLUE's official archives")
     (output / "AX").mkdir()
@@ -257,28 +263,19 @@ def newest_finished_dump(wiki: str, *, sites: Sequence[str] = SITES) -> str:
 
     It tries each site once with a short timeout, since sensors call it again later.
     """
-    return _latest_files(_Client(sites, attempts=len(sites), retry_seconds=0.0, timeout_seconds=10.0), wiki)[0]
+    return _latest_files(_Client(sites, is_patient=False), wiki)[0]
 
 
 def why_unfinished(wiki: str, date: str, *, sites: Sequence[str] = SITES) -> str:
     """Return why a dump cannot be downloaded yet (missing, unfinished, no site answers); "" if it can."""
     try:
-        _finished_files(_Client(sites, attempts=len(sites), retry_seconds=0.0, timeout_seconds=10.0), wiki, date)
+        _finished_files(_Client(sites, is_patient=False), wiki, date)
     except InputError as error:
         return str(error)
     return ""
 
 
-def _advance(progress: Callable[[int], None] | None, before: int, size: int) -> None:
-    if progress is not None:
-        progress(before + size)
-
-
-class _NoAnswerError(InputError):
-    """No site answered whether it has a file."""
-
-
-def _latest_files(client: "_Client", wiki: str) -> tuple[str, dict[str, dict[str, Any]]]:
+def _latest_files(client: "_Client", wiki: str) -> tuple[str, list[_File]]:
     """Return the newest date with finished articles, and its files."""
     listing = client.read(f"/{wiki}/").decode("utf-8", errors="replace")
     dates = sorted(set(re.findall(r'href="(\d{8})/"', listing)), reverse=True)
@@ -293,8 +290,8 @@ def _latest_files(client: "_Client", wiki: str) -> tuple[str, dict[str, dict[str
     raise InputError(f"{wiki}: none of the dumps {', '.join(dates[:8]) or '(there are none)'} is finished; give a date")
 
 
-def _finished_files(client: "_Client", wiki: str, date: str) -> dict[str, dict[str, Any]]:
-    """Return name -> {"size", "url", "sha1"} of a dump's article files, in order."""
+def _finished_files(client: "_Client", wiki: str, date: str) -> list[_File]:
+    """Return a dump's article files, in order."""
     where = f"/{wiki}/{date}/dumpstatus.json"
     text = client.read(where)
     try:
@@ -312,50 +309,21 @@ def _finished_files(client: "_Client", wiki: str, date: str) -> dict[str, dict[s
         if status != "done":
             continue
         # Whole article files only, without their indexes, in the order of the parts.
-        files = {
-            name: entry
-            for name, entry in sorted(jobs[job].get("files", {}).items(), key=lambda item: _part_number(item[0]))
+        files = [
+            _File(urllib.parse.urlsplit(entry["url"]).path, entry["size"], entry["sha1"], "sha1")
+            for name, entry in jobs[job].get("files", {}).items()
             if re.fullmatch(rf"{wiki}-{date}-pages-articles[\w-]*\.xml[\w-]*\.bz2", name)
             and isinstance(entry.get("size"), int)
             and re.fullmatch(r"[0-9a-f]{40}", str(entry.get("sha1")))
-        }
+        ]
         if files:
-            return files
+            return sorted(files, key=_part_number)
     raise InputError(f"{wiki} {date}: the dump is not finished ({', '.join(statuses)}); wait, or give another date")
 
 
-def _part_number(name: str) -> tuple[int, str]:
-    match = re.search(r"(\d+)\.xml", name)
-    return (int(match[1]) if match else 0, name)
-
-
-def _check_space(directory: Path, size: int) -> None:
-    needed = size - sum(path.stat().st_size for path in directory.iterdir())
-    free = shutil.disk_usage(directory).free
-    if needed > free:
-        raise InputError(f"{directory}: the download needs {needed:,} more bytes, and {free:,} are free")
-
-
-def _fetch_file(
-    client: "_Client",
-    path: Path,
-    remote: str,
-    size: int,
-    expected: tuple[str, str],
-    progress: Callable[[int], None],
-) -> None:
-    """Download the rest of `path` and check its (algorithm, hash); a damaged file is downloaded once more."""
-    algorithm, published = expected
-    for is_last in (False, True):
-        client.fetch(remote, path, size, progress)
-        found = _digest(path, algorithm)
-        if found == published:
-            return
-        path.unlink()  # damaged in transfer
-        if is_last:
-            raise InputError(
-                f"{path.name}: {algorithm} is {found}, the published one is {published}, twice; try again later"
-            )
+def _part_number(file: _File) -> tuple[int, str]:
+    match = re.search(r"(\d+)\.xml", file.name)
+    return (int(match[1]) if match else 0, file.name)
 
 
 def _digest(path: Path, algorithm: str) -> str:
@@ -363,87 +331,86 @@ def _digest(path: Path, algorithm: str) -> str:
         return hashlib.file_digest(stream, algorithm).hexdigest()
 
 
+class _NoAnswerError(InputError):
+    """No site answered whether it has a file."""
+
+
 class _Client:
     """Sends requests to the sites in turn, one connection at a time."""
 
-    def __init__(
-        self, sites: Sequence[str], attempts: int, retry_seconds: float, timeout_seconds: float = _TIMEOUT_SECONDS
-    ) -> None:
-        self._sites = list(dict.fromkeys(site.rstrip("/") for site in sites))
-        self._attempts = attempts
-        self._retry_seconds = retry_seconds
-        self._timeout_seconds = timeout_seconds
+    def __init__(self, sites: Sequence[str], *, is_patient: bool = True) -> None:
+        """Unless it `is_patient`, a client asks each site once, for ten seconds."""
+        self.sites = list(dict.fromkeys(site.rstrip("/") for site in sites))
+        self._attempts, self._retry_seconds = (ATTEMPTS, RETRY_SECONDS) if is_patient else (len(self.sites), 0.0)
+        self._timeout_seconds = 60.0 if is_patient else 10.0
 
     def read(self, path: str) -> bytes:
         """Return the content of a small file. InputError if no site has it."""
+
+        def receive(url: str) -> bytes:
+            with self._open(url, 0) as response:
+                return bytes(response.read())
+
+        return self._ask(path, receive)
+
+    def fetch(self, file: _File, target: Path, progress: Callable[[int], None]) -> None:
+        """Append to `target` until it is complete. InputError if no site sends the rest, or another file."""
+
+        def arrived() -> int:
+            return target.stat().st_size if target.exists() else 0
+
+        def receive(url: str) -> None:
+            start = arrived()
+            with self._open(url, start) as response:
+                if start and response.status != 206:  # a server without ranges sends the whole file
+                    target.unlink()
+                    start = 0
+                _append(response, target, start, file.size, progress)
+            if arrived() < file.size:
+                raise OSError("ended early")
+
+        try:
+            if arrived() < file.size:
+                self._ask(file.path, receive, arrived)
+        except InputError as error:
+            reason = f"interrupted at {arrived():,} of {file.size:,} bytes ({error})"
+            raise InputError(f"{target.name}: {reason}; run the same command again to resume") from None
+        if (found := _digest(target, file.algorithm)) != file.digest:
+            target.unlink()  # damaged in transfer, or a part of another version
+            raise InputError(
+                f"{target.name}: {file.algorithm} is {found}, the published one is {file.digest}; run the same command "
+                "to fetch it again"
+            )
+        progress(file.size)
+
+    def _ask(self, path: str, receive: Callable[[str], T], arrived: Callable[[], int] = int) -> T:
+        """Return what `receive` makes of the URL of the first site with which it does not fail.
+
+        InputError if all sites lack the file, _NoAnswerError after failures in a row in which no byte `arrived`.
+        """
         reasons: list[str] = []
         without: set[str] = set()  # addresses that answered "not found"
-        for attempt in range(self._attempts):
-            url = self._sites[attempt % len(self._sites)] + path
-            retry_after = 0.0
+        failures, farthest = 0, arrived()
+        for number in itertools.count():
+            url = f"{self.sites[number % len(self.sites)]}/{path.lstrip('/')}"
             try:
-                with self._open(url, 0) as response:
-                    return bytes(response.read())
-            except urllib.error.HTTPError as error:
-                reasons.append(f"{url}: {error.code} {error.reason}")
+                return receive(url)
+            except (OSError, http.client.HTTPException) as error:  # an HTTPError is an OSError
+                reasons.append(f"{url}: {_reason(error)}")
                 retry_after = _retry_after(error)
                 # A missing file is final once every site has said so; any other failure may pass.
-                if error.code == 404:
+                if isinstance(error, urllib.error.HTTPError) and error.code == 404:
                     without.add(url)
-                if len(without) == len(self._sites):
-                    break
-            except (OSError, http.client.HTTPException) as error:
-                reasons.append(f"{url}: {_reason(error)}")
-            if attempt + 1 < self._attempts:
-                self._wait(attempt, retry_after, reasons[-1])
-        else:
-            raise _NoAnswerError(f"no site has {path} ({'; '.join(dict.fromkeys(reasons))}); try again later")
-        raise InputError(f"no site has {path} ({'; '.join(dict.fromkeys(reasons))}); check the wiki and the date")
-
-    def fetch(self, path: str, target: Path, size: int, progress: Callable[[int], None]) -> None:
-        """Append to `target` until it has `size` bytes; give up after failures without any new bytes."""
-        failures = 0
-        site = 0
-        reason = ""
-        farthest = target.stat().st_size if target.exists() else 0  # a server without ranges begins again each time
-        while (start := target.stat().st_size if target.exists() else 0) < size:
+            # A server without ranges begins again each time, and gets no farther.
+            failures = 0 if arrived() > farthest else failures + 1
+            farthest = max(farthest, arrived())
+            tried = "; ".join(dict.fromkeys(reasons))
+            if len(without) == len(self.sites):
+                raise InputError(f"no site has {path} ({tried}); check the wiki and the date")
             if failures >= self._attempts:
-                raise InputError(
-                    f"{target.name}: interrupted at {start:,} of {size:,} bytes ({reason}); run the same command again"
-                    " to resume"
-                )
-            url = self._sites[site % len(self._sites)] + path
-            reason, retry_after = f"{url}: ended early", 0.0
-            try:
-                with self._open(url, start) as response:
-                    if start and response.status != 206:  # a server without ranges sends the whole file
-                        target.unlink()
-                        start = 0
-                    self._append(response, target, start, size, progress)
-            except (OSError, http.client.HTTPException) as error:  # an HTTPError is an OSError
-                reason = f"{url}: {_reason(error)}"
-                retry_after = _retry_after(error)
-            arrived = target.stat().st_size if target.exists() else 0
-            if arrived < size:
-                failures = 0 if arrived > farthest else failures + 1
-                farthest = max(farthest, arrived)
-                site += 1
-                if failures < self._attempts:
-                    self._wait(failures, retry_after, reason)
-
-        # A part of another version may be longer; the checksum decides afterwards.
-        if target.stat().st_size > size:
-            os.truncate(target, size)
-        progress(size)
-
-    @staticmethod
-    def _append(response: Any, target: Path, start: int, size: int, progress: Callable[[int], None]) -> None:
-        # Another attempt does not help a full disk, as it does a lost connection.
-        with naming_full_disk(target), open(target, "ab") as stream:
-            while start < size and (chunk := response.read(min(_CHUNK_BYTES, size - start))):
-                stream.write(chunk)
-                start += len(chunk)
-                progress(start)
+                raise _NoAnswerError(f"no site has {path} ({tried}); try again later")
+            self._wait(failures, retry_after, reasons[-1])
+        raise AssertionError("the sites are asked until the end")
 
     def _open(self, url: str, start: int) -> Any:
         headers = {"User-Agent": USER_AGENT, "Accept-Encoding": "identity"}
@@ -451,13 +418,21 @@ class _Client:
             headers["Range"] = f"bytes={start}-"
         return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=self._timeout_seconds)
 
-    def _wait(self, attempt: int, retry_after: float, reason: str) -> None:
+    def _wait(self, failures: int, retry_after: float, reason: str) -> None:
         """Wait longer after each failure, and as long as the site asks for, up to a limit; log why."""
-        own = min(60.0, self._retry_seconds * (attempt + 1))
-        seconds = max(own, min(retry_after, _MAX_WAIT * self._retry_seconds))
-        if seconds:
+        own = min(60.0, self._retry_seconds * max(1, failures))
+        if seconds := max(own, min(retry_after, _MAX_WAIT * self._retry_seconds)):
             LOG.warning(f"{reason}; asking again in {seconds:.0f} s")
-        time.sleep(seconds)
+            time.sleep(seconds)
+
+
+def _append(response: Any, target: Path, start: int, size: int, progress: Callable[[int], None]) -> None:
+    # Another attempt does not help a full disk, as it does a lost connection.
+    with naming_full_disk(target), open(target, "ab") as stream:
+        while start < size and (chunk := response.read(min(_CHUNK_BYTES, size - start))):
+            stream.write(chunk)
+            start += len(chunk)
+            progress(start)
 
 
 def _retry_after(error: BaseException) -> float:
@@ -467,4 +442,5 @@ def _retry_after(error: BaseException) -> float:
 
 
 def _reason(error: BaseException) -> str:
-    return " ".join(str(getattr(error, "reason", "") or error or type(error).__name__).split())
+    code = f"{error.code} " if isinstance(error, urllib.error.HTTPError) else ""
+    return code + " ".join(str(getattr(error, "reason", "") or error or type(error).__name__).split())
