@@ -8,8 +8,8 @@ import dagster as dg
 from pydantic import Field
 
 from bert_pipeline.atomic import replace_text
-from bert_pipeline.errors import BertError, UnavailableError, UsageError
-from bert_pipeline.manifest import MANIFEST_NAME, load_manifest
+from bert_pipeline.errors import UsageError
+from bert_pipeline.manifest import MANIFEST_NAME
 from bert_pipeline.storage import is_file, without_secrets
 from workflows.lib.instance import UNFINISHED
 from workflows.lib.metadata import as_dagster_failures
@@ -19,15 +19,14 @@ from workflows.lib.resources import (
     BertHome,
     checked_dump_name,
     checked_task_name,
-    dump_and_task,
     dump_partitions,
     task_partitions,
 )
 
 WAITING = [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.QUEUED]
 BACKFILL_IN_PROGRESS = ("REQUESTED", "CANCELING", "FAILING")
-RANGE_TAGS = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
-"""Tags of a run that materializes a range of partitions at once."""
+RANGE_TAG = "dagster/asset_partition_range_start"
+"""Tag of a run that materializes a range of partitions at once."""
 
 
 class ArchiveLaunchpad(dg.Config):
@@ -70,11 +69,10 @@ def remove_partitions(context: dg.OpExecutionContext, config: ArchiveLaunchpad, 
 def dumps_to_archive(instance: dg.DagsterInstance, named: Sequence[str], keep: int) -> list[str]:
     """Return the named dumps and all but the last `keep`.
 
-    UsageError for one that is unknown or has an unfinished run, and while a backfill is in progress. The generated
-    sample stays, because every start of the UI adds it.
+    UsageError for one that is unknown or has an unfinished run, and during a backfill or a run of a range. The
+    generated sample stays, because every start of the UI adds it.
     """
-    partitions = instance.get_dynamic_partitions(str(dump_partitions.name))
-    known = [dump for dump in partitions if dump != DEFAULT_DUMP]
+    known = [dump for dump in instance.get_dynamic_partitions(str(dump_partitions.name)) if dump != DEFAULT_DUMP]
     unknown = [dump for dump in named if dump not in known]
     if unknown:
         raise UsageError(f"dumps: {unknown[0]!r} is no partition that can be archived; expected names of {known}")
@@ -85,25 +83,13 @@ def dumps_to_archive(instance: dg.DagsterInstance, named: Sequence[str], keep: i
 
     # A run in progress would publish into a dump that has just been recorded, and a backfill starts such runs.
     for run in instance.get_runs(filters=dg.RunsFilter(statuses=[*UNFINISHED, *WAITING])):
-        busy = [dump for dump in dumps_of(run, partitions) if dump in chosen]
+        busy = [dump for dump in chosen if RANGE_TAG in run.tags or dump in run.tags.get(PARTITION_TAG, "").split("|")]
         if busy:
             raise UsageError(f"dump {busy[0]!r}: run {run.run_id} is not finished; wait for its end, or terminate it")
     for backfill in instance.get_backfills() if chosen else ():
         if backfill.status.value in BACKFILL_IN_PROGRESS:
             raise UsageError(f"backfill {backfill.backfill_id} is in progress; wait for its end, or cancel it")
     return chosen
-
-
-def dumps_of(run: dg.DagsterRun, partitions: Sequence[str]) -> list[str]:
-    """Return the dump of a run's partition, or those of its range in the order of `partitions`."""
-    keys = [run.tags.get(tag, "") for tag in (PARTITION_TAG, *RANGE_TAGS)]
-    dump, first, last = (dump_and_task(key)[0] if "|" in key else key for key in keys)
-    if not (first and last):
-        return [dump]
-    # An end of the range that is no partition any more is taken to be the first or the last of all.
-    start = partitions.index(first) if first in partitions else 0
-    end = partitions.index(last) + 1 if last in partitions else len(partitions)
-    return list(partitions[start:end])
 
 
 def refused(
@@ -122,28 +108,15 @@ def refused(
 def archive(instance: dg.DagsterInstance, home: BertHome, dump: str) -> None:
     """Write the record of a dump's files, if it has files or runs, and then delete its partition."""
     directory = home.dump_directory(dump)
-    found = {path.parent.relative_to(directory).as_posix(): path.parent for path in directory.rglob(MANIFEST_NAME)}
-    # Those that BERT_DATA may have moved out of the directory.
-    data = {"corpus": home.corpus(dump), "vocabulary": home.vocabulary(dump)}
-    data |= {f"instances/{path.name}": path for path in home.all_instances(dump)}
-    found |= {name: path for name, path in data.items() if is_file(path / MANIFEST_NAME)}
-    artifacts: dict[str, str | None] = {}
-    for name, path in sorted(found.items()):
-        try:
-            artifacts[name] = load_manifest(path).sha256
-        except UnavailableError:
-            raise
-        except BertError:  # damaged: named without a hash
-            artifacts[name] = None
     record = {
         "dump": dump,
         "archived": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "directory": str(directory),
         "data_directory": without_secrets(str(home.data_directory(dump))),
-        "artifacts": artifacts,
     }
     # A dump without either has nothing to find again: requested once more, it is trained.
-    if artifacts or instance.get_run_ids(dg.RunsFilter(tags={PARTITION_TAG: dump}), limit=1):
+    has_files = any(directory.rglob(MANIFEST_NAME)) or is_file(home.corpus(dump) / MANIFEST_NAME)
+    if has_files or instance.get_run_ids(dg.RunsFilter(tags={PARTITION_TAG: dump}), limit=1):
         path = home.archive_record(dump)
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_text(path, json.dumps(record, indent=1) + "\n")
