@@ -51,8 +51,6 @@ OPTIONS = {
     "report": set[str](),
 }
 """The options that a stage reads, beside those of all stages."""
-DEMO_SHARES = {"data": 0.04, "pretraining": 0.4, "finetuning": 0.55, "report": 0.01}
-"""Share of each stage in the demo's time, as measured on two cores: the base of its estimate of the time left."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -219,8 +217,6 @@ def run_stages(plan: Plan, stages: Sequence[str]) -> int:
     details.parent.mkdir(parents=True, exist_ok=True)
     print(f"{plan.dump} with the preset {plan.preset.name}: {', '.join(stages)}; details in {details}", flush=True)
 
-    # Shares are known for the whole demo only; any other run estimates each stage by itself.
-    TIME_LEFT.begin(DEMO_SHARES if plan.preset.name == "demo" and tuple(stages) == STAGES else {})
     dumps = (DEFAULT_DUMP, plan.dump)
     is_new = not home.dump_directory(plan.dump).is_dir()
     with database_errors(), log_of_libraries(details), open_instance(home, dumps=dumps) as instance:

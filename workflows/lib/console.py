@@ -20,41 +20,27 @@ UNREPORTED_ASSETS = ("task_data", "registered_model")
 
 
 class TimeLeft:
-    """Estimate of the remaining time of a run, from the share of its work that is done."""
+    """Estimate of the remaining time of a stage, from the share of its work that is done."""
 
     def __init__(self) -> None:
-        self.begin({})
-
-    def begin(self, shares: Mapping[str, float]) -> None:
-        """Start the clock. `shares` maps each stage to its share of the time; without it, estimate each stage alone."""
-        self._shares = dict(shares)
-        self._before = self._fraction = 0.0
-        self._stage = ""
-        self._started = self._stage_started = time.monotonic()
+        self.enter("")
 
     def enter(self, stage: str) -> None:
-        """Begin a stage; all stages before it are done."""
-        self._before += self._shares.get(self._stage, 0.0)
-        self._stage, self._fraction, self._stage_started = stage, 0.0, time.monotonic()
+        """Begin a stage."""
+        self._stage, self._done, self._started = stage, 0.0, time.monotonic()
 
-    def reach(self, fraction: float) -> None:
+    def reach(self, share: float) -> None:
         """Set the share of the current stage that is done."""
-        self._fraction = min(fraction, 1.0)
+        self._done = min(share, 1.0)
 
     def __str__(self) -> str:
-        """Return "about 3 min left" or "about 3 min of pretraining left"; "" when nothing is known yet."""
-        if self._shares:
-            done = self._before + self._shares.get(self._stage, 0.0) * self._fraction
-            started, of_stage = self._started, ""
-        else:
-            done, started, of_stage = self._fraction, self._stage_started, f" of {self._stage}"
-        if done <= 0:
+        """Return "about 3 min of pretraining left"; "" when nothing is known yet."""
+        if self._done <= 0:
             return ""
-
         # The rest is assumed to take as long, for its share, as what is done.
-        seconds = (time.monotonic() - started) * (1 - done) / done
+        seconds = (time.monotonic() - self._started) * (1 - self._done) / self._done
         text = f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(10, round(seconds, -1)):.0f} s"
-        return f"about {text}{of_stage} left"
+        return f"about {text} of {self._stage} left"
 
 
 TIME_LEFT = TimeLeft()

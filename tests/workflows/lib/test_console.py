@@ -90,19 +90,15 @@ def test_printed_message_is_not_repeated_at_the_end(terminal, clock, capsys):
     assert lines(capsys) == ["report                        14 tasks"]
 
 
-def test_time_left_follows_the_shares_of_the_stages(clock):
+def test_time_left_follows_the_share_of_a_stage(clock):
     left = TimeLeft()
-    left.begin({"data": 0.25, "finetuning": 0.75})
-    left.enter("data")
+    left.enter("finetuning")
     assert str(left) == ""
     clock[0] += 100
-    left.enter("finetuning")
-    assert str(left) == "about 5 min left"
-    clock[0] += 100
     left.reach(1 / 3)
-    assert str(left) == "about 3 min left"
+    assert str(left) == "about 3 min of finetuning left"
     left.reach(1.0)
-    assert str(left) == "about 10 s left"
+    assert str(left) == "about 10 s of finetuning left"
 
 
 @dg.asset(pool="corpus")
