@@ -138,9 +138,9 @@ class CheckpointDirectory:
                 f"{needed:,} bytes, {shutil.disk_usage(self.path).free:,} are free; {kept}"
             ) from error
         # Remove all but the last `keep_last`, multiples of `keep_every_steps`, and the best.
-        every, kept_for_good = self.keep_every_steps, kept_step(snapshot.state)
+        every, protected = self.keep_every_steps, protected_step(snapshot.state)
         for step in self.steps()[: -self.keep_last]:
-            if step != kept_for_good and not (every and step % every == 0):
+            if step != protected and not (every and step % every == 0):
                 shutil.rmtree(self.path_of(step), ignore_errors=True)
         return directory
 
@@ -230,7 +230,7 @@ def read_state(directory: Path) -> dict[str, Any]:
     return state
 
 
-def kept_step(state: Mapping[str, Any]) -> int | None:
+def protected_step(state: Mapping[str, Any]) -> int | None:
     """Return the step of the checkpoint that is never removed, by the state of a later one: the best so far."""
     return state.get("best", {}).get("step")
 

@@ -22,7 +22,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from bert_model.pretraining.checkpoint import CheckpointDirectory, directory_name, kept_step, read_state, step_numbers
+from bert_model.pretraining.checkpoint import (
+    CheckpointDirectory,
+    directory_name,
+    protected_step,
+    read_state,
+    step_numbers,
+)
 from bert_model.pretraining.run_directory import CONFIGURATION_NAME, LOCK_NAME
 from bert_model.training.home import artifact_cache, bert_home
 from bert_pipeline import storage
@@ -55,7 +61,7 @@ class RunStore:
     def fetch(self, *, resume: bool) -> None:
         """Bring the local directory to the state of the store, unless its own run was the last and got as far.
 
-        The newest intact checkpoint is copied, and the one that it names to be kept. Raise UsageError if the store
+        The newest intact checkpoint is copied, and the one that it protects. Raise UsageError if the store
         holds a run and `resume` is not set, ArtifactError if it holds other files, or checkpoints none of which is
         intact.
         """
@@ -85,9 +91,9 @@ class RunStore:
             self._fetch_directory(MODEL, sizes)  # or written again from the last checkpoint
         for step in reversed(steps):
             if self._fetch_directory(_name(step), sizes):
-                kept = kept_step(read_state(self.directory / _name(step)))
-                if kept is not None and kept != step:
-                    self._fetch_directory(_name(kept), sizes)
+                protected = protected_step(read_state(self.directory / _name(step)))
+                if protected is not None and protected != step:
+                    self._fetch_directory(_name(protected), sizes)
                 return
         if steps:
             raise ArtifactError(

@@ -39,9 +39,9 @@ def learning_rate_at(step: int, *, peak: float, total_steps: int, warmup_steps: 
 def trapezoid_at(step: int, *, peak: float, warmup_steps: int, decay_start: int, end: int) -> float:
     """Return the learning rate of the update after `step` finished ones: linear warm-up, `peak`, linear decay to 0.
 
-    The decay is that of the steps from `decay_start` to `end`, whatever came before: trainings of any length share
-    their trunk. Source: Hägele et al. (2024), "Scaling laws and compute-optimal training beyond fixed training
-    durations"; Hu et al. (2024), MiniCPM (warmup-stable-decay).
+    The decay is that of the steps from `decay_start` to `end`, whatever came before. Source: Hägele et al. (2024),
+    "Scaling laws and compute-optimal training beyond fixed training durations"; Hu et al. (2024), MiniCPM
+    (warmup-stable-decay).
     """
     warmup = min(1.0, step / warmup_steps) if warmup_steps else 1.0
     decay = (end - step) / (end - decay_start) if step > decay_start else 1.0

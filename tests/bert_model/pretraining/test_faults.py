@@ -19,6 +19,7 @@ from bert_model.pretraining.data import InstanceReader, InstanceSplit, rank_slic
 from bert_model.training.distributed import LostRanksError, process_group, rank_environments
 from bert_pipeline.errors import TrainingError
 from bert_pipeline.manifest import load_manifest, publishing
+from bert_pipeline.parquet_io import footer_sha256
 
 
 def test_rank_killed_during_a_save_leaves_the_previous_checkpoint(
