@@ -26,6 +26,7 @@ from bert_pipeline.instances.pairs import (
 )
 from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP, InstanceWriter
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
+from bert_pipeline.parquet_io import footer_sha256
 from bert_pipeline.randomness import key_of_text
 from bert_pipeline.sample import generate_sample
 from bert_pipeline.sample.articles import write_articles
@@ -211,6 +212,7 @@ def sample_instances(directory: Path, *, vocab_size: int, max_seq_length: int, n
             (draft.path / split).mkdir()
             name = f"{split}/instances-00000.parquet"
             draft.rows[name] = _write_instances(draft.path / name, part, tokenizer, config)
+            draft.footer_sha256[name] = footer_sha256(draft.path / name)
     return load_manifest(target, kind="instances")
 
 
