@@ -1,4 +1,4 @@
-"""Writing a directory or a file whole or not at all, on a disk: under another name first, then renamed.
+"""Locks, and writing a directory or a file whole or not at all, on a disk: under another name first, then renamed.
 
 Drafts of writers that were killed are found by their locks, or where a file system has none, by their age.
 """
@@ -7,6 +7,7 @@ import contextlib
 import errno
 import fcntl
 import glob
+import math
 import os
 import re
 import shutil
@@ -17,11 +18,60 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bert_pipeline import storage
-from bert_pipeline.errors import ArtifactError, DiskFullError
+from bert_pipeline.errors import ArtifactError, BertError, DiskFullError, UnavailableError
 from bert_pipeline.storage import is_remote
 
 ABANDONED_DAYS = 7
 """Age from which files of an attempt that did not publish are removed where no lock tells whether somebody writes."""
+
+
+@contextlib.contextmanager
+def locked(
+    path: Path, *, wait: float = math.inf, busy: BertError | None = None, directory: bool = False
+) -> Iterator[bool]:
+    """Hold the lock of a file, which is created for it, or of an existing `directory` until block or process ends.
+
+    If another process holds it for `wait` seconds, raise `busy`, or an UnavailableError, with the holder of a file's
+    lock. Yield False where the file system has no locks: nothing is held then. ArtifactError if the file cannot be
+    created.
+    """
+    deadline = time.monotonic() + wait
+    while (taken := _take_lock(path, directory)) is None:
+        if time.monotonic() >= deadline:
+            error = busy or UnavailableError(f"{path}: in use by another process; wait until it ends")
+            with contextlib.suppress(OSError):  # a directory, or removed at this moment
+                error = type(error)(f"{error} (held by {path.read_text(encoding='utf-8', errors='replace')})")
+            raise error
+        time.sleep(0.1)
+    descriptor, is_held = taken
+    try:
+        yield is_held
+    finally:
+        os.close(descriptor)
+
+
+def _take_lock(path: Path, directory: bool) -> tuple[int, bool] | None:
+    """Return the open file of a lock, and whether there are locks to hold; None if another process holds it."""
+    if directory:
+        descriptor = os.open(path, os.O_RDONLY)
+    else:
+        with creating(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_taken = os.fstat(descriptor).st_nlink == 0  # by its former holder: others lock a new one
+    except BlockingIOError:
+        is_taken = True
+    except OSError:
+        return descriptor, False
+    if is_taken:
+        os.close(descriptor)
+        return None
+    with contextlib.suppress(OSError):  # a directory, or a full disk: the text is for who finds the lock taken
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
+    return descriptor, True
 
 
 @contextlib.contextmanager
@@ -37,15 +87,15 @@ def atomic_directory(directory: Path) -> Iterator[Path]:
         directory.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as held:
         # The parent's lock: nobody sees a draft without its lock, or `directory` between its two renames.
-        with creating(directory), _locked(directory.parent):
+        with creating(directory), locked(directory.parent, directory=True):
             remove_abandoned_drafts(directory)
             before = _entries(directory)
             temporary.mkdir()
-            held.enter_context(_locked(temporary))
+            held.enter_context(locked(temporary, directory=True))
         try:
             with naming_full_disk(directory):
                 yield temporary
-                with _locked(directory.parent):
+                with locked(directory.parent, directory=True):
                     if _entries(directory) != before:
                         raise ArtifactError(
                             f"{directory}: another run has published or written here since this one began; what it "
@@ -81,30 +131,13 @@ def _entries(directory: Path) -> tuple[int, list[str]] | None:
         return None
 
 
-@contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Hold the lock of a directory, which ends with the process; without locks on this file system hold nothing."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def _is_abandoned(draft: Path) -> bool:
     """Tell whether nobody holds the lock of a draft; where there are no locks, whether it has reached its age."""
-    descriptor = os.open(draft, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        with locked(draft, wait=0, directory=True) as has_locks:
+            return has_locks or time.time() - draft.stat().st_mtime > ABANDONED_DAYS * 24 * 3600
+    except UnavailableError:
         return False
-    except OSError:
-        return time.time() - draft.stat().st_mtime > ABANDONED_DAYS * 24 * 3600
-    finally:
-        os.close(descriptor)
-    return True
 
 
 def remove_abandoned_drafts(directory: Path) -> None:

@@ -5,7 +5,6 @@ checksums. https://foundation.wikimedia.org/wiki/Policy:Wikimedia_Foundation_Use
 time, and a user agent that identifies the client.
 """
 
-import contextlib
 import hashlib
 import http.client
 import itertools
@@ -19,13 +18,11 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from filelock import FileLock, Timeout
-
-from bert_pipeline.atomic import creating, naming_full_disk
+from bert_pipeline.atomic import locked, naming_full_disk
 from bert_pipeline.errors import ArtifactError, InputError, UsageError, suggest
 from bert_pipeline.manifest import Manifest, load_manifest, publishing, refuse_foreign_directory
 from bert_pipeline.tasks.archive import extract_archive
@@ -155,7 +152,9 @@ def _download(
     """
     paths, report = dict(found or {}), progress or (lambda size: None)
     parts = output.parent / f".{output.name}.download-{parts_name}"
-    with _parts_directory(parts):
+    # Two downloads would append to the same files.
+    busy = ArtifactError(f"{parts}: another download writes here; wait for it, or give another output")
+    with locked(parts / LOCK_NAME, wait=0, busy=busy):
         needed = sum(file.size for file in files if file.name not in paths)
         needed -= sum(path.stat().st_size for path in parts.iterdir())
         if needed > (free := shutil.disk_usage(parts).free):
@@ -174,26 +173,6 @@ def _download(
             draft.provenance = {"sites": client.sites}
         shutil.rmtree(parts, ignore_errors=True)
     return load_manifest(output, kind=kind)
-
-
-@contextlib.contextmanager
-def _parts_directory(parts: Path) -> Iterator[None]:
-    """Create the directory of unfinished transfers and hold its lock, which ends with the process.
-
-    ArtifactError if another process holds it: both would append to the same files.
-    """
-    with creating(parts):
-        parts.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as held:
-        try:
-            held.enter_context(FileLock(parts / LOCK_NAME, timeout=0))
-        except Timeout as error:
-            raise ArtifactError(
-                f"{parts}: another download writes here; wait for it, or give another output"
-            ) from error
-        except OSError:  # a file system without locks
-            pass
-        yield
 
 
 def _local_copy(file: _File, folders: Sequence[Path]) -> Path | None:

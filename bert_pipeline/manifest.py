@@ -27,14 +27,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from filelock import FileLock
-
 from bert_pipeline import storage
 from bert_pipeline.atomic import (
     ABANDONED_DAYS,
     atomic_directory,
-    creating,
     describe_obstacle,
+    locked,
     write_text_durably,
 )
 from bert_pipeline.errors import ArtifactError, BertError, InputError
@@ -193,11 +191,7 @@ def local_artifact(directory: Path | str, cache: Path) -> Path:
         return directory
     manifest = load_manifest(directory)
     target = cache / manifest.sha256
-    with creating(target):
-        cache.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as held:
-        with contextlib.suppress(OSError):  # a file system without locks
-            held.enter_context(FileLock(cache / f".{manifest.sha256}.lock"))
+    with locked(cache / f".{manifest.sha256}.lock"):
         with contextlib.suppress(ArtifactError):  # an incomplete copy is fetched again
             return load_manifest(target).path
         logger.info("copying %s to %s", directory, target)

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TextIO
 
 import psutil
-from filelock import FileLock, Timeout
 
 from bert_model.training.home import settle
+from bert_pipeline.atomic import locked
 from bert_pipeline.errors import BertError, UsageError
 from bert_pipeline.parent import start
 from workflows.lib.instance import (
@@ -86,14 +86,12 @@ def serve_ui(arguments: argparse.Namespace) -> int:
     With MLFLOW_TRACKING_URI set to a server, start Dagster's alone.
     """
     home = BertHome()
-    locks = home.path / "locks"
-    locks.mkdir(parents=True, exist_ok=True)
+    home.path.mkdir(parents=True, exist_ok=True)
     settle(home.path)  # before its lock is taken
-    try:
-        with FileLock(locks / "ui.lock", blocking=False), tempfile.TemporaryDirectory(prefix="bert-ui-") as folder:
-            return _serve_ui(home, arguments, Path(folder))
-    except Timeout:
-        raise UsageError(f"the UI of {home.path} is running already; end it first, or set another BERT_HOME") from None
+    busy = UsageError(f"the UI of {home.path} is running already; end it first, or set another BERT_HOME")
+    lock = locked(home.path / "locks" / "ui.lock", wait=0, busy=busy)
+    with lock, tempfile.TemporaryDirectory(prefix="bert-ui-") as folder:
+        return _serve_ui(home, arguments, Path(folder))
 
 
 def _serve_ui(home: BertHome, arguments: argparse.Namespace, folder: Path) -> int:

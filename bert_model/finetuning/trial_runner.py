@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import tokenizers
 import torch
-from filelock import FileLock, Timeout
 
 from bert_model.finetuning.config import SMALL_SET_STEPS, FinetuningConfig
 from bert_model.finetuning.dataset import FEW_STEPS, WITH_CONTEXT, num_training_steps
@@ -38,8 +37,8 @@ from bert_model.model.bert import BertModel
 from bert_model.model.config import BertConfig
 from bert_model.model.heads import HEAD_CLASSES, states_of
 from bert_model.model.weights import fill_model, read_weights
-from bert_pipeline.atomic import creating, replace_text
-from bert_pipeline.errors import ArtifactError, UsageError
+from bert_pipeline.atomic import creating, locked, replace_text
+from bert_pipeline.errors import ArtifactError, UnavailableError, UsageError
 from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, load_manifest, refuse_foreign_directory
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.ner import DOCUMENT_MARK
@@ -83,15 +82,12 @@ def trial_directory(output: Path, identity: str) -> Iterator[Path]:
     # Trials of other data, code or machines cannot be reused. A directory with a lock belongs to a running search.
     for other in output.parent.glob(f"{glob.escape(prefix)}{'[0-9a-f]' * 16}"):
         if other != directory:
-            with contextlib.suppress(Timeout), _lock(other):
+            with contextlib.suppress(UnavailableError), locked(other / LOCK_NAME, wait=0):
                 shutil.rmtree(other, ignore_errors=True)
 
     # The lock is held until the end of the block, and released by the system if this process is killed.
-    try:
-        lock = _lock(directory).acquire()
-    except Timeout as error:
-        raise UsageError(f"{output}: already being fine-tuned by another process; wait until it ends") from error
-    with lock:
+    busy = UsageError(f"{output}: already being fine-tuned by another process; wait until it ends")
+    with locked(directory / LOCK_NAME, wait=0, busy=busy):
         earlier = _finished_trials(directory)
         try:
             yield directory
@@ -127,11 +123,6 @@ def code_sha256() -> str:
     files = sorted(path for folder in CODE for path in (root / folder).rglob("*.py"))
     versions = {"torch": torch.__version__, "numpy": np.__version__, "tokenizers": tokenizers.__version__}
     return content_sha256({**versions, **{path.relative_to(root).as_posix(): file_sha256(path) for path in files}})
-
-
-def _lock(directory: Path) -> FileLock:
-    """Return a lock that raises Timeout at once if another process has it."""
-    return FileLock(directory / LOCK_NAME, timeout=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,8 @@
 """Run directory of a pre-training: identity, lock, and the initial or resumed state."""
 
 import contextlib
-import fcntl
 import json
 import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +24,7 @@ from bert_model.training.distributed import Group
 from bert_model.training.gradients import resolve_data_parallel, shard_parameters
 from bert_model.training.metrics_log import set_log_aside
 from bert_model.training.optimizer import build_optimizer, load_optimizer_tensors
-from bert_pipeline.atomic import creating, replace_text
+from bert_pipeline.atomic import locked, replace_text
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ArtifactError, ConfigurationError, TrainingError, UsageError
 from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, input_of, load_manifest
@@ -100,22 +98,10 @@ def run_lock(output: Path) -> Iterator[None]:
 
     Raise TrainingError if another process holds it, ArtifactError if the directory cannot be created or written.
     """
-    with creating(output):
-        output.mkdir(parents=True, exist_ok=True)
-        stream = open(output / LOCK_NAME, "a+", encoding="utf-8")  # noqa: SIM115 (closed by the next statement)
-    with stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            stream.seek(0)
-            raise TrainingError(
-                f"{output}: another run holds this directory ({stream.read().strip() or 'unknown process'}); "
-                "wait for it, or give another directory"
-            ) from None
-        # The text is for the error of a process that finds the lock taken; the lock itself is the open file's.
-        stream.truncate(0)
-        stream.write(f"process {os.getpid()} on {os.uname().nodename}")
-        stream.flush()
+    busy = TrainingError(f"{output}: another run holds this directory; wait for it, or give another directory")
+    with locked(output / LOCK_NAME, wait=0, busy=busy) as has_locks:
+        if not has_locks:
+            logger.warning("%s: this disk has no locks: a second run in this directory would not be refused", output)
         yield
 
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from filelock import FileLock
 
 from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.results import dev_data
@@ -47,6 +46,7 @@ from bert_model.training.home import bert_home
 from bert_model.training.metrics_log import DataInput, first_line, metric_key, mlflow_run_id
 from bert_model.training.mlflow_store import NOTE_TAG, dataset_input, experiment_id, has_run
 from bert_model.zero_shot.exam import take_exam
+from bert_pipeline.atomic import locked
 from bert_pipeline.errors import ArtifactError, BertError, InputError, UnavailableError, UsageError
 from bert_pipeline.exam.pairs import read_pairs
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest
@@ -200,8 +200,7 @@ def fetch(client: "MlflowClient", version: RegisteredVersion) -> Path:
     target = bert_home() / "cache" / "models" / expected
     with contextlib.suppress(ArtifactError):  # a damaged cache entry is downloaded again
         return load_manifest(target, verify="sha256").path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(target.with_name(f".{expected}.lock"))
+    lock = locked(target.with_name(f".{expected}.lock"))
     with lock, tempfile.TemporaryDirectory(prefix=".download-", dir=target.parent) as scratch:
         with contextlib.suppress(ArtifactError):  # another process has fetched it meanwhile, and may be reading it
             return load_manifest(target, verify="sha256").path

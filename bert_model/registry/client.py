@@ -12,13 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import filelock
-
 from bert_model.registry.versions import DESCRIPTION_NAME, PRETRAINED, REGISTERED_TAG, RegisteredVersion, TaskScore
 from bert_model.training.home import bert_home, tracking_uri
 from bert_model.training.metrics_log import first_line, without_password
 from bert_model.training.mlflow_store import open_client
-from bert_pipeline.atomic import replace_text
+from bert_pipeline.atomic import locked, replace_text
 from bert_pipeline.errors import UnavailableError, UsageError
 from bert_pipeline.manifest import content_sha256
 
@@ -105,16 +103,9 @@ def registry_client() -> Iterator["MlflowClient"]:
 def registry_lock(name: str) -> Iterator[None]:
     """Serialize registrations and promotions of a name on this machine; UnavailableError after LOCK_SECONDS."""
     path = bert_home() / "locks" / f"registry-{name}.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-
     # A promotion moves several aliases and tags, for which MLflow has no transaction.
-    try:
-        lock = filelock.FileLock(path).acquire(timeout=LOCK_SECONDS, poll_interval=0.1)
-    except filelock.Timeout:
-        raise UnavailableError(
-            f"{name}: another registration or promotion has held {path} for {LOCK_SECONDS:.0f} s; try again"
-        ) from None
-    with lock:
+    busy = f"{name}: another registration or promotion has held {path} for {LOCK_SECONDS:.0f} s; try again"
+    with locked(path, wait=LOCK_SECONDS, busy=UnavailableError(busy)):
         yield
 
 

@@ -10,9 +10,7 @@ import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from bert_pipeline.atomic import replace_text
+from bert_pipeline.atomic import locked, replace_text
 from bert_pipeline.errors import ArtifactError, UsageError
 from bert_pipeline.storage import local_directory
 
@@ -81,17 +79,15 @@ def settle(home: Path) -> None:
     if old == home or (old is None and not os.access(home, os.W_OK)):
         return
     try:
-        (home / "locks").mkdir(exist_ok=True)
-        with FileLock(home / "locks" / "location.lock"):
+        with locked(home / "locks" / "location.lock"):
             old = _location(home)
             if old is None:
                 replace_text(home / LOCATION_NAME, f"{home}\n")
             elif old != home and not (old.exists() and old.samefile(home)):  # neither done by another, nor a link
-                with FileLock(home / "locks" / "ui.lock", blocking=False):
+                busy = UsageError(f"{home}: was moved from {old} while its UI runs; end the UI first")
+                with locked(home / "locks" / "ui.lock", wait=0, busy=busy):
                     relocate(home, old, home)
                 logger.warning("%s was moved or copied from %s: its runs and models are now read here", home, old)
-    except Timeout:
-        raise UsageError(f"{home}: was moved from {old} while its UI runs; end the UI first") from None
     except (OSError, sqlite3.Error) as error:
         raise ArtifactError(
             f"{home}: was moved or copied from {old}, whose paths its records hold, and these could not be changed "

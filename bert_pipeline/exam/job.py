@@ -19,9 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from filelock import FileLock
 
-from bert_pipeline.atomic import atomic_write, creating
+from bert_pipeline.atomic import atomic_write, locked
 from bert_pipeline.beam import beam
 from bert_pipeline.beam.options import is_engine, num_workers, pipeline_options
 from bert_pipeline.beam.results import Result, WriteResults, check_total, read_results
@@ -132,9 +131,7 @@ def prepared_exam(path: Path | str, directory: Path | str) -> Path:
     if source.kind == "exam":
         return source.path
     output = Path(directory) / f"{load_manifest(path, kind='corpus').sha256[:16]}-{EXAM_VERSION}"
-    with creating(output):
-        output.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(output.with_name(f".{output.name}.lock")):  # another process may be making the same
+    with locked(output.with_name(f".{output.name}.lock")):  # another process may be making the same
         with contextlib.suppress(ArtifactError):
             found = load_manifest(output, kind="exam")
             if found.configuration == to_mapping(ExamConfig()):

@@ -12,12 +12,12 @@ from unittest import mock
 import dagster as dg
 import miniature
 import pytest
-from filelock import FileLock
 from spoiled import flip_byte
 
 from bert_model.registry import operations
 from bert_model.training.home import settle
 from bert_model.training.mlflow_store import open_client
+from bert_pipeline.atomic import locked
 from bert_pipeline.errors import ArtifactError, UsageError
 from bert_pipeline.manifest import load_manifest
 from workflows import backup
@@ -126,7 +126,7 @@ def test_home_is_not_taken_over_from_under_its_ui(clean_environment, tmp_path, m
     settle(first.path)
     second = BertHome(directory=str(tmp_path / "second"))
     first.path.rename(second.path)
-    with FileLock(second.path / "locks" / "ui.lock"), pytest.raises(UsageError, match="while its UI runs; end the UI"):
+    with locked(second.path / "locks" / "ui.lock"), pytest.raises(UsageError, match="while its UI runs; end the UI"):
         settle(second.path)
     assert artifact_uris(second) == [first.artifacts.as_uri()]
     settle(second.path)

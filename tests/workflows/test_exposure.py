@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 from processes import free_port
 
+from bert_pipeline.atomic import locked
 from workflows import serve
 from workflows.lib.resources import BertHome
 
@@ -140,7 +140,7 @@ def test_busy_port_is_named_before_anything_starts(started, capsys, words):
 
 def test_second_ui_of_a_home_ends_with_a_sentence(started, clean_environment, capsys):
     (clean_environment / "locks").mkdir(parents=True)
-    with FileLock(clean_environment / "locks" / "ui.lock"):
+    with locked(clean_environment / "locks" / "ui.lock"):
         assert serve.main(["ui", "--port", "0", "--mlflow-port", "0"]) == 2
     assert "is running already" in capsys.readouterr().err
     assert not started
