@@ -22,8 +22,8 @@ from bert_pipeline.atomic import check_file_target
 from bert_pipeline.cli import add_command
 from bert_pipeline.configuration import SettingsAction, from_mapping, override
 from bert_pipeline.errors import ArtifactError, BertError, PromotionError, UsageError
-from bert_pipeline.manifest import load_manifest
-from bert_pipeline.storage import fetched, local_path, path_or_url, store_errors, to_path, without_secrets
+from bert_pipeline.manifest import fetched, load_manifest
+from bert_pipeline.storage import local_path, path_or_url, store_errors, to_path, without_secrets
 from bert_pipeline.tasks.catalogue import NAME_PATTERN, TASK_FILES, TASKS
 
 DEV_FRACTION_HELP = "share of the only data file to split off as the dev set, if the task has one file (own split)"

@@ -1,4 +1,4 @@
-"""Locks, and writing a directory or a file whole or not at all, on a disk: under another name first, then renamed.
+"""Writing a directory or a file whole or not at all, on a disk: under another name first, then renamed; locks, caches.
 
 Drafts of writers that were killed are found by their locks, or where a file system has none, by their age.
 """
@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bert_pipeline import storage
@@ -72,6 +72,20 @@ def _take_lock(path: Path, directory: bool) -> tuple[int, bool] | None:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
     return descriptor, True
+
+
+def cached(target: Path, make: Callable[[Path], object], check: Callable[[Path], object] = os.stat) -> Path:
+    """Return `target`, a path named by a key of its content, after `make` has written it whole if it is missing.
+
+    One process makes it while the others of this machine wait. It counts as missing if `check` raises an ArtifactError
+    or OSError.
+    """
+    with locked(target.with_name(f".{target.name}.lock")):
+        try:
+            check(target)
+        except (ArtifactError, OSError):
+            make(target)
+    return target
 
 
 @contextlib.contextmanager

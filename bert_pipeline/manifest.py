@@ -28,14 +28,8 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from bert_pipeline import storage
-from bert_pipeline.atomic import (
-    ABANDONED_DAYS,
-    atomic_directory,
-    describe_obstacle,
-    locked,
-    write_text_durably,
-)
-from bert_pipeline.errors import ArtifactError, BertError, InputError
+from bert_pipeline.atomic import ABANDONED_DAYS, atomic_directory, cached, describe_obstacle, write_text_durably
+from bert_pipeline.errors import ArtifactError, BertError, InputError, UsageError
 from bert_pipeline.storage import is_remote, open_binary, to_path
 
 MANIFEST_NAME = "manifest.json"
@@ -190,10 +184,8 @@ def local_artifact(directory: Path | str, cache: Path) -> Path:
     if not is_remote(directory):
         return directory
     manifest = load_manifest(directory)
-    target = cache / manifest.sha256
-    with locked(cache / f".{manifest.sha256}.lock"):
-        with contextlib.suppress(ArtifactError):  # an incomplete copy is fetched again
-            return load_manifest(target).path
+
+    def copy(target: Path) -> None:
         logger.info("copying %s to %s", directory, target)
         with atomic_directory(target) as temporary:
             for name, entry in manifest.files.items():
@@ -206,7 +198,28 @@ def local_artifact(directory: Path | str, cache: Path) -> Path:
                     ) from None
                 check_shard(str(local), entry["sha256"])
             _write_manifest(temporary, manifest.content, manifest.provenance)
-    return target
+
+    return cached(cache / manifest.sha256, copy, check=load_manifest)
+
+
+def fetched(name: Path | str, cache: Path) -> Path:
+    """Return a local path of a file or directory: its own, or that of a copy in `cache` of what the store holds now."""
+    path = to_path(name)
+    if not is_remote(path):
+        return path
+    if storage.scheme_of(path) in ("http", "https"):  # fsspec cannot tell whether such a file has changed
+        raise UsageError(f"{path}: files of a web site are not copied; download it and give its local path")
+    versions = storage.versions_below(path)
+    if not versions:
+        raise InputError(f"{path}: no such file or directory; check the URL")
+    last = path.name or "bucket"  # a bucket itself has no name
+
+    def copy(target: Path) -> None:
+        with atomic_directory(target) as directory:
+            for file in versions:
+                storage.download(path / file if file else path, storage.path_below(directory, f"{last}/{file}"))
+
+    return cached(cache / content_sha256({str(path): versions})[:32], copy) / last
 
 
 def input_of(manifest: Manifest) -> dict[str, str]:

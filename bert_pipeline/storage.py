@@ -12,9 +12,7 @@ import argparse
 import contextlib
 import errno
 import glob
-import hashlib
 import io
-import json
 import os
 import re
 import shutil
@@ -170,6 +168,14 @@ def sizes_below(path: Path) -> dict[str, int]:
     return dict(sorted(sizes.items(), key=lambda item: item[0].split("/")))  # in the order of paths
 
 
+def versions_below(path: Path) -> dict[str, str]:
+    """Return `version_of` each file at or below a path of a store, by its relative path: "" for the path itself."""
+    store, key = _store(path), _key(path)
+    with store_errors(path):
+        # Consoles of stores mark a folder by an empty object whose name ends in a slash.
+        return {file[len(key) :].strip("/"): store.ukey(file) for file in store.find(key) if not file.endswith("/")}
+
+
 def size_of(name: Path | str) -> int:
     """Return the size of a file in bytes."""
     if not is_remote(name):
@@ -263,36 +269,6 @@ def download(path: Path, local: Path) -> None:
     local.parent.mkdir(parents=True, exist_ok=True)
     with store_errors(path):
         _store(path).get_file(_key(path), str(local))
-
-
-def fetched(name: Path | str, cache: Path) -> Path:
-    """Return a local path of a file or directory: its own, or that of a copy in `cache` of what the store holds now."""
-    path = to_path(name)
-    if not is_remote(path):
-        return path
-    if scheme_of(path) in ("http", "https"):  # fsspec cannot tell whether such a file has changed
-        raise UsageError(f"{path}: files of a web site are not copied; download it and give its local path")
-    store, key = _store(path), _key(path)
-    with store_errors(path):
-        # Consoles of stores mark a folder by an empty object whose name ends in a slash.
-        versions = {file: store.ukey(file) for file in store.find(key) if not file.endswith("/")}
-    if not versions:
-        raise InputError(f"{path}: no such file or directory; check the URL")
-    target = cache / hashlib.sha256(json.dumps(versions).encode()).hexdigest()[:32]
-    last = path.name or "bucket"  # a bucket itself has no name
-    if not target.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        # Another process may fetch the same: whichever ends first gives the copy its name.
-        with tempfile.TemporaryDirectory(prefix=".fetching-", dir=cache) as scratch:
-            for file in versions:
-                inner = file[len(key) :].strip("/")
-                download(path / inner if inner else path, path_below(Path(scratch) / "copy", f"{last}/{inner}"))
-            try:
-                os.rename(Path(scratch) / "copy", target)
-            except OSError:
-                if not target.exists():
-                    raise
-    return target / last
 
 
 def upload(local: Path, name: Path | str) -> None:

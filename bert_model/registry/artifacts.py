@@ -4,11 +4,10 @@ Reference outputs for a fixed input are stored at registration and recomputed be
 bytes are unchanged; these show that the code still computes the same from them.
 """
 
-import contextlib
+import functools
 import importlib.metadata
 import json
 import logging
-import os
 import re
 import shutil
 import tempfile
@@ -46,7 +45,7 @@ from bert_model.training.home import bert_home
 from bert_model.training.metrics_log import DataInput, first_line, metric_key, mlflow_run_id
 from bert_model.training.mlflow_store import NOTE_TAG, dataset_input, experiment_id, has_run
 from bert_model.zero_shot.exam import take_exam
-from bert_pipeline.atomic import locked
+from bert_pipeline.atomic import atomic_directory, cached
 from bert_pipeline.errors import ArtifactError, BertError, InputError, UnavailableError, UsageError
 from bert_pipeline.exam.pairs import read_pairs
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest
@@ -197,26 +196,21 @@ def fetch(client: "MlflowClient", version: RegisteredVersion) -> Path:
     expected = version.content_sha256
     if not re.fullmatch(r"[0-9a-f]{64}", expected):
         raise ArtifactError(f"{version}: was not registered by this program (no content_sha256); register it again")
-    target = bert_home() / "cache" / "models" / expected
-    with contextlib.suppress(ArtifactError):  # a damaged cache entry is downloaded again
-        return load_manifest(target, verify="sha256").path
-    lock = locked(target.with_name(f".{expected}.lock"))
-    with lock, tempfile.TemporaryDirectory(prefix=".download-", dir=target.parent) as scratch:
-        with contextlib.suppress(ArtifactError):  # another process has fetched it meanwhile, and may be reading it
-            return load_manifest(target, verify="sha256").path
-        manifest = _download(client, version, Path(scratch))
-        if manifest.sha256 != expected:
-            raise ArtifactError(
-                f"{version}: holds {manifest.sha256[:12]}…, expected {expected[:12]}… as registered; it was replaced"
-            )
-        # Only what the manifest lists leaves the scratch directory.
-        clean = Path(scratch) / "clean"
-        for file in (MANIFEST_NAME, *manifest.files):
-            (clean / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.move(manifest.path / file, clean / file)
-        shutil.rmtree(target, ignore_errors=True)
-        os.rename(clean, target)
-    return target
+
+    def download(target: Path) -> None:
+        scratch = tempfile.TemporaryDirectory(prefix=".download-", dir=target.parent)
+        with scratch as folder, atomic_directory(target) as clean:
+            manifest = _download(client, version, Path(folder))
+            if manifest.sha256 != expected:
+                found = f"{manifest.sha256[:12]}…, expected {expected[:12]}… as registered"
+                raise ArtifactError(f"{version}: holds {found}; it was replaced")
+            # Only what the manifest lists leaves the scratch directory.
+            for file in (MANIFEST_NAME, *manifest.files):
+                (clean / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(manifest.path / file, clean / file)
+
+    check = functools.partial(load_manifest, verify="sha256")  # a damaged copy is downloaded again
+    return cached(bert_home() / "cache" / "models" / expected, download, check)
 
 
 def needs_exam(candidate: RegisteredVersion, champion: RegisteredVersion) -> bool:

@@ -6,7 +6,6 @@ text, which are counted first and take about 150 bytes each.
 """
 
 import collections
-import contextlib
 import functools
 import itertools
 import logging
@@ -20,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bert_pipeline.atomic import atomic_write, locked
+from bert_pipeline.atomic import atomic_write, cached
 from bert_pipeline.beam import beam
 from bert_pipeline.beam.options import is_engine, num_workers, pipeline_options
 from bert_pipeline.beam.results import Result, WriteResults, check_total, read_results
@@ -28,7 +27,7 @@ from bert_pipeline.beam.workers import ParallelFlatMap, one, run_pipeline
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.documents import id_hash
 from bert_pipeline.corpus.parquet import read_documents, read_sentences
-from bert_pipeline.errors import ArtifactError, InputError, UsageError
+from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.exam.made_pairs import PairMaker, without_attested
 from bert_pipeline.exam.ngrams import (
     MARKS,
@@ -41,7 +40,7 @@ from bert_pipeline.exam.ngrams import (
     write_trigrams,
 )
 from bert_pipeline.exam.pairs import PAIRS_NAME, ExamConfig, Pair, read_pairs, sample_pairs, write_pairs
-from bert_pipeline.manifest import Manifest, checked_copy, input_of, load_manifest, publishing
+from bert_pipeline.manifest import Manifest, checked_copy, content_sha256, input_of, load_manifest, publishing
 from bert_pipeline.vocabulary.job import count_words
 from bert_pipeline.vocabulary.tokenizer import StringEncoder
 
@@ -130,15 +129,14 @@ def prepared_exam(path: Path | str, directory: Path | str) -> Path:
     source = load_manifest(path)
     if source.kind == "exam":
         return source.path
-    output = Path(directory) / f"{load_manifest(path, kind='corpus').sha256[:16]}-{EXAM_VERSION}"
-    with locked(output.with_name(f".{output.name}.lock")):  # another process may be making the same
-        with contextlib.suppress(ArtifactError):
-            found = load_manifest(output, kind="exam")
-            if found.configuration == to_mapping(ExamConfig()):
-                return output
+    corpus = load_manifest(path, kind="corpus").sha256
+    key = content_sha256({"corpus": corpus, "configuration": to_mapping(ExamConfig()), "version": EXAM_VERSION})
+
+    def make(output: Path) -> None:
         log.info("making pairs and counting trigrams from %s in %s", path, output)
         build_exam(path, output)
-    return output
+
+    return cached(Path(directory) / key[:16], make, functools.partial(load_manifest, kind="exam"))
 
 
 def _of_both_parts(pairs: Iterable[Pair], config: ExamConfig) -> list[Pair]:

@@ -9,8 +9,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from bert_pipeline import storage
 from bert_pipeline.errors import ArtifactError, InputError, UnavailableError, UsageError
+from bert_pipeline.manifest import fetched
 from bert_pipeline.storage import (
-    fetched,
     local_copy,
     local_directory,
     open_binary,
