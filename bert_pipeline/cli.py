@@ -1,15 +1,12 @@
 """Data commands of `bert`: download, corpus, vocab, instances, sample, convert-triviaqa."""
 
 import argparse
-import contextlib
 import dataclasses
-import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bert_pipeline.errors import UsageError
+from bert_pipeline.progress import Progress
 from bert_pipeline.storage import local_path, path_or_url
 
 if TYPE_CHECKING:
@@ -157,8 +154,8 @@ def _run_corpus(arguments: argparse.Namespace) -> int:
     from bert_pipeline.corpus.splits import CorpusConfig
 
     config = CorpusConfig(**given, strict=arguments.strict, templates=arguments.templates or "")
-    with _shown("pages") as progress:
-        manifest = build_corpus(arguments.sources, arguments.output, config, arguments.beam_options, progress)
+    with Progress("pages") as progress:
+        manifest = build_corpus(arguments.sources, arguments.output, config, arguments.beam_options, progress.show)
     _report(manifest, "documents", "documents_held_out", "passages", "sentences", "characters_out")
     print(describe_corpus(manifest.counts))
     return 0
@@ -222,7 +219,7 @@ def _run_vocab(arguments: argparse.Namespace) -> int:
     from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 
     config = VocabularyConfig(**_settings(arguments, VocabularyConfig), do_lower_case=not arguments.cased)
-    with _shown("shards counted") as progress:
+    with Progress("shards") as progress:
         manifest = build_vocabulary(
             arguments.corpus,
             arguments.output,
@@ -230,7 +227,7 @@ def _run_vocab(arguments: argparse.Namespace) -> int:
             arguments.beam_options,
             extend_vocabulary=arguments.extend,
             compare_vocabulary=arguments.compare,
-            progress=progress,
+            progress=progress.show,
         )
     _report(manifest, "vocab_size", "words", "distinct_words", "added_words", "alphabet")
 
@@ -309,9 +306,9 @@ def _run_instances(arguments: argparse.Namespace) -> int:
     config = InstancesConfig(**settings)
     from bert_pipeline.instances.job import build_instances
 
-    with _shown("shards") as progress:
+    with Progress("shards") as progress:
         manifest = build_instances(
-            arguments.corpus, arguments.vocab, arguments.output, config, arguments.beam_options, progress=progress
+            arguments.corpus, arguments.vocab, arguments.output, config, arguments.beam_options, progress=progress.show
         )
     _report(manifest, "documents", "instances", "tokens", "random_next")
     return _show_instances(arguments.output, arguments.show) if arguments.show else 0
@@ -387,36 +384,6 @@ def _run_triviaqa(arguments: argparse.Namespace) -> int:
     counts = convert_triviaqa(arguments.questions, arguments.evidence, arguments.output)
     print(f"{arguments.output}: {', '.join(f'{count:,} {what}' for what, count in counts.items())}")
     return 0
-
-
-@contextlib.contextmanager
-def _shown(what: str) -> Iterator[Callable[..., None]]:
-    """Yield a progress function of (done, total if known): a bar on a terminal, else occasional lines."""
-    if not sys.stderr.isatty():
-        yield _Lines(what).show
-        return
-    from tqdm import tqdm
-
-    with tqdm(unit=f" {what}", leave=False, dynamic_ncols=True) as bar:
-
-        def show(done: int, total: int | None = None) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
-        yield show
-
-
-class _Lines:
-    """Progress as lines on standard error, at most one every ten seconds."""
-
-    def __init__(self, what: str) -> None:
-        self.what = what
-        self.shown, self.next = 0, time.monotonic() + 10.0
-
-    def show(self, done: int, total: int | None = None) -> None:
-        if done > self.shown and time.monotonic() >= self.next:
-            print(f"{done:,}{'' if total is None else f' of {total:,}'} {self.what}", file=sys.stderr, flush=True)
-            self.shown, self.next = done, time.monotonic() + 10.0
 
 
 def _settings(arguments: argparse.Namespace, config_class: Any) -> dict[str, Any]:

@@ -57,7 +57,7 @@ MODULES = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.p
 
 ROOMS = {
     "bert_pipeline": (
-        {"errors", "parent", "randomness"},
+        {"errors", "parent", "progress", "randomness"},
         {"storage"},
         {"atomic"},
         {"configuration", "manifest", "parquet_io"},
@@ -69,7 +69,7 @@ ROOMS = {
         {"cli"},
     ),
     "bert_model": (
-        {"model", "metrics"},
+        {"model", "metrics", "tables"},
         {"training", "zero_shot"},
         {"pretraining", "finetuning"},
         {"inference", "conversion"},

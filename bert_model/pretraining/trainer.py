@@ -31,11 +31,12 @@ from bert_model.training.distributed import Group, LateNumbers, Watchdog, autoca
 from bert_model.training.gradients import build_gradient_sum, is_sharded, resolve_data_parallel, unsharded
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.optimizer import clip_gradients, set_learning_rate
-from bert_model.training.throughput import Progress, StepCounts, peak_matmul_flops, peak_memory, training_flops
+from bert_model.training.throughput import StepCounts, Throughput, peak_matmul_flops, peak_memory, training_flops
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import TrainingError
 from bert_pipeline.instances.masking import MaskingVocabulary
 from bert_pipeline.manifest import content_sha256
+from bert_pipeline.progress import Progress
 from bert_pipeline.randomness import combine
 
 logger = logging.getLogger(__name__)
@@ -121,13 +122,14 @@ class Trainer:
         self._updates: list[_Update] = []  # at most two, in order
         self.tokens_seen = 0
         self._seconds = 0.0  # of training so far, if there is a budget
-        self._progress = Progress(config.goal, peak_flops * group.world_size)
+        self._throughput = Throughput(peak_flops * group.world_size)
+        self._display = Progress("steps")
         self._measured_peak = time.perf_counter()
 
     def run(self, step: int) -> PretrainingResult:
         """Train from `step` finished updates to the end, or until some rank is asked to stop."""
         self._saved_step = step or -1
-        with self.watchdog:
+        with self.watchdog, self._display:
             self.gradients.prepare(self._rehearse)
             for index in range(len(self.phases)):
                 phase = self.phases[index]
@@ -147,7 +149,7 @@ class Trainer:
                     step += 1
                     if self.after_step is not None:
                         self.after_step(step)
-                    self._progress.count(training_flops(self.model.config, counts), counts.tokens, seconds_waiting)
+                    self._throughput.count(training_flops(self.model.config, counts), counts.tokens, seconds_waiting)
                     # What is due after this update. A phase ends with all three.
                     ends = step == phase.end_step
                     logs = ends or _is_due(step, self.config.log_interval_steps)
@@ -362,13 +364,17 @@ class Trainer:
         )
 
     def _log(self, step: int, phase: Phase, metrics: dict[str, float]) -> None:
-        """Record the metrics of a step on rank 0, and update the progress line."""
+        """Record and show the metrics of a step on rank 0."""
         if self.tracker is None:
             return
-        metrics = metrics | self._progress.rates() | {"train/tokens_seen": float(self.tokens_seen)}
+        metrics = metrics | self._throughput.rates() | {"train/tokens_seen": float(self.tokens_seen)}
         metrics["train/memory_bytes"] = float(peak_memory(self.group.device))
         self.tracker.record("train", step, metrics, phase=phase.index)
-        self._progress.show(step, phase.index + 1, metrics, last=step == phase.end_step)
+        note = f"phase {phase.index + 1}, loss {metrics['train/loss']:.3f}, "
+        note += f"{metrics['train/tokens_per_second']:,.0f} tokens/s"
+        if "train/model_flops_utilization" in metrics:
+            note += f", {metrics['train/model_flops_utilization']:.0%} of the device's matrix-product rate"
+        self._display.show(step, None if self.config.budget else self.config.total_steps, note=note)
 
     def _evaluate(self, step: int, phase: Phase) -> None:
         """Measure the held-out metrics on all ranks, and record them on rank 0."""
@@ -379,11 +385,11 @@ class Trainer:
             )
         self.metrics_step = step
         # The rate that utilization refers to is measured again: another program may have lowered it the first time.
-        if self._progress.peak_flops and started - self._measured_peak >= PEAK_INTERVAL_SECONDS:
+        if self._throughput.peak_flops and started - self._measured_peak >= PEAK_INTERVAL_SECONDS:
             self._measured_peak = started
             rate = peak_matmul_flops(self.group.device, self.precision) * self.group.world_size
-            self._progress.peak_flops = max(self._progress.peak_flops, rate)
-        self._progress.exclude(time.perf_counter() - started)
+            self._throughput.peak_flops = max(self._throughput.peak_flops, rate)
+        self._throughput.exclude(time.perf_counter() - started)
         if self.tracker is not None:
             self.tracker.record("evaluation", step, self.metrics, phase=phase.index)
             logger.info("step %d: %s", step, ", ".join(f"{key} {value:.4g}" for key, value in self.metrics.items()))
@@ -397,7 +403,7 @@ class Trainer:
         is_last = step == self.phases[-1].end_step
         with unsharded(self.model), self.watchdog.paused():
             metrics = self.group.call_on_main(lambda: exam.metrics(self.model, is_last=is_last))
-        self._progress.exclude(time.perf_counter() - started)
+        self._throughput.exclude(time.perf_counter() - started)
         self.metrics = self.metrics | metrics
         if metrics and self.tracker is not None:
             self.tracker.record("exam", step, metrics, phase=phase.index)
@@ -467,7 +473,7 @@ class Trainer:
                 self.tracker.log_checkpoint(directory, step, snapshot.metrics, phase=phase.index, data=phase.data)
 
         self.saver.save(snapshot, log_published)
-        self._progress.exclude(time.perf_counter() - started)
+        self._throughput.exclude(time.perf_counter() - started)
 
 
 def _is_due(step: int, interval: int) -> bool:

@@ -1,4 +1,4 @@
-"""Throughput: tokens per second, model FLOPs utilization (MFU), peak memory and the progress line.
+"""Throughput: tokens per second, model FLOPs utilization (MFU) and peak memory.
 
 MFU (PaLM, arXiv 2204.02311, appendix B) is the rate of the operations that the model needs over the device's measured
 rate in large matrix products. A multiplication and an addition are two operations. Only matrix products of real tokens
@@ -7,7 +7,6 @@ at masked positions.
 """
 
 import contextlib
-import math
 import re
 import resource
 import sys
@@ -20,7 +19,6 @@ import torch
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import linear
 
-PROGRESS_INTERVAL_SECONDS = 5.0
 PROBE_SECONDS = 0.1
 """Shortest measurement of a device's matrix products: a GPU raises its clock when it has work."""
 
@@ -78,18 +76,16 @@ def _generator(device: torch.device) -> torch.Generator:
     return torch.Generator(device).manual_seed(0)
 
 
-class Progress:
-    """Rates since the last logged step, and the progress line on the terminal."""
+class Throughput:
+    """Rates since the last logged step."""
 
-    def __init__(self, goal: str, peak_flops: float = 0.0) -> None:
-        """`goal` follows the step, such as " of 1,000"; `peak_flops` the sum of `peak_matmul_flops`, 0 if unknown."""
-        self.goal = goal
+    def __init__(self, peak_flops: float = 0.0) -> None:
+        """`peak_flops` is the sum of `peak_matmul_flops`, 0 if unknown."""
         self.peak_flops = peak_flops
         self.flops = 0.0
         self.num_tokens = 0.0
         self.seconds_waiting = 0.0
         self._started = time.perf_counter()
-        self._shown = -math.inf
 
     def count(self, flops: float, num_tokens: float, seconds_waiting: float) -> None:
         """Add one step."""
@@ -114,24 +110,6 @@ class Progress:
             rates["train/model_flops_utilization"] = self.flops / seconds / self.peak_flops
         self._started, self.flops, self.num_tokens, self.seconds_waiting = now, 0.0, 0.0, 0.0
         return rates
-
-    def show(self, step: int, phase: int, metrics: dict[str, float], *, last: bool) -> None:
-        """Print a line every few seconds, `phase` counted from 1; on a terminal it replaces the previous line."""
-        now = time.monotonic()
-        if now - self._shown < PROGRESS_INTERVAL_SECONDS and not last:
-            return
-        self._shown = now
-        line = (
-            f"phase {phase}, step {step:,}{self.goal}: loss {metrics['train/loss']:.3f}, "
-            f"{metrics['train/tokens_per_second']:,.0f} tokens/s"
-        )
-        if "train/model_flops_utilization" in metrics:
-            line += f", {metrics['train/model_flops_utilization']:.0%} of the device's matrix-product rate"
-        # The escape sequence clears the rest of a longer previous line.
-        if sys.stderr.isatty():
-            print(f"\r{line}\x1b[K", end="\n" if last else "", file=sys.stderr, flush=True)
-        else:
-            print(line, file=sys.stderr, flush=True)
 
 
 def peak_memory(device: torch.device) -> int:

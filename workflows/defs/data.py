@@ -6,7 +6,6 @@ import json
 import math
 import os
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from bert_pipeline.manifest import (
     load_manifest,
     publishing,
 )
+from bert_pipeline.progress import RateLimit
 from bert_pipeline.storage import is_remote, local_copy, remove_tree, size_of, without_secrets
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
@@ -50,7 +50,6 @@ BEAM_OPTIONS = (
 # --- dump ---
 
 SITES_VARIABLE = "BERT_DUMP_SITES"
-PROGRESS_INTERVAL_SECONDS = 15.0
 SAMPLE_CODE = code_version("bert_pipeline.sample.generate_sample")
 DUMP_CODE = code_version("bert_pipeline.sample.generate_sample", "bert_pipeline.download.download_wikipedia")
 
@@ -177,12 +176,10 @@ def _download(wiki: str, date: str, directory: Path, context: dg.AssetExecutionC
                 raise
             date = known["date"]
             context.log.warning(f"{error}; the dump of {date} is kept")
-    reported = time.monotonic()
+    is_due = RateLimit()
 
     def progress(size: int) -> None:
-        nonlocal reported
-        if time.monotonic() - reported > PROGRESS_INTERVAL_SECONDS:
-            reported = time.monotonic()
+        if is_due():
             context.log.info(f"{size / 1e6:,.0f} MB")
 
     def build() -> Manifest:

@@ -18,6 +18,7 @@ from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import BertError, InputError, UsageError
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
+from bert_pipeline.progress import RateLimit
 from bert_pipeline.storage import is_file
 from bert_pipeline.tasks.catalogue import Task
 from workflows.defs.automation import AFTER_CANDIDATE, AFTER_INPUTS
@@ -236,7 +237,7 @@ def finetuned_model(
     many; the majority class is a further baseline. All scores are on the field's scale of 0 to 100.
     """
     from bert_model.finetuning.analysis import errors_path
-    from bert_model.finetuning.display import LINE_INTERVAL_SECONDS, RateLimit, describe
+    from bert_model.finetuning.display import describe_trial
     from bert_model.finetuning.finetune import finetune
     from bert_model.finetuning.results import replay_search
     from bert_model.finetuning.worker_pool import shared_pool
@@ -244,11 +245,11 @@ def finetuned_model(
     name, task_name = dump_and_task(context.partition_key)
     directory = home.finetuning(name, task_name)
     home.apply_environment()
-    is_due = RateLimit(LINE_INTERVAL_SECONDS)
+    is_due = RateLimit()
 
     def watch(report: "TrialProgress") -> None:
         if report.scores or is_due():
-            context.log.info(describe(report))
+            context.log.info(describe_trial(report))
 
     with as_dagster_failures():
         data = load_published_task(home, name, task_name)

@@ -11,10 +11,9 @@ from typing import Any
 
 import dagster as dg
 
+from bert_pipeline.progress import RateLimit, time_text
 from workflows.lib.resources import BertHome, asset_of_step
 
-QUIET_SECONDS = 30.0
-"""A longer step prints its latest message this often."""
 UNREPORTED_ASSETS = ("task_data", "registered_model")
 """Steps without a line of their own: the line of a task is that of its fine-tuning."""
 
@@ -39,8 +38,7 @@ class TimeLeft:
             return ""
         # The rest is assumed to take as long, for its share, as what is done.
         seconds = (time.monotonic() - self._started) * (1 - self._done) / self._done
-        text = f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(10, round(seconds, -1)):.0f} s"
-        return f"about {text} of {self._stage} left"
+        return f"about {time_text(max(10, round(seconds, -1)))} of {self._stage} left"
 
 
 TIME_LEFT = TimeLeft()
@@ -92,7 +90,7 @@ class StepConsole(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self._last: dict[str, logging.LogRecord] = {}
-        self._printed = time.monotonic()
+        self._is_due = RateLimit()
         self._shown: logging.LogRecord | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -111,11 +109,11 @@ class StepConsole(logging.Handler):
             if step := re.match(r"step (\d+)/(\d+)", _message_of(record)):
                 TIME_LEFT.reach(int(step[1]) / int(step[2]))
             self._last[asset] = record
-            if time.monotonic() - self._printed >= QUIET_SECONDS:
+            if self._is_due():
                 self._print(record)
 
     def _print(self, record: logging.LogRecord) -> None:
-        self._printed, self._shown = time.monotonic(), record
+        self._shown = record
         left = "" if record.levelno >= logging.WARNING else str(TIME_LEFT)
         print(self.format(record).splitlines()[0] + (f"  ({left})" if left else ""), file=sys.stderr, flush=True)
 

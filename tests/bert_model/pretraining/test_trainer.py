@@ -117,4 +117,4 @@ def test_peak_rate_is_measured_again_and_a_failed_measurement_changes_nothing(
     monkeypatch.setattr(trainer, "PEAK_INTERVAL_SECONDS", 0.0)
     train(data, tmp_path / "training", checkpoint_interval_steps=0, evaluation_interval_steps=5)
     assert list(rates) == []
-    assert trainers[0]._progress.peak_flops == 4e9
+    assert trainers[0]._throughput.peak_flops == 4e9

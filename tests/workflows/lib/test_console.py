@@ -9,9 +9,9 @@ import pytest
 from dagster._core.execution.plan.objects import StepFailureData
 from dagster._utils.error import SerializableErrorInfo
 
+from bert_pipeline.progress import LINE_INTERVAL_SECONDS
 from workflows.lib import console, instance
 from workflows.lib.console import (
-    QUIET_SECONDS,
     ProgressFormatter,
     StepConsole,
     TimeLeft,
@@ -72,19 +72,19 @@ def test_task_data_has_no_line_of_its_own(terminal, capsys):
 def test_long_step_prints_messages_with_time_left(terminal, clock, capsys):
     console.TIME_LEFT.enter("pretraining")
     for step in range(1, 8):
-        clock[0] += QUIET_SECONDS / 2
+        clock[0] += LINE_INTERVAL_SECONDS / 2
         say(terminal, "pretrained_model", f"step {step}0/100: MLM loss 2.0")
     say(terminal, "pretrained_model", "Finished execution of step", logging.DEBUG, event="STEP_SUCCESS")
     assert lines(capsys) == [
-        "pretrained_model              step 20/100: MLM loss 2.0  (about 2 min of pretraining left)",
-        "pretrained_model              step 40/100: MLM loss 2.0  (about 2 min of pretraining left)",
-        "pretrained_model              step 60/100: MLM loss 2.0  (about 60 s of pretraining left)",
-        "pretrained_model              step 70/100: MLM loss 2.0  (about 50 s of pretraining left)",
+        "pretrained_model              step 20/100: MLM loss 2.0  (about 40 s of pretraining left)",
+        "pretrained_model              step 40/100: MLM loss 2.0  (about 30 s of pretraining left)",
+        "pretrained_model              step 60/100: MLM loss 2.0  (about 20 s of pretraining left)",
+        "pretrained_model              step 70/100: MLM loss 2.0  (about 20 s of pretraining left)",
     ]
 
 
 def test_printed_message_is_not_repeated_at_the_end(terminal, clock, capsys):
-    clock[0] += QUIET_SECONDS
+    clock[0] += LINE_INTERVAL_SECONDS
     say(terminal, "report", "14 tasks")
     say(terminal, "report", "Finished execution of step", logging.DEBUG, event="STEP_SUCCESS")
     assert lines(capsys) == ["report                        14 tasks"]
