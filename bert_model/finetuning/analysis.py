@@ -4,7 +4,9 @@ The page quotes the data set, which may not be redistributed with the model; it 
 """
 
 import dataclasses
+import functools
 import html
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from bert_model.metrics.analysis import (
 )
 from bert_model.metrics.score import score
 from bert_model.metrics.uncertainty import CONFIDENCE, RESAMPLES, bootstrap_interval, unit_statistics
+from bert_model.tables import format_table
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.example import ChoiceExample, SpanExample, TaggedExample, TextExample
 
@@ -122,17 +125,19 @@ def analyze(task: Task, examples: Sequence[Any], evaluation: Evaluation, found: 
 
 # --- results.md ---
 
+_markdown = functools.partial(format_table, style="pipe", numbers=range(1, sys.maxsize))
+
 
 def results_table(results: Mapping[str, Any]) -> str:
     """Return the content of results.md from that of results.json."""
-    rows = [["metric", "N", "mean ± sd", "best", "seeds", "baseline"]]
+    head, rows = ["metric", "N", "mean ± sd", "best", "seeds", "baseline"], []
     for key, entry in results["metrics"].items():
         baseline = "" if entry["majority"] is None else f"{entry['majority']:.1f}"
         mean = f"{entry['mean']:.1f} ± {entry['sd']:.1f}"
         rows.append([key, f"{entry['n']:,}", mean, f"{entry['best']:.1f}", str(len(entry["values"])), baseline])
 
     # After the means over seeds, the details of the one published model.
-    parts = [f"# {results['title']}", _markdown(rows), f"Baseline: {results['baseline']}."]
+    parts = [f"# {results['title']}", _markdown(head, rows), f"Baseline: {results['baseline']}."]
     parts.append(f"Known about this score: {describe(read_caveats(results['known']))}.")
     parts += [results["note"]] if "note" in results else []
     for split, analysis in results["analysis"].items():
@@ -145,23 +150,17 @@ def results_table(results: Mapping[str, Any]) -> str:
         if "classes" in analysis:
             keys = ("label", "n", "predicted", "precision", "recall", "f1")
             classes = [[_cell(entry[key]) for key in keys] for entry in analysis["classes"]]
-            parts.append(_markdown([["class", "N", "predicted", "precision", "recall", "F1"], *classes]))
+            parts.append(_markdown(["class", "N", "predicted", "precision", "recall", "F1"], classes))
         if "confusion" in analysis:
             labels = analysis["confusion"]["labels"]
             counts = zip(labels, analysis["confusion"]["rows"])
             confusion = [[label, *(f"{count:,}" for count in row)] for label, row in counts]
-            parts.append(_markdown([["gold \\ predicted", *labels], *confusion]))
+            parts.append(_markdown(["gold \\ predicted", *labels], confusion))
     return "\n\n".join(parts) + "\n"
 
 
 def _cell(value: Any) -> str:
     return f"{value:.1f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
-    escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-    rule = ["---", *("---:" for _ in rows[0][1:])]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (escaped[0], rule, *escaped[1:]))
 
 
 # --- errors.html ---

@@ -24,6 +24,7 @@ from bert_model.registry.versions import (
     TaskScore,
     describe_model,
 )
+from bert_model.tables import format_table
 from bert_model.training.metrics_log import read_history
 from bert_pipeline.atomic import replace_text
 from bert_pipeline.manifest import Manifest, load_manifest
@@ -245,7 +246,7 @@ def with_scores(card: str, scores: Sequence[TaskScore]) -> str:
         for score in scores
     ]
     head = ["task", "metric", "N", "seeds", "score", "majority", "paper", "known"]
-    return _with_section(card, "Scores", _table([head, *rows]) if rows else NO_SCORES)
+    return _with_section(card, "Scores", format_table(head, rows, "pipe") if rows else NO_SCORES)
 
 
 def with_license(card: str, license: str) -> str:
@@ -310,7 +311,7 @@ def _result_rows(results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
     # Columns of the comparison: the same search from random weights, as "random" and "random_x4".
     starts = sorted({key for entry in results["metrics"].values() for key in comparison_keys(entry)})
     head = ["metric", "N", "seeds", "score", *(start.replace("_", " ") for start in starts), "majority", "paper"]
-    rows = [head]
+    rows = []
     for key, entry in results["metrics"].items():
         paper = None if tags.get("generated_sample") == "true" else entry.get("paper")
         others = [_figure(entry.get(start)) for start in starts]
@@ -321,7 +322,7 @@ def _result_rows(results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
     best = f"The weights are those of the best seed: {tags['metric']} {of_weights:.1f}."
     compared = " `random` is the same search from random weights." if starts else ""
     note = f" {results['note']}" if "note" in results else ""
-    return f"{_table(rows)}\n\n{best}{compared}{note}"
+    return f"{format_table(head, rows, 'pipe')}\n\n{best}{compared}{note}"
 
 
 def _data(manifest: Manifest, tags: Mapping[str, str]) -> str:
@@ -376,12 +377,13 @@ def _curves(events: Sequence[Mapping[str, Any]], results: Mapping[str, Any], *, 
     # A fine-tuning shows the runs of its search, a pre-training its held-out evaluations.
     if results:
         _, split, metric = results["main_key"].split("/")
-        runs = [["learning rate", "batch", "epochs", "seed", "steps", results["main_key"]]]
+        runs = []
         for run in next(iter(results["initializations"].values()))["runs"]:
             score = run["scores"].get(split, {}).get(metric)
             setting = [run[key] for key in ("learning_rate", "batch_size", "epochs", "seed", "steps")]
             runs.append([*map(_cell, setting), "diverged" if score is None else f"{score:.1f}"])
-        parts.append(_table(runs))
+        head = ["learning rate", "batch", "epochs", "seed", "steps", results["main_key"]]
+        parts.append(format_table(head, runs, "pipe"))
         return "\n\n".join(parts)
     evaluations = [event for event in events if event.get("event") == "evaluation" and event.get("metrics")]
     if evaluations:
@@ -389,13 +391,8 @@ def _curves(events: Sequence[Mapping[str, Any]], results: Mapping[str, Any], *, 
         shown = evaluations[::-1][::stride][::-1]  # counted from the end, so that the last one is shown
         keys = [key for key in shown[-1]["metrics"] if key != "held_out/instances"]
         rows = [[str(event["step"]), *(_cell(event["metrics"].get(key)) for key in keys)] for event in shown]
-        parts.append(_table([["step", *keys], *rows]))
+        parts.append(format_table(["step", *keys], rows, "pipe"))
     return "\n\n".join(parts) or "No record of the training was found next to the model."
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    head, *body = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([head, f"|{'---|' * len(rows[0])}", *body])
 
 
 def _figure(value: float | None) -> str:

@@ -54,7 +54,7 @@ from bert_model.registry.model_card import (
     with_license,
     with_scores,
 )
-from bert_model.registry.promotion import Decision, GateConfig, decide, text_table
+from bert_model.registry.promotion import Decision, GateConfig, decide
 from bert_model.registry.versions import (
     CARD_TAG,
     DESCRIPTION_NAME,
@@ -67,6 +67,7 @@ from bert_model.registry.versions import (
     refuse_unsafe_files,
     tags_of,
 )
+from bert_model.tables import format_table
 from bert_model.training.metrics_log import read_history
 from bert_pipeline.errors import ArtifactError, PromotionError, UsageError
 from bert_pipeline.manifest import Manifest, load_manifest
@@ -414,7 +415,8 @@ def models_table(versions: list[RegisteredVersion]) -> str:
     """Format versions as a plain-text table."""
     if not versions:
         return "no models are registered"
-    return text_table([_table_row(version) for version in versions])
+    rows = [_table_row(version) for version in versions]
+    return format_table(rows[0], map(dict.values, rows), "plain")
 
 
 def _table_row(version: RegisteredVersion) -> dict[str, str]:

@@ -25,6 +25,7 @@ from bert_model.metrics.uncertainty import (
     standard_error,
 )
 from bert_model.registry.versions import PRETRAINED, RegisteredVersion, TaskScore
+from bert_model.tables import format_table
 from bert_pipeline.configuration import Proportion, configuration
 from bert_pipeline.errors import ConfigurationError, PromotionError, suggest
 
@@ -230,7 +231,8 @@ class Decision:
 
     def table(self) -> str:
         """Format the decision as plain text: tasks, gates, outcome."""
-        parts = [text_table(rows) for rows in (self.task_rows(), self.gate_rows()) if rows]
+        tables = [rows for rows in (self.task_rows(), self.gate_rows()) if rows]
+        parts = [format_table(rows[0], map(dict.values, rows), "plain") for rows in tables]
         return "\n\n".join([*parts, self.outcome()])
 
     def to_json(self) -> str:
@@ -301,13 +303,6 @@ def decide(
         config=config,
         interval=interval,
     )
-
-
-def text_table(rows: Sequence[Mapping[str, str]]) -> str:
-    """Format rows as plain text with aligned columns; the keys of the first row are the heading."""
-    lines = [list(rows[0]), *(list(row.values()) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
 
 
 def _compare(

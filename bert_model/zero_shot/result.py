@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self
 
+from bert_model.tables import format_table
+
 CHANCE = 50.0
 EXAM_NAME = "exam.json"
 """File of a pre-trained model: its exam on the pairs for reporting, in the form that `bert exam --output` writes."""
@@ -64,15 +66,13 @@ class ExamResult:
 
 def exam_table(result: ExamResult) -> str:
     """Format a result as plain text."""
-    width = max(len(kind) for kind in [*result.kinds, "mean over groups"])
-    lines = [f"{'kind':{width}}      N  model        95 %  trigram  chance  trigram wrong: N  model        95 %"]
-    lines.append("-" * len(lines[0]))
+    head = ["kind", "N", "model", "95 %", "trigram", "chance", "trigram wrong: N", "model", "95 %"]
+    rows = []
     for kind, found in result.kinds.items():
-        ngram_baseline = f"{found.ngram_baseline.accuracy:8.1f}" if found.ngram_baseline else f"{'-':>8}"
-        unsolved = found.ngram_baseline_unsolved
-        beyond = f"{unsolved.count:17}  {_interval(unsolved)}" if unsolved else f"{'-':>17}"
-        score = f"{found.score.count:6}  {_interval(found.score)}"
-        lines.append(f"{kind:{width}} {score} {ngram_baseline}  {found.chance:6.1f}  {beyond}")
+        ngram_baseline = f"{found.ngram_baseline.accuracy:.1f}" if found.ngram_baseline else "-"
+        beyond = _cells(found.ngram_baseline_unsolved)
+        rows.append([kind, *_cells(found.score), ngram_baseline, f"{found.chance:.1f}", *beyond])
+    lines = [format_table(head, rows, "simple", numbers=range(1, len(head)))]
     ngram_baseline = "" if result.ngram_baseline_mean is None else f", trigram {result.ngram_baseline_mean:.1f}"
     lines.append(f"mean over {len(result.kinds)} kinds: {result.mean:.1f}{ngram_baseline}, chance {CHANCE:.1f}")
     if result.group_mean is not None:
@@ -83,5 +83,5 @@ def exam_table(result: ExamResult) -> str:
     return "\n".join(lines)
 
 
-def _interval(score: KindScore) -> str:
-    return f"{score.accuracy:5.1f}  {score.low:4.1f}-{score.high:5.1f}"
+def _cells(score: KindScore | None) -> list[str]:
+    return [str(score.count), f"{score.accuracy:.1f}", f"{score.low:.1f}-{score.high:.1f}"] if score else ["-", "", ""]

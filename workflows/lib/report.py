@@ -13,6 +13,7 @@ from typing import Any
 from bert_model.finetuning.caveats import read_caveats
 from bert_model.finetuning.dataset import WITH_CONTEXT
 from bert_model.metrics.uncertainty import is_at_chance, standard_error
+from bert_model.tables import format_table
 from bert_model.zero_shot.result import EXAM_NAME, ExamResult, exam_table
 from bert_pipeline.errors import BertError
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
@@ -217,18 +218,7 @@ def csv_table(results: Results) -> str:
 
 def text_table(results: Results) -> str:
     """Return the table for a terminal, followed by averages, tasks at chance, skipped tasks and the exam."""
-    cells = _cells(results) if results.rows else []
-    # Task, metric and note are aligned to the left, numbers to the right.
-    widths = [max(map(len, column)) for column in zip(*cells)]
-    lines = []
-    for index, line in enumerate(cells):
-        parts = [
-            text.ljust(width) if column < 2 or column == len(line) - 1 else text.rjust(width)
-            for column, (text, width) in enumerate(zip(line, widths))
-        ]
-        lines.append("  ".join(parts).rstrip())
-        if index == 0:
-            lines.append("-" * len("  ".join(parts)))
+    lines = [_table(results, "simple")] if results.rows else []
     exam = f"\n{EXAM_HEADING}\n{exam_table(results.exam)}\n" if results.exam else ""
     return "\n".join([dump_label(results.dump), *lines, *_notes(results), exam])
 
@@ -237,12 +227,10 @@ def markdown_report(results: Results) -> str:
     """Return the report as Markdown that refers to the plots in its directory."""
     parts = [f"# {dump_label(results.dump)}"]
     if results.rows:
-        header, *body = _cells(results)
-        alignment = ["---"] * 2 + ["---:"] * (len(header) - 3) + ["---"]
         parts += [
             "Scores are means over seeds on the dev set, on the scale of 0 to 100. Both starts got the same examples, "
             "steps and search; *random ×N* trained for N times the steps.",
-            "\n".join(f"| {' | '.join(cells)} |" for cells in (header, alignment, *body)),
+            _table(results, "pipe"),
         ]
     parts.append("\n".join(f"- {note}" for note in _notes(results)))
     if results.exam:
@@ -255,10 +243,11 @@ def markdown_report(results: Results) -> str:
     return "\n\n".join([*filter(None, parts), ""])
 
 
-def _cells(results: Results) -> list[list[str]]:
-    """Return headings and rows as text, without empty columns."""
+def _table(results: Results, style: str) -> str:
+    """Return the table without empty columns; task, metric and note are aligned to the left."""
     keys = [key for key in COLUMNS if key == "note" or any(row[key] is not None for row in results.rows)]
-    return [[results.headings[key] for key in keys], *([_cell(row[key]) for key in keys] for row in results.rows)]
+    head, rows = [results.headings[key] for key in keys], [[_cell(row[key]) for key in keys] for row in results.rows]
+    return format_table(head, rows, style, numbers=range(2, len(keys) - 1))
 
 
 def _cell(value: Any) -> str:
