@@ -49,7 +49,6 @@ from benchmarks.run_mlm import (
     tokens_of,
     write_lines,
 )
-from bert_model.cli import exiting_on_signals
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.weights import load_model, save_model
 from bert_model.presets import RunPreset, load_preset, with_phases_in
@@ -68,6 +67,7 @@ from bert_pipeline.exam.ngrams import NGRAM_BASELINE_NAME
 from bert_pipeline.exam.pairs import read_pairs_of
 from bert_pipeline.instances.job import build_instances
 from bert_pipeline.manifest import Manifest, load_manifest
+from bert_pipeline.signals import exiting_on_signals
 from bert_pipeline.vocabulary.job import build_vocabulary
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 

@@ -9,10 +9,8 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +21,7 @@ from bert_pipeline.cli import add_command
 from bert_pipeline.configuration import SettingsAction, from_mapping, override
 from bert_pipeline.errors import ArtifactError, BertError, PromotionError, UsageError
 from bert_pipeline.manifest import fetched, load_manifest
+from bert_pipeline.signals import exiting_on_signals
 from bert_pipeline.storage import local_path, path_or_url, store_errors, to_path, without_secrets
 from bert_pipeline.tasks.catalogue import NAME_PATTERN, TASK_FILES, TASKS
 
@@ -273,8 +272,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Expected failures end in one line and their exit code; anything else is a bug and keeps its traceback.
     log_to_stderr()
     # Pre-training handles signals itself: the first one ends it with a checkpoint.
-    is_main = threading.current_thread() is threading.main_thread()  # signals are the main thread's
-    signals = exiting_on_signals() if is_main and arguments.command != "pretrain" else contextlib.nullcontext()
+    signals = contextlib.nullcontext() if arguments.command == "pretrain" else exiting_on_signals()
     try:
         with signals, store_errors():
             return arguments.run(arguments) or 0
@@ -428,24 +426,6 @@ def _lacks_readme(directory: Path) -> bool:
         load_manifest(directory, kind="finetuned_model")
         return readme_problem(directory) is not None
     return False
-
-
-@contextlib.contextmanager
-def exiting_on_signals() -> Iterator[None]:
-    """Let SIGTERM unwind the block as SIGINT does, so that workers end and drafts are removed; the exit code is 143.
-
-    SIGINT is obeyed in background jobs too, which shells start with it ignored.
-    """
-    handlers = {
-        signal.SIGINT: signal.default_int_handler,
-        signal.SIGTERM: lambda *_: sys.exit(128 + signal.SIGTERM),
-    }
-    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def run_predict(arguments: argparse.Namespace) -> int:

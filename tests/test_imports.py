@@ -57,7 +57,7 @@ MODULES = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.p
 
 ROOMS = {
     "bert_pipeline": (
-        {"errors", "parent", "progress", "randomness"},
+        {"errors", "parent", "progress", "randomness", "signals"},
         {"storage"},
         {"atomic"},
         {"configuration", "manifest", "parquet_io"},

@@ -5,15 +5,12 @@ process runs all stages and partitions: importing Dagster, torch and MLflow for 
 """
 
 import argparse
-import contextlib
 import dataclasses
-import os
 import shlex
-import signal
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +18,7 @@ from bert_model.presets import RunPreset, load_preset, preset_names
 from bert_pipeline.configuration import SettingsAction
 from bert_pipeline.corpus.sources import parse_source, split_name
 from bert_pipeline.errors import ArtifactError, BertError, InputError, UsageError, suggest
+from bert_pipeline.signals import term_as_interrupt
 from bert_pipeline.storage import is_remote
 from workflows.lib.launchpad import DEFAULT_PRESET, PRESET_VARIABLE, asset_configs
 from workflows.lib.resources import (
@@ -69,21 +67,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("workflows.run: interrupted; run the same command again to continue", file=sys.stderr)
         return 130
-
-
-@contextlib.contextmanager
-def term_as_interrupt() -> Iterator[None]:
-    """Turn TERM into an interrupt, on which Dagster ends a run in order; give SIGINT back to a background job."""
-    handlers = {
-        signal.SIGINT: signal.default_int_handler,
-        signal.SIGTERM: lambda *_: os.kill(os.getpid(), signal.SIGINT),
-    }
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def build_parser() -> argparse.ArgumentParser:

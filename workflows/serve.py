@@ -24,6 +24,7 @@ from bert_model.training.home import settle
 from bert_pipeline.atomic import locked
 from bert_pipeline.errors import BertError, UsageError
 from bert_pipeline.parent import start
+from bert_pipeline.signals import handling
 from workflows.lib.instance import (
     database_errors,
     end_abandoned_runs,
@@ -90,7 +91,8 @@ def serve_ui(arguments: argparse.Namespace) -> int:
     settle(home.path)  # before its lock is taken
     busy = UsageError(f"the UI of {home.path} is running already; end it first, or set another BERT_HOME")
     lock = locked(home.path / "locks" / "ui.lock", wait=0, busy=busy)
-    with lock, tempfile.TemporaryDirectory(prefix="bert-ui-") as folder:
+    exits = handling(signal.default_int_handler, lambda *_: sys.exit(0))
+    with lock, exits, tempfile.TemporaryDirectory(prefix="bert-ui-") as folder:
         return _serve_ui(home, arguments, Path(folder))
 
 
@@ -102,11 +104,8 @@ def _serve_ui(home: BertHome, arguments: argparse.Namespace, folder: Path) -> in
     with database_errors(), open_instance(home) as instance:
         end_abandoned_runs(instance)
     home.apply_environment()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # the terminal is closed, and no `nohup` keeps this
         signal.signal(signal.SIGHUP, lambda *_: sys.exit(0))
-    # A shell's background job ignores SIGINT and its children inherit that: Dagster could not be stopped then.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     services = ui_services(home, arguments, folder)
 
     # They write a line for each request and each tick, which only a failure makes worth reading.

@@ -42,7 +42,6 @@ from bert_model.training.distributed import (
     is_lost_connection,
     process_group,
     resolve_precision,
-    stop_requests,
 )
 from bert_model.training.gradients import unsharded
 from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, first_line, read_lines
@@ -53,6 +52,7 @@ from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError, DiskFullError, TrainingError
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
 from bert_pipeline.manifest import Manifest, content_sha256, load_manifest, publishing
+from bert_pipeline.signals import stop_requests
 from bert_pipeline.storage import is_remote, to_path, without_secrets
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 

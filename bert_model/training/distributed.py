@@ -7,7 +7,6 @@ import faulthandler
 import json
 import logging
 import os
-import signal
 import socket
 import threading
 import time
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -35,9 +34,6 @@ STORE_TIMEOUT_SECONDS = 5
 
 SIGN_OF_LIFE_SECONDS = 0.5
 """Time between two signs of life of a rank that works alone; shorter than any timeout."""
-
-ONE_REQUEST_SECONDS = 5.0
-"""Time in which further signals belong to the first."""
 
 _SILENT_STORE = "the machine of rank 0 ({}), which does not answer"
 
@@ -356,31 +352,3 @@ class Watchdog:
 
 def _key(rank: int) -> str:
     return f"bert/step/{rank}"
-
-
-@contextlib.contextmanager
-def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Catch SIGTERM and SIGINT: the yielded function tells whether one arrived; a later one ends the process."""
-    requested: float | None = None
-
-    def handle(number: int, _: Any) -> None:
-        nonlocal requested
-        # The first signal waits for the end of a step; a later one must end a step that hangs. A scheduler that stops
-        # every process of a job sends one, and torchrun passes on its own.
-        if requested is None:
-            requested = time.monotonic()
-        elif time.monotonic() - requested > ONE_REQUEST_SECONDS:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-
-    previous = {}
-    try:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            previous[number] = signal.signal(number, handle)
-    except ValueError:  # not the main thread: the caller handles signals
-        pass
-    try:
-        yield lambda: requested is not None
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

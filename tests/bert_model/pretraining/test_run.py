@@ -26,8 +26,7 @@ from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.evaluation import measure_held_out
 from bert_model.pretraining.run import pretrain
 from bert_model.pretraining.run_directory import run_lock, training_id
-from bert_model.training import distributed
-from bert_model.training.distributed import stop_requests
+from bert_pipeline import signals
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ArtifactError, ConfigurationError, TrainingError, UsageError
 from bert_pipeline.manifest import load_manifest
@@ -535,7 +534,7 @@ def test_command_line_error_is_one_paragraph_with_exit_code_2(
 def test_signals_of_one_request_stop_a_run_and_a_later_one_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda *arguments: ended.append(arguments))
-    with stop_requests() as should_stop:
+    with signals.stop_requests() as should_stop:
         handle = signal.getsignal(signal.SIGTERM)
         assert callable(handle)
         assert not should_stop()
@@ -543,7 +542,7 @@ def test_signals_of_one_request_stop_a_run_and_a_later_one_ends_it(monkeypatch: 
         handle(signal.SIGTERM, None)  # torchrun's, which has received the same
         assert should_stop()
         assert not ended
-        monkeypatch.setattr(distributed, "ONE_REQUEST_SECONDS", 0.0)
+        monkeypatch.setattr(signals, "ONE_REQUEST_SECONDS", 0.0)
         handle(signal.SIGTERM, None)
     assert ended == [(os.getpid(), signal.SIGTERM)]
 
