@@ -10,7 +10,7 @@ import posixpath
 import re
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
 
@@ -88,29 +88,44 @@ def end_torn_line(path: Path) -> None:
                 stream.write(b"\n")
 
 
-def read_lines(directory: Path, start: int = 0, stop: int | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the complete lines of `metrics.jsonl` from number `start` on; a line that is not JSON counts, as {}."""
-    path = directory / METRICS_NAME
-    if not path.is_file():
-        return
-    with open(path, encoding="utf-8", errors="replace") as stream:
-        for number, text in enumerate(stream):
-            if number < start:
-                continue
-            # A line without its newline is still being written; a later call reads it.
-            if not text.endswith("\n") or (stop is not None and number >= stop):
-                return
-            try:
-                yield json.loads(text)
-            except ValueError:
-                yield {}
+class LogReader:
+    """Reads `metrics.jsonl` of a directory, which another process may be writing, from line to line."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / METRICS_NAME
+        self._offset = 0
+
+    def new_lines(self) -> list[dict[str, Any]]:
+        """Return the complete lines since the last call; a line that is no JSON object, such as a torn one, is {}."""
+        if not self.path.is_file():
+            return []
+        with open(self.path, "rb") as stream:
+            stream.seek(self._offset)
+            block = stream.read()
+        # A line without its newline is still being written; a later call reads it.
+        texts = block.split(b"\n")[:-1]
+        self._offset += sum(len(text) + 1 for text in texts)
+        return [_event(text) for text in texts]
+
+
+def _event(text: bytes) -> dict[str, Any]:
+    with contextlib.suppress(ValueError):
+        event = json.loads(text)
+        if isinstance(event, dict):
+            return event
+    return {}
+
+
+def read_lines(directory: Path, start: int = 0, stop: int | None = None) -> list[dict[str, Any]]:
+    """Return the complete lines of `metrics.jsonl` from number `start` on, as `LogReader` does."""
+    return LogReader(directory).new_lines()[start:stop]
 
 
 def read_history(directory: Path) -> list[dict[str, Any]]:
     """Return the events of `metrics.jsonl`, oldest first, without those that a later start or resume supersedes."""
     events: list[dict[str, Any]] = []
     for event in read_lines(directory):
-        if not isinstance(event, dict) or not event:  # a torn line
+        if not event:
             continue
         if event.get("event") in ("start", "resume"):
             events = [earlier for earlier in events if int(earlier.get("step", 0)) <= int(event.get("step", 0))]

@@ -245,7 +245,7 @@ class _MlflowSync:
     @property
     def is_complete(self) -> bool:
         """True if MLflow has every line and the final status."""
-        num_lines = sum(1 for _ in read_lines(self.directory))
+        num_lines = len(read_lines(self.directory))
         return self.state["copied_lines"] >= num_lines and self.state.get("status_sent") == self.state.get("status")
 
     def wait_for_run(self, timeout_seconds: float) -> str | None:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from bert_model.presets import LaunchConfig, with_phases_in
 from bert_model.pretraining.config import PretrainingConfig
-from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, METRICS_NAME, mlflow_run_id, read_history
+from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, mlflow_run_id, read_history
 from bert_pipeline.atomic import replace_text
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import BertError
@@ -215,7 +215,7 @@ def _train(
         Launch(
             module="bert_model.pretraining",
             arguments=("--config", str(configuration), "--output", str(output), *(["--resume"] if resume else [])),
-            metrics_path=output / METRICS_NAME,
+            output=output,
             log_directory=logs,
             processes_per_node=launch.processes_per_node or max(1, torch.cuda.device_count()),
             nodes=launch.nodes,

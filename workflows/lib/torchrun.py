@@ -13,7 +13,6 @@ fresh rendezvous reliably resumes from the last checkpoint.
 
 import contextlib
 import dataclasses
-import json
 import math
 import os
 import re
@@ -26,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_model.training.metrics_log import read_history
+from bert_model.training.metrics_log import LogReader, read_history
 from bert_pipeline.errors import TrainingError
 from bert_pipeline.parent import start
 
@@ -47,8 +46,8 @@ class Launch:
     """Python module that every rank runs."""
     arguments: tuple[str, ...]
     """Arguments of the module."""
-    metrics_path: Path
-    """The `metrics.jsonl` that rank 0 appends to; it may not exist yet."""
+    output: Path
+    """Run directory, with the `metrics.jsonl` that rank 0 appends to; it may not exist yet."""
     log_directory: Path
     """Receives torchrun's output and every rank's stdout and stderr."""
     processes_per_node: int = 1
@@ -92,33 +91,6 @@ class Launch:
         ]
 
 
-class MetricsFollower:
-    """Reader of the complete lines appended to a `metrics.jsonl` since the last call."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._offset = path.stat().st_size if path.is_file() else 0
-
-    def new_events(self) -> list[dict[str, Any]]:
-        """Return the events appended since the last call, oldest first."""
-        if not self.path.is_file():
-            return []
-        with open(self.path, "rb") as stream:
-            stream.seek(self._offset)
-            block = stream.read()
-
-        # An incomplete last line is left for the next call.
-        complete = block.rfind(b"\n") + 1
-        self._offset += complete
-        events = []
-        for line in block[:complete].splitlines():
-            with contextlib.suppress(ValueError):
-                event = json.loads(line)
-                if isinstance(event, dict):
-                    events.append(event)
-        return events
-
-
 def run_training(
     launch: Launch,
     *,
@@ -143,8 +115,9 @@ def run_training(
     # By environment, because the torchrun of torch 2.11 refuses the option --shutdown-timeout.
     environment[SHUTDOWN_VARIABLE] = str(math.ceil(grace_seconds))
 
-    # Created before the start: events of an earlier launch are skipped, and none of this one is missed.
-    follower = MetricsFollower(launch.metrics_path)
+    # Events of an earlier launch are skipped, and none of this one is missed.
+    log_reader = LogReader(launch.output)
+    log_reader.new_lines()
     torchrun_log = launch.log_directory / "torchrun.log"
     command = launch.command()
     log(f"starting {launch.processes_per_node} process(es): {' '.join(command)}")
@@ -154,7 +127,7 @@ def run_training(
         process = start(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
         try:
             while process.poll() is None:
-                for event in follower.new_events():
+                for event in filter(None, log_reader.new_lines()):
                     report(event)
                 time.sleep(poll_seconds)
         finally:
@@ -162,7 +135,7 @@ def run_training(
             _end_launch(process, launch_id, grace_seconds)
 
     # What was written between the last poll and the end.
-    for event in follower.new_events():
+    for event in filter(None, log_reader.new_lines()):
         report(event)
     if process.returncode != 0:
         raise TrainingError(describe_failure(launch, process.returncode))
@@ -181,8 +154,8 @@ def describe_failure(launch: Launch, exit_code: int) -> str:
         rank, ending, words = "torchrun", _ending(exit_code), _last_line(torchrun_log)
 
     # What is intact, and where to read on.
-    step = max((event.get("step", 0) for event in read_history(launch.metrics_path.parent)), default=0)
-    checkpoints = launch.metrics_path.parent.glob("checkpoints/step-*/manifest.json")
+    step = max((event.get("step", 0) for event in read_history(launch.output)), default=0)
+    checkpoints = launch.output.glob("checkpoints/step-*/manifest.json")
     last = max((path.parent.name for path in checkpoints), default="")
     intact = f"{last} is intact; materialize again to resume from it" if last else "no checkpoint yet"
     cause = f": {words}" if words else ""

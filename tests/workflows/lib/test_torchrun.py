@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 from training_processes import wait_until
 
-from bert_model.training.metrics_log import METRICS_NAME, read_history
+from bert_model.training.metrics_log import METRICS_NAME, LogReader, read_history
 from bert_pipeline.errors import TrainingError
 from workflows.lib.torchrun import (
     LAUNCH_VARIABLE,
     SHUTDOWN_VARIABLE,
     Launch,
-    MetricsFollower,
     describe_failure,
     launch_processes,
     run_training,
@@ -42,7 +41,7 @@ def plain(tmp_path: Path, program: str) -> PlainLaunch:
     return PlainLaunch(
         module="",
         arguments=(),
-        metrics_path=tmp_path / "training" / "metrics.jsonl",
+        output=tmp_path / "training",
         log_directory=tmp_path / "logs",
         program=program,
         environment={"METRICS": str(tmp_path / "training" / "metrics.jsonl")},
@@ -87,14 +86,14 @@ def test_resumed_training_reports_new_events_only(tmp_path):
 
 
 def test_incomplete_line_is_reported_once_complete(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    follower = MetricsFollower(path)
-    assert follower.new_events() == []
+    path = tmp_path / METRICS_NAME
+    reader = LogReader(tmp_path)
+    assert reader.new_lines() == []
     path.write_text('{"event": "train", "step": 1}\n{"event": "tr', encoding="utf-8")
-    assert [event["step"] for event in follower.new_events()] == [1]
+    assert [event["step"] for event in reader.new_lines()] == [1]
     with open(path, "a", encoding="utf-8") as stream:
         stream.write('ain", "step": 2}\n')
-    assert [event["step"] for event in follower.new_events()] == [2]
+    assert [event["step"] for event in reader.new_lines()] == [2]
 
 
 def test_events_superseded_by_a_resume_are_left_out(tmp_path):
@@ -125,10 +124,10 @@ def test_failure_reports_first_rank_signal_and_checkpoint(tmp_path):
         encoding="utf-8",
     )
     for step in (100, 200):
-        checkpoint = launch.metrics_path.parent / "checkpoints" / f"step-{step:08d}"
+        checkpoint = launch.output / "checkpoints" / f"step-{step:08d}"
         checkpoint.mkdir(parents=True)
         (checkpoint / "manifest.json").write_text("{}", encoding="utf-8")
-    launch.metrics_path.write_text(json.dumps({"event": "train", "step": 230}) + "\n", encoding="utf-8")
+    (launch.output / METRICS_NAME).write_text(json.dumps({"event": "train", "step": 230}) + "\n", encoding="utf-8")
     message = describe_failure(launch, 1)
     assert "rank 1 was ended by SIGKILL after step 230" in message
     assert "step-00000200 is intact" in message
@@ -198,7 +197,7 @@ def test_torchrun_log_gives_rank_and_last_line(tmp_path):
     launch = Launch(
         module="dying_rank",
         arguments=(),
-        metrics_path=tmp_path / "metrics.jsonl",
+        output=tmp_path,
         log_directory=tmp_path / "logs",
         processes_per_node=2,
         environment={"PYTHONPATH": str(tmp_path)},
@@ -211,7 +210,7 @@ def test_multi_node_command_uses_rendezvous_without_restarts(tmp_path):
     launch = Launch(
         module="bert_model.pretraining",
         arguments=("--resume",),
-        metrics_path=tmp_path / "metrics.jsonl",
+        output=tmp_path,
         log_directory=tmp_path / "logs",
         processes_per_node=8,
         nodes=2,
