@@ -97,15 +97,15 @@ def atomic_directory(directory: Path) -> Iterator[Path]:
     """
     # The name is unique and a lock says who is at work: process ids mean nothing to another container on the volume.
     temporary = directory.parent / f".{directory.name}.partial-{uuid.uuid4().hex}"
-    with creating(directory):
-        directory.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as held:
-        # The parent's lock: nobody sees a draft without its lock, or `directory` between its two renames.
-        with creating(directory), locked(directory.parent, directory=True):
-            remove_abandoned_drafts(directory)
-            before = _entries(directory)
-            temporary.mkdir()
-            held.enter_context(locked(temporary, directory=True))
+        with creating(directory):
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            # The parent's lock: nobody sees a draft without its lock, or `directory` between its two renames.
+            with locked(directory.parent, directory=True):
+                remove_abandoned_drafts(directory)
+                before = _entries(directory)
+                temporary.mkdir()
+                held.enter_context(locked(temporary, directory=True))
         try:
             with naming_full_disk(directory):
                 yield temporary

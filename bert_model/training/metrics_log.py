@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
 
 from bert_model.training.home import tracking_uri
-from bert_pipeline.atomic import atomic_write
+from bert_pipeline.atomic import atomic_write, naming_full_disk
 from bert_pipeline.errors import BertError, TrainingError
 from bert_pipeline.manifest import Manifest
 
@@ -42,7 +42,7 @@ class MetricsLog:
     def append(self, line: Mapping[str, Any]) -> None:
         """Write a line; a reader sees it at once.
 
-        TrainingError if the file was removed or replaced meanwhile, or if the disk is full.
+        TrainingError if the file was removed or replaced meanwhile, DiskFullError if the disk is full.
         """
         text = json.dumps(line)
         with self._lock:
@@ -53,15 +53,9 @@ class MetricsLog:
                 is_ours = False
             if not is_ours:
                 raise removed_error(self.path)
-            try:
+            with naming_full_disk(self.path):
                 self._stream.write(text + "\n")
                 self._stream.flush()
-            except OSError as error:
-                free = shutil.disk_usage(self.path.parent).free
-                raise TrainingError(
-                    f"{self.path}: cannot be written: {error.strerror}, {free:,} bytes are free there; free some, and "
-                    "resume the training or run the command again"
-                ) from error
 
     @property
     def closed(self) -> bool:

@@ -23,7 +23,7 @@ from bert_model.training import mlflow_sync
 from bert_model.training.home import credentials_apart, tracking_uri
 from bert_model.training.metrics_log import MAX_PARAM_LENGTH, MetricsLog, first_line, flat_params, without_password
 from bert_model.training.mlflow_sync import Tracker, open_client
-from bert_pipeline.errors import ArtifactError, BertError, TrainingError, UsageError
+from bert_pipeline.errors import ArtifactError, BertError, DiskFullError, UsageError
 from bert_pipeline.manifest import load_manifest, publishing
 from workflows.lib.resources import BertHome
 
@@ -524,7 +524,7 @@ def test_child_run_has_parent_tags_and_artifacts(store: Any, tmp_path: Path) -> 
 def test_full_disk_ends_a_training_with_the_path_of_its_log(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
     log = MetricsLog(tmp_path)
-    with pytest.raises(TrainingError, match=r"metrics.jsonl: cannot be written: No space left on device, [\d,]+ bytes"):
+    with pytest.raises(DiskFullError, match=r"metrics.jsonl: cannot be written: No space left on device; [\d,]+ bytes"):
         log.append({"step": 1})
     with pytest.raises(OSError, match="No space left"):  # the line is still in the buffer
         log.close()
