@@ -6,9 +6,9 @@ traceback. Every command imports the heavy libraries that it needs, so `bert --h
 
 import argparse
 import contextlib
+import functools
 import json
 import logging
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ from bert_pipeline import cli as pipeline_cli
 from bert_pipeline.atomic import check_file_target
 from bert_pipeline.cli import add_command
 from bert_pipeline.configuration import SettingsAction, from_mapping, override
-from bert_pipeline.errors import ArtifactError, BertError, PromotionError, UsageError
+from bert_pipeline.errors import ArtifactError, PromotionError, UsageError, exit_code_of
 from bert_pipeline.manifest import fetched, load_manifest
 from bert_pipeline.signals import exiting_on_signals
 from bert_pipeline.storage import local_path, path_or_url, store_errors, to_path, without_secrets
@@ -272,27 +272,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Expected failures end in one line and their exit code; anything else is a bug and keeps its traceback.
     log_to_stderr()
     # Pre-training handles signals itself: the first one ends it with a checkpoint.
-    signals = contextlib.nullcontext() if arguments.command == "pretrain" else exiting_on_signals()
-    try:
-        with signals, store_errors():
-            return arguments.run(arguments) or 0
-    except BertError as error:
-        if arguments.debug:
-            raise
-        print(f"bert {arguments.command}: {' '.join(str(error).split())}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print(f"bert {arguments.command}: interrupted; run the same command again to continue", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader of the output has gone, as after `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except OSError as error:  # a full disk, a missing permission
-        if arguments.debug:
-            raise
-        place = f"{error.filename}: " if error.filename else ""
-        print(f"bert {arguments.command}: {place}{error.strerror or error}", file=sys.stderr)
-        return 1
+    run = store_errors()(functools.partial(arguments.run, arguments))
+    with contextlib.nullcontext() if arguments.command == "pretrain" else exiting_on_signals():
+        return exit_code_of(run, f"bert {arguments.command}", debug=arguments.debug)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -6,7 +6,9 @@ what to do about it.
 """
 
 import difflib
-from collections.abc import Iterable
+import os
+import sys
+from collections.abc import Callable, Iterable
 
 
 class BertError(Exception):
@@ -47,6 +49,26 @@ class PromotionError(BertError):
 
 class UnavailableError(BertError):
     """A server does not answer or refuses for now; the same call may succeed later."""
+
+
+def exit_code_of(program: Callable[[], int | None], name: str, *, debug: bool = False) -> int:
+    """Run a program and return its exit code; print an expected error as one paragraph, or raise it with `debug`."""
+    try:
+        return program() or 0
+    except BrokenPipeError:  # the reader of the output has gone, as after `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        message, code = "interrupted; run the same command again to continue", 130
+    except (BertError, OSError) as error:
+        if debug:
+            raise
+        code = error.exit_code if isinstance(error, BertError) else 1
+        message = str(error)
+        if isinstance(error, OSError) and error.strerror:  # a full disk, a missing permission
+            message = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    print(f"{name}: {' '.join(message.split())}", file=sys.stderr)
+    return code
 
 
 MAX_SUGGESTIONS = 40

@@ -6,6 +6,7 @@ what is written last is copied first; a copy may hold new artifacts without a ro
 
 import argparse
 import contextlib
+import functools
 import shutil
 import sqlite3
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from bert_model.training.home import relocate
 from bert_pipeline.atomic import atomic_directory
-from bert_pipeline.errors import ArtifactError, BertError, UsageError
+from bert_pipeline.errors import ArtifactError, BertError, UsageError, exit_code_of
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
 from workflows.lib.instance import dagster_directory, end_abandoned_runs, fail_runs, open_instance, unfinished_runs
 from workflows.lib.resources import BertHome
@@ -39,6 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         subparser = subparsers.add_parser(name, help=words, description=words)
         subparser.add_argument("directory", type=Path, help="the backup")
     arguments = parser.parse_args(argv)
+    return exit_code_of(functools.partial(_run, arguments), "workflows.backup")
+
+
+def _run(arguments: argparse.Namespace) -> int:
     home = BertHome()
     try:
         if arguments.command == "create":
@@ -48,12 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(f"{part} is kept elsewhere, by {path}: back it up there", file=sys.stderr)
         else:
             manifest = restore_backup(arguments.directory, home)
-    except BertError as error:
-        print(f"workflows.backup: {error}", file=sys.stderr)
-        return error.exit_code
-    except (OSError, sqlite3.Error) as error:  # a full disk, a file that cannot be read
-        print(f"workflows.backup: {error}", file=sys.stderr)
-        return BertError.exit_code
+    except sqlite3.Error as error:
+        raise BertError(str(error)) from error
     written = arguments.directory if arguments.command == "create" else home.path
     size = sum(entry["bytes"] for entry in manifest.files.values())
     print(f"{written}: {len(manifest.files):,} files, {size:,} bytes, of {manifest.provenance['home']}")

@@ -17,7 +17,7 @@ from typing import Any
 from bert_model.presets import RunPreset, load_preset, preset_names
 from bert_pipeline.configuration import SettingsAction
 from bert_pipeline.corpus.sources import parse_source, split_name
-from bert_pipeline.errors import ArtifactError, BertError, InputError, UsageError, suggest
+from bert_pipeline.errors import ArtifactError, InputError, UsageError, exit_code_of, suggest
 from bert_pipeline.signals import term_as_interrupt
 from bert_pipeline.storage import is_remote
 from workflows.lib.launchpad import DEFAULT_PRESET, PRESET_VARIABLE, asset_configs
@@ -54,19 +54,9 @@ OPTIONS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the requested stages; return 0, 1 when a run or a blocking check failed, 2 for bad usage."""
     arguments = build_parser().parse_args(argv)
-    try:
-        plan = plan_of(arguments)
-        with term_as_interrupt():
-            return run_stages(plan, STAGES if arguments.stage == "all" else (arguments.stage,))
-    except BertError as error:
-        print(f"workflows.run: {error}", file=sys.stderr)
-        return error.exit_code
-    except OSError as error:  # a full disk, a missing permission
-        print(f"workflows.run: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("workflows.run: interrupted; run the same command again to continue", file=sys.stderr)
-        return 130
+    stages = STAGES if arguments.stage == "all" else (arguments.stage,)
+    with term_as_interrupt():
+        return exit_code_of(lambda: run_stages(plan_of(arguments), stages), "workflows.run")
 
 
 def build_parser() -> argparse.ArgumentParser:

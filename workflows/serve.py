@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import dataclasses
+import functools
 import http.client
 import json
 import os
@@ -22,7 +23,7 @@ import psutil
 
 from bert_model.training.home import settle
 from bert_pipeline.atomic import locked
-from bert_pipeline.errors import BertError, UsageError
+from bert_pipeline.errors import UsageError, exit_code_of
 from bert_pipeline.parent import start
 from bert_pipeline.signals import handling
 from workflows.lib.instance import (
@@ -46,14 +47,8 @@ CODE_HOST_VARIABLE = "DAGSTER_CODE_HOST"
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until interrupted; return 0 after Ctrl-C, or the exit code of a child that ended, at least 1."""
     arguments = build_parser().parse_args(argv)
-    try:
-        return serve_ui(arguments) if arguments.command == "ui" else serve_code(arguments)
-    except BertError as error:
-        print(f"workflows.serve: {error}", file=sys.stderr)
-        return error.exit_code
-    except OSError as error:  # a full disk, a lock of another user
-        print(f"workflows.serve: {error}", file=sys.stderr)
-        return 1
+    serve = serve_ui if arguments.command == "ui" else serve_code
+    return exit_code_of(functools.partial(serve, arguments), "workflows.serve")
 
 
 def build_parser() -> argparse.ArgumentParser:
