@@ -1,0 +1,22 @@
+"""Lines of progress where there is no terminal."""
+
+import pytest
+
+from bert_pipeline import progress
+from bert_pipeline.progress import Progress
+
+
+def test_lines_have_the_mean_rate_and_the_time_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    with Progress("pages") as shown:
+        for second in range(31):
+            now = float(second)
+            shown.show(1000 + 40 * second, None if second < 15 else 4000)
+    assert capsys.readouterr().err.splitlines() == [
+        "1,400 pages, 40.0 pages/s",
+        "1,800 of 4,000 pages, 40.0 pages/s, 55 s left",
+        "2,200 of 4,000 pages, 40.0 pages/s, 45 s left",
+    ]
