@@ -63,7 +63,8 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         from tqdm import tqdm
 
         if name not in self._bars:
-            self._bars[name] = tqdm(desc=name, initial=done, unit=f" {self.unit}", leave=False, dynamic_ncols=True)
+            options = {"unit": f" {self.unit}", "leave": False, "dynamic_ncols": True}
+            self._bars[name] = tqdm(desc=name, total=total, initial=done, **options)
         bar = self._bars[name]
         bar.total = total
         bar.set_postfix_str(note, refresh=False)
