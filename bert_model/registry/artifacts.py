@@ -27,7 +27,7 @@ from bert_model.inference.inputs import check_input, to_examples
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import limited_threads
 from bert_model.model.weights import load_model
-from bert_model.registry.client import is_missing, read_description, read_stored_file, silence_mlflow
+from bert_model.registry.client import download, read_description, read_stored_file, silence_mlflow
 from bert_model.registry.model_card import CARD_NAME, card_problem, card_sha256
 from bert_model.registry.promotion import Inspection
 from bert_model.registry.versions import (
@@ -42,7 +42,7 @@ from bert_model.registry.versions import (
     tags_of,
 )
 from bert_model.training.home import bert_home
-from bert_model.training.metrics_log import DataInput, first_line, metric_key, mlflow_run_id
+from bert_model.training.metrics_log import DataInput, metric_key, mlflow_run_id
 from bert_model.training.mlflow_store import NOTE_TAG, dataset_input, experiment_id, has_run
 from bert_model.zero_shot.exam import take_exam
 from bert_pipeline.atomic import atomic_directory, cached
@@ -197,7 +197,7 @@ def fetch(client: "MlflowClient", version: RegisteredVersion) -> Path:
     if not re.fullmatch(r"[0-9a-f]{64}", expected):
         raise ArtifactError(f"{version}: was not registered by this program (no content_sha256); register it again")
 
-    def download(target: Path) -> None:
+    def download_checked(target: Path) -> None:
         scratch = tempfile.TemporaryDirectory(prefix=".download-", dir=target.parent)
         with scratch as folder, atomic_directory(target) as clean:
             manifest = _download(client, version, Path(folder))
@@ -210,7 +210,7 @@ def fetch(client: "MlflowClient", version: RegisteredVersion) -> Path:
                 shutil.move(manifest.path / file, clean / file)
 
     check = functools.partial(load_manifest, verify="sha256")  # a damaged copy is downloaded again
-    return cached(bert_home() / "cache" / "models" / expected, download, check)
+    return cached(bert_home() / "cache" / "models" / expected, download_checked, check)
 
 
 def needs_exam(candidate: RegisteredVersion, champion: RegisteredVersion) -> bool:
@@ -333,16 +333,9 @@ def _download(client: "MlflowClient", version: RegisteredVersion, scratch: Path)
 
     UnavailableError if the store cannot be read: that is no damage.
     """
-    import mlflow
-
-    uri = client.get_model_version_download_uri(version.name, str(version.version))
-    try:
-        fetched = Path(mlflow.artifacts.download_artifacts(artifact_uri=f"{uri}/artifacts", dst_path=str(scratch)))
-    except Exception as error:  # of MLflow, or of a library with which it reads a store
-        problem = f"{version}: its artifacts cannot be read ({first_line(error)})"
-        if is_missing(uri, "artifacts"):
-            raise ArtifactError(problem) from error
-        raise UnavailableError(f"{problem}; try again") from error
+    fetched = download(client, version.name, version.version, "artifacts", scratch)
+    if fetched is None:
+        raise ArtifactError(f"{version}: its files are missing in the store; register the model again")
 
     # The model directory is a folder below `artifacts/`, whatever its name was at registration.
     inside = [path.parent for path in fetched.glob(f"*/{MANIFEST_NAME}")]

@@ -217,31 +217,36 @@ def read_description(client: "MlflowClient", name: str, version: int, identity: 
 
 
 def read_stored_file(client: "MlflowClient", name: str, version: int, file: str) -> str | None:
-    """Return a text file that is stored next to a version's model; None if it is missing or no text.
+    """Return a text file that is stored next to a version's model; None if it is missing or no text."""
+    with tempfile.TemporaryDirectory() as scratch:
+        path = download(client, name, version, file, scratch)
+        try:
+            return path and path.read_text(encoding="utf-8")
+        except ValueError:
+            return None
+
+
+def download(client: "MlflowClient", name: str, version: int, file: str, folder: Path | str) -> Path | None:
+    """Download into `folder` what is stored next to a version's model, a file or a directory; None if it is missing.
 
     UnavailableError if the store cannot be read: a file that is there must not be taken for a missing one.
     """
     import mlflow
 
-    with tempfile.TemporaryDirectory() as scratch:
-        uri = client.get_model_version_download_uri(name, str(version))
-        try:
-            path = mlflow.artifacts.download_artifacts(artifact_uri=f"{uri}/{file}", dst_path=scratch)
-        except Exception as error:  # of MLflow, or of a library with which it reads a store
-            if is_missing(uri, file):
-                return None
-            cause = (str(error).splitlines() or [type(error).__name__])[-1]  # MLflow lists the files first
-            raise UnavailableError(
-                f"{name}, version {version}: {file} cannot be read from MLflow at "
-                f"{without_password(tracking_uri())}: {cause}; try again"
-            ) from error
-        try:
-            return Path(path).read_text(encoding="utf-8")
-        except ValueError:
+    uri = client.get_model_version_download_uri(name, str(version))
+    try:
+        return Path(mlflow.artifacts.download_artifacts(artifact_uri=f"{uri}/{file}", dst_path=str(folder)))
+    except Exception as error:  # of MLflow, or of a library with which it reads a store
+        if _is_missing(uri, file):
             return None
+        cause = (str(error).splitlines() or [type(error).__name__])[-1]  # MLflow lists the files first
+        raise UnavailableError(
+            f"{name}, version {version}: {file} cannot be read from MLflow at "
+            f"{without_password(tracking_uri())}: {cause}; try again"
+        ) from error
 
 
-def is_missing(uri: str, file: str) -> bool:
+def _is_missing(uri: str, file: str) -> bool:
     """Return True if a store can be listed and does not have the file, or no longer has the model.
 
     A failed download does not tell: for a missing file, stores raise errors of different types.
