@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_pipeline.manifest import load_manifest, publishing
+from bert_pipeline.parquet_io import footer_sha256
 from workflows.lib.data_checks import Verdict
 
 
@@ -19,6 +20,8 @@ def republish(directory: Path, change: Callable[[Path], None]) -> None:
             (draft.path / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(saved / name, draft.path / name)
         change(draft.path)
+        for name in [name for name, entry in old.files.items() if "footer_sha256" in entry]:
+            draft.footer_sha256[name] = footer_sha256(draft.path / name)
         draft.counts = old.counts
     shutil.rmtree(saved)
 

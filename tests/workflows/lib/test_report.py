@@ -45,6 +45,7 @@ def results(task: str = "sst2", *, mean: float = 80.0, **changes: Any) -> dict[s
         "task": task,
         "main_key": key,
         "metrics": {key: entry},
+        "known": [],
         "own_split": False,
         "degenerate": False,
         "model_sha256": "m",
