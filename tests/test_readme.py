@@ -93,15 +93,6 @@ def test_calls_of_the_api_page_fit_the_signatures(function, call):
     inspect.signature(getattr(importlib.import_module(module), name)).bind(*[None for _ in node.args], **keywords)
 
 
-def test_every_command_has_help(capsys):
-    parser = build_parser()
-    (subparsers,) = (action for action in parser._actions if hasattr(action, "choices") and action.choices)
-    for name, subparser in subparsers.choices.items():
-        text = subparser.format_help()
-        assert subparser.description, f"bert {name} has no description"
-        assert "--help" in text
-
-
 def test_source_paths_in_the_docs_exist():
     """Paths of modules may be given below a package, as in `finetuning/trial.py`."""
     folders = [ROOT, *(ROOT / package for package in PACKAGES)]

@@ -1,6 +1,5 @@
-"""The Dagster definitions: the stored asset graph, complete descriptions, and no slow imports."""
+"""The Dagster definitions: complete descriptions, stages and pools, and no slow imports; tests/pins has the graph."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,6 @@ from workflows.lib.launchpad import asset_configs, launchpad_preset
 from workflows.lib.resources import ASSETS, JOB_TAG, ON_REQUEST, STAGE_ASSETS, STAGES, asset_of_step, mlflow_link
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SNAPSHOT = Path(__file__).parent / "asset_graph.json"
 SHOWN_LETTERS = 18
 """Dagster's graph shortens longer names in the middle."""
 
@@ -34,58 +32,9 @@ def test_link_to_mlflow_is_that_of_its_present_address(monkeypatch):
     assert linked == results | {"promotion_decision", "report", "predictions"}
 
 
-def graph(definitions: dg.Definitions) -> dict[str, Any]:
-    """Return the visible properties of the graph as plain values."""
-    assets = {}
-    for spec in definitions.resolve_all_asset_specs():
-        assets[spec.key.to_user_string()] = {
-            "deps": sorted(dep.asset_key.to_user_string() for dep in spec.deps),
-            "group": spec.group_name,
-            "kinds": sorted(spec.kinds),
-            "owners": sorted(spec.owners),
-            "partitions": partitions(spec.partitions_def),
-            "tags": {key: value for key, value in sorted(spec.tags.items()) if not key.startswith("dagster/")},
-            "fresh for days": freshness(spec.freshness_policy),
-            "pool": pool(definitions, spec.key),
-            "automation": spec.automation_condition.get_label() if spec.automation_condition else None,
-        }
-    checks = {
-        f"{spec.asset_key.to_user_string()}.{spec.name}": "blocking" if spec.blocking else "not blocking"
-        for check in definitions.asset_checks
-        for spec in check.check_specs
-    }
-    return {
-        "assets": dict(sorted(assets.items())),
-        "checks": dict(sorted(checks.items())),
-        "jobs": sorted(job.name for job in definitions.resolve_all_job_defs() if not job.name.startswith("__")),
-        "schedules": {item.name: [item.cron_schedule, item.default_status.value] for item in definitions.schedules},
-        "sensors": {item.name: item.default_status.value for item in definitions.sensors},
-    }
-
-
-def partitions(definition: Any) -> list[str]:
-    """Return the names of the dimensions of partitions."""
-    if isinstance(definition, dg.MultiPartitionsDefinition):
-        return sorted(definition.partition_dimension_names)
-    return [definition.name]
-
-
-def freshness(policy: Any) -> list[int] | None:
-    """Return after how many days an asset is overdue: warning, then failure."""
-    if policy is None:
-        return None
-    return [policy.warn_window.to_timedelta().days, policy.fail_window.to_timedelta().days]
-
-
 def pool(definitions: dg.Definitions, key: dg.AssetKey) -> str | None:
     """Return the pool of the step that materializes an asset."""
     return definitions.resolve_asset_graph().get(key).assets_def.op.pool
-
-
-def test_asset_graph_is_the_stored_one(definitions):
-    found = graph(definitions)
-    stored = json.loads(SNAPSHOT.read_text(encoding="utf-8"))
-    assert found == stored, f"the graph changed; if that was meant: python {Path(__file__).relative_to(ROOT)}"
 
 
 def test_assets_of_resources_are_the_assets_of_the_graph(definitions):
@@ -204,7 +153,3 @@ def test_launchpad_without_any_input_is_the_demo_preset(definitions):
 
 def by_hand(name: str) -> dict[str, Any]:
     return {"ops": {"evaluate_promotion": {"config": {"name": name}}}}
-
-
-if __name__ == "__main__":
-    SNAPSHOT.write_text(json.dumps(graph(defs()), indent=1) + "\n", encoding="utf-8")
