@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.harness import PeerEnvironment, errors_as_exit_codes, markdown_table, program, working_directory
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.errors import BertError, UsageError
-from bert_pipeline.records import DROPPED_NAME
+from bert_pipeline.failed_records import DROPPED_NAME
 from bert_pipeline.wikipedia.dump import Page, open_dump, read_pages
 from bert_pipeline.wikipedia.extract import drop_reason, extract_article
 from bert_pipeline.wikipedia.punctuation import CLOSERS, QUOTATION_MARKS, SENTENCE_ENDS

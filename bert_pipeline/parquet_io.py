@@ -7,8 +7,9 @@ headers of pages: their damage is an error of the reader, or changes nothing.
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -56,6 +57,48 @@ def read_row_group(file: pq.ParquetFile, index: int, path: Path | str, columns: 
         if failure := failure_of(error, path):
             raise failure from error
         raise ArtifactError(f"{path}: row group {index} cannot be read ({error}); make the file again") from error
+
+
+_MAX_ROWS_AT_ONCE = 128
+_BYTES_AT_ONCE = 1 << 20
+"""Size of the rows that are decoded at once, if all rows of a group have the mean: rows may be books."""
+
+
+def parquet_rows(
+    file: pq.ParquetFile, path: Path | str, groups: Iterable[int], columns: list[str] | None = None
+) -> Iterator[dict[str, Any] | Exception]:
+    """Yield the rows of row groups, as `rows_of` does. InputError if their bytes are damaged."""
+    with file:
+        for index in groups:
+            group = file.metadata.row_group(index)
+            mean = 1 + group.total_byte_size // max(1, group.num_rows)
+            rows_at_once = min(max(1, _BYTES_AT_ONCE // mean), _MAX_ROWS_AT_ONCE)
+            try:
+                for batch in file.iter_batches(rows_at_once, [index], columns, use_threads=False):
+                    yield from rows_of(batch)
+            except (pa.ArrowException, OSError) as error:
+                if failure := failure_of(error, path):
+                    raise failure from error
+                reason = " ".join(str(error).split())
+                raise InputError(
+                    f"{path}: row group {index} cannot be read ({reason}); fetch the file again"
+                ) from error
+
+
+_UNREADABLE = (ValueError, OverflowError)
+"""What a value raises that Python cannot hold: a text that is not UTF-8, a date after the year 9999."""
+
+
+def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Exception]:
+    """Yield the rows of a batch; in place of one that Python cannot hold, the error."""
+    try:
+        yield from batch.to_pylist()
+    except _UNREADABLE as error:
+        if batch.num_rows == 1:
+            yield error
+            return
+        for index in range(batch.num_rows):  # one by one, so that the other rows are read
+            yield from rows_of(batch.slice(index, 1))
 
 
 _TAIL = 8

@@ -59,9 +59,9 @@ ROOMS = {
     "bert_pipeline": (
         {"errors", "parent", "progress", "randomness", "signals"},
         {"storage"},
-        {"atomic"},
+        {"atomic", "compression"},
         {"configuration", "manifest", "parquet_io"},
-        {"records"},
+        {"failed_records", "records"},
         {"beam", "sample", "tasks", "wikipedia"},
         {"corpus", "download"},
         {"vocabulary"},

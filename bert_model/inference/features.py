@@ -13,12 +13,13 @@ from bert_model.finetuning.dataset import EncodedSet
 from bert_model.finetuning.encode import encode_texts
 from bert_model.finetuning.frozen_features import Activations, compute_activations
 from bert_model.finetuning.task_model import prediction_device
-from bert_model.inference.inputs import PredictionInput, Row, read_texts, reading, rejected_path, rejecting
+from bert_model.inference.inputs import read_rows, rejected_path, rejecting
 from bert_model.model.bert import BertModel
 from bert_model.model.weights import check_embeddings, load_model
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import ConfigurationError, InputError
-from bert_pipeline.records import check_failures, failure
+from bert_pipeline.failed_records import check_failures, failure
+from bert_pipeline.records import Record
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -30,12 +31,12 @@ CHUNK = 256
 def write_features(
     directory: Path, input_path: str, output_path: Path | str, *, layers: Sequence[int] = (-1, -2, -3, -4)
 ) -> int:
-    """Write one row for each text of a file (one text a line, or "A<TAB>B" for a pair); return the number of rows.
+    """Write one row for each text or pair of a file (`read_rows`); return the number of rows.
 
-    Columns: `text` and `text_b`, `tokens` list<string> with [CLS] and [SEP], and `layer_<n>` list<list<float32>>, a
-    vector for each token. Layers count from 0 for the embeddings, or from -1 for the top block. ConfigurationError
-    for a layer that the model does not have. Texts that fail are set aside (`rejecting`); InputError if they are too
-    many (`check_failures`).
+    Columns: `id`, `text` and `text_b`, `tokens` list<string> with [CLS] and [SEP], and `layer_<n>`
+    list<list<float32>>, a vector for each token. Layers count from 0 for the embeddings, or from -1 for the top block.
+    ConfigurationError for a layer that the model does not have. Rows that fail are set aside (`rejecting`); InputError
+    if they are too many (`check_failures`).
     """
     # Layers are checked before the first text is read.
     tokenizer = Tokenizer.from_directory(directory)
@@ -49,51 +50,56 @@ def write_features(
     count = num_truncated = 0
     failed: list[str] = []
     with (
-        reading(input_path) as (lines, where),
         atomic_write(output) as temporary,
         pq.ParquetWriter(temporary, _schema(numbers), write_page_checksum=True) as writer,
         rejecting(str(output_path)) as reject,
     ):
 
-        def write(items: Sequence[PredictionInput]) -> None:
+        def write(rows: Sequence[Record]) -> None:
             """Write the features of texts; where they cannot be computed, halve the texts until one is alone."""
             nonlocal count, num_truncated
             try:
                 # Texts are cut at the model's last position.
-                pairs = [(item["text"], item.get("text_b")) for item in items]
+                pairs = [(row.fields["text"], row.fields.get("text_b")) for row in rows]
                 if any(text_b is not None for _, text_b in pairs):
                     check_embeddings(directory, encoder.config, tokenizer, pair_task="bert features")
                 encoded = encode_texts(pairs, tokenizer, encoder.config.max_position_embeddings)
                 activations = compute_activations(
                     encoder, encoded, pad_id=tokenizer.pad_id, states=numbers, dtype=np.float32
                 )
-                table = _table(pairs, encoded, activations, numbers, tokenizer)
+                ids = [str(row.fields["id"]) for row in rows]
+                table = _table(ids, pairs, encoded, activations, numbers, tokenizer)
             except BaseException as error:
                 message = failure(error)
-                if len(items) == 1:
-                    failed.append(f"id {items[0]['id']} ({message})")
-                    reject(Row({"id": items[0]["id"]}, where, error=message, text=items[0]["text"]))
+                if len(rows) == 1:
+                    failed.append(f"id {rows[0].fields['id']} ({message})")
+                    reject(rows[0]._replace(error=message))
                     return
             else:
                 num_truncated += len(encoded.truncated)
                 writer.write_table(table)
-                count += len(items)
+                count += len(rows)
                 return
-            middle = len(items) // 2
-            write(items[:middle])
-            write(items[middle:])
+            middle = len(rows) // 2
+            write(rows[:middle])
+            write(rows[middle:])
 
-        inputs = read_texts(lines, where)
+        inputs = (row for row in read_rows(input_path, "texts") if not row.is_blank)
         while chunk := list(itertools.islice(inputs, CHUNK)):
-            write(chunk)
+            for row in chunk:
+                if row.error:
+                    failed.append(row.error)
+                    reject(row)
+            if texts := [row for row in chunk if not row.error]:
+                write(texts)
         if warning := check_failures("texts", len(failed), count + len(failed), failed):
             logger.warning("%s (%s lists them)", warning, rejected_path(str(output_path)))
         if not count:
-            raise InputError(f"{where}: no text in it, so there are no features to write")
+            raise InputError(f"{input_path}: no text in it, so there are no features to write")
     if num_truncated:
         logger.warning(
             "%s: %d texts were cut to the model's %d positions",
-            where,
+            input_path,
             num_truncated,
             encoder.config.max_position_embeddings,
         )
@@ -120,6 +126,7 @@ def _schema(numbers: Sequence[int]) -> pa.Schema:
     vectors = pa.list_(pa.list_(pa.float32()))
     return pa.schema(
         [
+            ("id", pa.string()),
             ("text", pa.string()),
             ("text_b", pa.string()),
             ("tokens", pa.list_(pa.string())),
@@ -129,6 +136,7 @@ def _schema(numbers: Sequence[int]) -> pa.Schema:
 
 
 def _table(
+    ids: Sequence[str],
     pairs: Sequence[tuple[str, str | None]],
     encoded: EncodedSet,
     activations: Activations,
@@ -139,6 +147,7 @@ def _table(
     offsets = pa.array(encoded.offsets, pa.int32())
     inner = pa.array(np.arange(len(encoded.input_ids) + 1) * activations.shape[1], pa.int32())
     columns = [
+        pa.array(ids, pa.string()),
         pa.array([text for text, _ in pairs], pa.string()),
         pa.array([text_b for _, text_b in pairs], pa.string()),
         pa.ListArray.from_arrays(offsets, pa.array([tokenizer.tokens[i] for i in encoded.input_ids], pa.string())),

@@ -29,10 +29,8 @@ from bert_model.finetuning.encode import encode_examples, encode_texts
 from bert_model.finetuning.task_model import TaskModel, load_task_model, prediction_device
 from bert_model.inference.inputs import (
     PredictionInput,
-    Row,
-    check_input,
-    open_rows,
-    reason,
+    input_row,
+    read_rows,
     rejected_path,
     rejecting,
     to_examples,
@@ -41,7 +39,8 @@ from bert_model.inference.inputs import (
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.weights import check_embeddings, load_model
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.records import failure
+from bert_pipeline.failed_records import failure
+from bert_pipeline.records import Record
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.vocabulary.tokenizer import MASK, Tokenizer
 
@@ -114,17 +113,16 @@ def answer_file(predictor: Predictor, input_path: str, output_path: str) -> Pred
     counts = PredictionCounts()
     first_error = ""
     with (
-        open_rows(input_path, predictor.form, predictor.data_task) as rows,
         writing(output_path) as output,
         rejecting(output_path) as reject,
     ):
-        for chunk in _chunks(rows):
+        for chunk in _chunks(read_rows(input_path, predictor.form, predictor.data_task)):
             # One answer for each readable or blank row, in order; the others go to `reject`.
             for row, answer in _answer_rows(predictor, chunk):
                 if isinstance(answer, InputError):
                     first_error = first_error or str(answer)
                     counts.rejected += 1
-                    reject(dataclasses.replace(row, error=str(answer)))
+                    reject(row._replace(error=str(answer)))
                     continue
                 counts.blank += row.is_blank
                 counts.answers += not row.is_blank
@@ -141,12 +139,12 @@ def answer_file(predictor: Predictor, input_path: str, output_path: str) -> Pred
     return counts
 
 
-def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
+def _chunks(rows: Iterable[Record]) -> Iterator[list[Record]]:
     """Yield rows in chunks that do not cut documents, since their sentences are each other's context."""
-    chunk: list[Row] = []
+    chunk: list[Record] = []
     for row in rows:
-        document = row.item.get("document")
-        if len(chunk) >= CHUNK and (document is None or document != chunk[-1].item.get("document")):
+        document = row.fields.get("document")
+        if len(chunk) >= CHUNK and (document is None or document != chunk[-1].fields.get("document")):
             yield chunk
             chunk = []
         chunk.append(row)
@@ -154,15 +152,15 @@ def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
         yield chunk
 
 
-def _answer_rows(predictor: Predictor, rows: Sequence[Row]) -> Iterator[tuple[Row, dict[str, Any] | InputError]]:
+def _answer_rows(predictor: Predictor, rows: Sequence[Record]) -> Iterator[tuple[Record, dict[str, Any] | InputError]]:
     """Yield each row with its answer, or with the reason why there is none, in order."""
-    inputs = [row.item for row in rows if not row.is_blank and not row.error]
+    inputs = [row.fields for row in rows if not row.is_blank and not row.error]
     answers = iter(_answers(predictor, inputs) if inputs else [])
     for row in rows:
         if row.error:
             yield row, InputError(row.error)
         elif row.is_blank:
-            yield row, {**row.item, "prediction": None, "blank": True}
+            yield row, {**row.fields, "prediction": None, "blank": True}
         else:
             answer = next(answers)
             yield row, InputError(f"{row.where}: {answer}") if isinstance(answer, InputError) else answer
@@ -202,25 +200,15 @@ def answer_inputs(predictor: Predictor, inputs: Sequence[Mapping[str, Any]]) -> 
 
     One that cannot be answered has an "error" in its answer. InputError if that is so for all of them.
     """
-    rows = [_row(item, predictor.form, number) for number, item in enumerate(inputs)]
+    records = (Record(f"input {number}", dict(item)) for number, item in enumerate(inputs, start=1))
+    rows = [input_row(record, predictor.form, number) for number, record in enumerate(records)]
     answers = [answer for _, answer in _answer_rows(predictor, rows)]
     if answers and all(isinstance(answer, InputError) for answer in answers):
         raise next(answer for answer in answers if isinstance(answer, InputError))
     return [
-        {"id": row.item["id"], "prediction": None, "error": str(answer)} if isinstance(answer, InputError) else answer
+        {"id": row.fields["id"], "prediction": None, "error": str(answer)} if isinstance(answer, InputError) else answer
         for row, answer in zip(rows, answers)
     ]
-
-
-def _row(item: Mapping[str, Any], form: str, number: int) -> Row:
-    place = f"input {number + 1}"
-    try:
-        return Row({"id": str(number), **check_input(item, form, place)}, place)
-    except BaseException as error:
-        example_id = item.get("id")
-        return Row(
-            {"id": example_id if isinstance(example_id, str | int) else str(number)}, place, error=reason(error, place)
-        )
 
 
 class TaskPredictor:

@@ -1,6 +1,5 @@
 """Scores of predictions by a task's official metric, its trivial baseline, and prediction files."""
 
-import json
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,10 +9,10 @@ from typing import Any
 from bert_model.metrics import glue, ner, squad
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.manifest import content_sha256, file_sha256
+from bert_pipeline.records import Row, Source, open_records, open_source
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.example import TaggedExample
 from bert_pipeline.tasks.ner import COLUMN_SEPARATOR, DOCUMENT_MARK, to_iob2
-from bert_pipeline.tasks.tables import read_lines
 from bert_pipeline.tasks.task import file_hashes, get_task, read_examples
 
 METRICS: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
@@ -160,13 +159,14 @@ def score_files(
 ) -> dict[str, Any]:
     """Score a file of predictions against a labeled data file by the task's official metric.
 
-    Predictions: JSON lines of {"id", "prediction"} for every task, as `bert predict` writes them; a table
-    `index<TAB>prediction` for GLUE and SWAG; the official JSON object of id and answer for SQuAD, with `na_prob_file`
-    and `na_threshold` as the official script's --na-prob-file and --na-prob-thresh; for NER conlleval's columns (word,
-    gold tag, predicted tag), or word and predicted tag. Returns the metrics, `examples` (the number scored), `unknown`
-    (predictions for other examples), both files' hashes, for SQuAD 1.1 `unanswered`, and `defects` if the data file has
-    any: questions without a usable answer, which are left out, and the like. In conlleval's columns -DOCSTART- lines
-    count as words, as in conlleval itself. InputError names file and line, what was found and what was expected.
+    Predictions: JSON lines of {"id", "prediction"} for every task, as `bert predict` writes them; a table with the
+    columns `index`, or `id`, and `prediction` for GLUE and SWAG; the official JSON object of id and answer for SQuAD,
+    with `na_prob_file` and `na_threshold` as the official script's --na-prob-file and --na-prob-thresh; for NER
+    conlleval's columns (word, gold tag, predicted tag), or word and predicted tag. Returns the metrics, `examples` (the
+    number scored), `unknown` (predictions for other examples), both files' hashes, for SQuAD 1.1 `unanswered`, and
+    `defects` if the data file has any: questions without a usable answer, which are left out, and the like. In
+    conlleval's columns -DOCSTART- lines count as words, as in conlleval itself. InputError names file and line, what
+    was found and what was expected.
     """
     task = task if isinstance(task, Task) else get_task(task)
     data_file, predictions_file = Path(data_file), Path(predictions_file)
@@ -185,10 +185,11 @@ def score_files(
     # conlleval's columns have no ids: their words tell which example a line belongs to.
     scores: dict[str, Any]
     unknown = 0
-    if task.kind == "tagging" and not _is_json(predictions_file):
-        scores = _score_columns(task, examples, predictions_file)
-    else:
-        predictions = read_predictions(task, predictions_file)
+    with open_source(predictions_file) as source:
+        is_columns = task.kind == "tagging" and source.format == "tsv"
+        predictions = None if is_columns else read_predictions(task, source)
+        scores = _score_columns(task, examples, source) if is_columns else {}
+    if predictions is not None:
         # Predictions for other examples are counted and ignored, unless none of them fits: then it is the wrong file.
         known = {example.example_id for example in examples}
         unknown = len(predictions.keys() - known)
@@ -215,19 +216,17 @@ def score_files(
     }
 
 
-def read_predictions(task: Task, path: Path) -> dict[str, Any]:
-    """Read predictions as JSON lines, as SQuAD's JSON object, or as a table of index and prediction."""
-    if task.kind == "span" and not _is_json_lines(path):
-        return _read_object(path, _text)
-    # Every other format is one prediction per line, so errors can name the line.
-    result: dict[str, Any] = {}
-    rows = ((n, key, record["prediction"]) for n, key, record in _read_json_lines(path))
-    for number, key, value in rows if _is_json(path) else _read_table(path):
-        where = f"{path}:{number}"
-        if key in result:
-            raise InputError(f"{where}: the id {key!r} occurs twice, expected each once")
-        result[key] = _checked(task, where, value)
-    return result
+def read_predictions(task: Task, path: Path | Source) -> dict[str, Any]:
+    """Read predictions from JSON lines or a table of id and prediction, or from SQuAD's JSON object."""
+    with open_source(path) as source:
+        if task.kind == "span" and not _is_rows(source):
+            return _read_object(source, _text)
+        result: dict[str, Any] = {}
+        for where, key, fields in _rows(source):
+            if key in result:
+                raise InputError(f"{where}: the id {key!r} occurs twice, expected each once")
+            result[key] = _checked(task, where, fields["prediction"])
+        return result
 
 
 def _checked(task: Task, where: str, value: Any) -> Any:
@@ -249,67 +248,47 @@ def _checked(task: Task, where: str, value: Any) -> Any:
 
 def _read_null_odds(path: Path) -> dict[str, float]:
     """Read null odds by question: the official script's JSON object, or the answers of `bert predict`."""
-    if not _is_json_lines(path):
-        return _read_object(path, _number)
-    odds = {}
-    for number, key, record in _read_json_lines(path):
-        if "null_odds" not in record:
-            raise InputError(f"{path}:{number}: no null_odds; give answers of a model for SQuAD 2.0")
-        odds[key] = _number(f"{path}:{number}", record["null_odds"])
-    return odds
+    with open_source(path) as source:
+        if not _is_rows(source):
+            return _read_object(source, _number)
+        odds = {}
+        for where, key, fields in _rows(source):
+            if "null_odds" not in fields:
+                raise InputError(f"{where}: no null_odds; give answers of a model for SQuAD 2.0")
+            odds[key] = _number(where, fields["null_odds"])
+        return odds
 
 
-def _read_json_lines(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Yield (line, id, record) of the lines with a prediction."""
-    for number, line in read_lines(path):
-        if not line.strip():
+def _is_rows(source: Source) -> bool:
+    """Return whether a file has a prediction a row, rather than one object of all."""
+    return source.format != "json" and "prediction" in open_records(source.peek()).columns
+
+
+def _rows(source: Source) -> Iterator[tuple[str, str, Row]]:
+    """Yield place, id and fields of the rows with a prediction. InputError for one that cannot be read."""
+    records = open_records(source)
+    expected = "expected prediction, and id or index"
+    if records.columns and "prediction" not in records.columns:
+        raise InputError(f"{records.where}: found {records.shown_columns}; {expected}")
+    for record in records.rows:
+        if record.error:
+            raise InputError(record.error)
+        if record.is_blank:
             continue
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise InputError(f"{path}:{number}: not valid JSON ({error})") from error
-        if not isinstance(record, dict) or "id" not in record or "prediction" not in record:
-            raise InputError(f'{path}:{number}: expected an object with "id" and "prediction"')
-        if record["prediction"] is not None:  # a blank line that `bert predict` was given
-            yield number, str(record["id"]), record
+        fields = record.fields
+        key = fields.get("id", fields.get("index"))
+        if key is None or "prediction" not in fields:
+            raise InputError(f"{record.where}: found {', '.join(fields)}; {expected}")
+        if fields["prediction"] is not None:  # a blank line that `bert predict` was given
+            yield record.where, str(key), fields
 
 
-def _read_table(path: Path) -> Iterator[tuple[int, str, Any]]:
-    for number, line in read_lines(path):
-        fields = line.split("\t")
-        if len(fields) != 2:
-            raise InputError(f"{path}:{number}: {len(fields)} columns, expected 2 (index and prediction)")
-        if number == 1:
-            if fields != ["index", "prediction"]:
-                raise InputError(f"{path}:1: header {line[:60]!r}, expected 'index<TAB>prediction'")
-            continue
-        yield number, fields[0], fields[1]
-
-
-def _read_object(path: Path, check: Callable[[str, Any], Any]) -> dict[str, Any]:
-    text = "\n".join(line for _, line in read_lines(path))
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}:{error.lineno}: not valid JSON ({error.msg})") from error
+def _read_object(source: Source, check: Callable[[str, Any], Any]) -> dict[str, Any]:
+    document = source.document()
     if not isinstance(document, dict):
-        raise InputError(f"{path}: found a {type(document).__name__}, expected one JSON object of question ids")
-    return {key: check(f"{path}: question {key!r}", value) for key, value in document.items()}
-
-
-def _is_json(path: Path) -> bool:
-    # No table and no columns begin with a brace.
-    first = next(read_lines(path), (1, ""))[1]
-    return first.lstrip().startswith("{")
-
-
-def _is_json_lines(path: Path) -> bool:
-    """Return whether a file has JSON lines rather than one object: whether its first line is a whole prediction."""
-    try:
-        record = json.loads(next(read_lines(path), (1, ""))[1])
-    except ValueError:
-        return False
-    return isinstance(record, dict) and "prediction" in record and "id" in record
+        found = type(document).__name__
+        raise InputError(f"{source.name}: found a {found}, expected one JSON object of question ids")
+    return {key: check(f"{source.name}: question {key!r}", value) for key, value in document.items()}
 
 
 def _text(where: str, value: Any) -> str:
@@ -340,15 +319,18 @@ def _tags(where: str, value: Any, what: str = "tags") -> tuple[str, ...]:
     return tuple(value)
 
 
-def _score_columns(task: Task, examples: Sequence[TaggedExample], path: Path) -> dict[str, float]:
+def _score_columns(task: Task, examples: Sequence[TaggedExample], source: Source) -> dict[str, float]:
     """Score conlleval's columns: all lines of the file, whose words and gold tags must be those of `examples`."""
     # Collect the tags of each sentence while comparing the words with the data file's.
     gold: list[list[str]] = [[]]
     predicted: list[list[str]] = [[]]
     expected = ((word, tag) for example in examples for word, tag in zip(example.words, example.tags or ()))
     has_gold: bool | None = None
-    for number, line in read_lines(path):
-        fields = [field for field in COLUMN_SEPARATOR.split(line) if field]
+    for record in source.lines():
+        where = record.where
+        if record.error:
+            raise InputError(record.error)
+        fields = [field for field in COLUMN_SEPARATOR.split(record.line) if field]
         if not fields:
             gold.append([])
             predicted.append([])
@@ -357,14 +339,14 @@ def _score_columns(task: Task, examples: Sequence[TaggedExample], path: Path) ->
         if has_gold is None:
             has_gold = len(fields) > 2
         if len(fields) < 2 or has_gold != (len(fields) > 2):
-            raise InputError(f"{path}:{number}: {len(fields)} columns, expected {'3' if has_gold else '2'}")
+            raise InputError(f"{where}: {len(fields)} columns, expected {'3' if has_gold else '2'}")
         # The examples leave out document marks; conlleval counts them as words outside of entities.
         if fields[0] == DOCUMENT_MARK:
             word, tag = fields[0], "O"
         else:
             word, tag = next(expected, ("the end of the file", ""))
         if fields[0] != word:
-            raise InputError(f"{path}:{number}: word {fields[0]!r}, expected {word!r} as in the data file")
+            raise InputError(f"{where}: word {fields[0]!r}, expected {word!r} as in the data file")
         gold[-1].append(fields[-2] if has_gold else tag)
         predicted[-1].append(fields[-1])
 
@@ -372,23 +354,21 @@ def _score_columns(task: Task, examples: Sequence[TaggedExample], path: Path) ->
     num_missing = sum(1 for _ in expected)
     if num_missing:
         raise InputError(
-            f"{path}: ends {num_missing} words before the data file does, expected a prediction for every word"
+            f"{source}: ends {num_missing} words before the data file does, expected a prediction for every word"
         )
 
     # A file without gold tags may be in another scheme than the data file.
     if has_gold:
-        _require_same_gold(task, path, examples, gold)
+        _require_same_gold(task, source.name, examples, gold)
     else:
         gold, predicted = ([to_iob2(tags, task.labels) for tags in found] for found in (gold, predicted))
     scores = ner.score_tags(gold, predicted)
     return {metric: scores[metric] for metric in task.metrics}
 
 
-def _require_same_gold(
-    task: Task, path: Path, examples: Sequence[TaggedExample], gold: Sequence[Sequence[str]]
-) -> None:
+def _require_same_gold(task: Task, name: str, examples: Sequence[TaggedExample], gold: Sequence[Sequence[str]]) -> None:
     """Raise InputError if the gold tags are not those of the data file, whichever scheme either is in."""
     found = [tag for sentence in gold for tag in to_iob2(sentence, task.labels)]
     expected = [tag for example in examples for tag in example.tags or ()]
     if [tag for tag in found if tag != "O"] != [tag for tag in expected if tag != "O"]:
-        raise InputError(f"{path}: its gold tags (the last column but one) are not those of the data file")
+        raise InputError(f"{name}: its gold tags (the last column but one) are not those of the data file")

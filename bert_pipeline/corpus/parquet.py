@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bert_pipeline.failed_records import failure
 from bert_pipeline.parquet_io import list_array, list_offsets, one_chunk, open_parquet, read_row_group, string_array
-from bert_pipeline.records import failure
 
 if TYPE_CHECKING:
     from bert_pipeline.corpus.documents import Document

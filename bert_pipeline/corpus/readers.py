@@ -6,8 +6,8 @@ be counted.
 
 import codecs
 import dataclasses
+import functools
 import itertools
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,12 +16,13 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bert_pipeline.compression import open_bytes
 from bert_pipeline.corpus.documents import Document, document_of_sentences, make_document
-from bert_pipeline.corpus.text_files import GUTENBERG_END, WHOLE, Span, decode, open_text, read_records, stem_of
+from bert_pipeline.corpus.text_files import GUTENBERG_END, WHOLE, Span, TextKind, read_records, stem_of
 from bert_pipeline.errors import InputError
-from bert_pipeline.parquet_io import open_parquet
-from bert_pipeline.records import failure
-from bert_pipeline.storage import failure_of
+from bert_pipeline.failed_records import failure
+from bert_pipeline.parquet_io import open_parquet, parquet_rows
+from bert_pipeline.records import decode_text, parse_object
 from bert_pipeline.wikipedia.paragraphs import join_lines
 from bert_pipeline.wikipedia.punctuation import CJK, CLOSERS, QUOTATION_MARKS, SENTENCE_ENDS, UNSPACED_LETTERS
 from bert_pipeline.wikipedia.sentences import split_sentences
@@ -42,7 +43,7 @@ Reader = Callable[[Path, str, str, Span, str], Iterator[Read]]
 documents; "" takes the file's name for the second part."""
 
 
-def _guarded(make: Callable[..., Document | None], *, document_id: str, title: str, **rest: Any) -> Read:
+def _guarded(make: Callable[..., Read], *, document_id: str, title: str, **rest: Any) -> Read:
     try:
         return make(document_id=document_id, title=title, **rest)
     except InputError as error:
@@ -52,29 +53,63 @@ def _guarded(make: Callable[..., Document | None], *, document_id: str, title: s
     return FailedRecord(document_id=document_id, title=title, reason=reason)
 
 
-# `lines:`, one sentence per line
-
-
-def read_line_documents(path: Path, name: str, language: str, span: Span = WHOLE, stem: str = "") -> Iterator[Read]:
-    """Yield the documents of google's format: one sentence per line, a blank line between documents."""
+def _read_text(
+    kind: TextKind, path: Path, name: str, language: str, span: Span = WHOLE, stem: str = ""
+) -> Iterator[Read]:
+    """Yield a document of each record of a text file."""
     stem = stem or stem_of(path)
-    with open_text(path) as stream:
-        for number, (offset, data) in enumerate(read_records(stream, path, "lines", span), start=span.first):
+    is_line = kind in ("jsonl", "pairs")
+    with open_bytes(path) as stream:
+        records = itertools.chain(read_records(stream, path, kind, span), [(0, b"")])
+        for number, ((offset, data), (_, following)) in enumerate(itertools.pairwise(records), start=span.first):
+            if is_line and not data.strip():
+                continue
+            # Lines are numbered from 1, as editors do; the first part of a book has the name of the file.
+            is_first = kind == "book" and number == 0
             yield _guarded(
-                _line_document,
-                document_id=f"{name}:{stem}-{number}",
-                title=f"{stem} {number}",
+                _text_document,
+                document_id=f"{name}:{stem}" if is_first else f"{name}:{stem}-{number + is_line}",
+                title="" if kind == "jsonl" else stem if is_first else f"{stem} {number + is_line}",
                 language=language,
+                kind=kind,
                 data=data,
                 offset=offset,
                 path=path,
+                number=number,
+                is_end=not following and span.stop is None,
             )
 
 
-def _line_document(*, data: bytes, offset: int, path: Path, **rest: Any) -> Document | None:
-    # The file gives the sentences, so they are not split again, and not at other line ends of Unicode.
-    lines = map(str.strip, _lines_of(decode(data, offset, path)))
-    return document_of_sentences(sentences=[line for line in lines if line], **rest)
+def _text_document(
+    *, kind: TextKind, data: bytes, offset: int, path: Path, number: int, is_end: bool, **rest: Any
+) -> Read:
+    text = decode_text(data, str(path), offset)
+    where = f"{path}:{number + 1}"
+    if kind == "jsonl":
+        return _record_document(_parse_record(text, where), **rest)
+    if kind == "book":
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        return make_document(passages=read_book(text, is_start=number == 0, is_end=is_end), **rest)
+    if kind == "lines":
+        # The file gives the sentences, so they are not split again, and not at other line ends of Unicode.
+        sentences = [line for line in map(str.strip, _lines_of(text)) if line]
+    else:
+        sentences = [field.strip() for field in text.rstrip("\r\n").split("\t")]
+        if len(sentences) != 2 or not all(sentences):
+            found = f"{len(sentences)} columns" if len(sentences) != 2 else "an empty sentence"
+            raise InputError(f"{where}: {found}, expected 2 sentences separated by a tab")
+    # A pair is one passage of two sentences, so that B follows A in the text.
+    return document_of_sentences(sentences=sentences, **rest)
+
+
+read_line_documents = functools.partial(_read_text, "lines")
+"""`lines:`, google's format: one sentence per line, a blank line between documents."""
+read_book_documents = functools.partial(_read_text, "book")
+"""`book:`, running text; a book is in parts if it is longer than `MAX_DOCUMENT_BYTES`."""
+read_json_documents = functools.partial(_read_text, "jsonl")
+"""`jsonl:`, lines with "text", and optionally "id", "title" and "language"."""
+read_pair_documents = functools.partial(_read_text, "pairs")
+"""`pairs:`, two sentences per line, separated by a tab."""
 
 
 def _lines_of(text: str) -> list[str]:
@@ -82,38 +117,13 @@ def _lines_of(text: str) -> list[str]:
     return text.replace("\r", "\n").split("\n")
 
 
-# `book:`, running text
+# Running text
 
 _GUTENBERG_START = re.compile(
     r"^\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG EBOOK[^\n]*\n", re.MULTILINE | re.IGNORECASE
 )
 _GUTENBERG_END = re.compile(f"^{GUTENBERG_END}", re.MULTILINE | re.IGNORECASE)
 _BLANK_LINES = re.compile(r"\n[ \t\r\f\v]*\n\s*")
-
-
-def read_book_documents(path: Path, name: str, language: str, span: Span = WHOLE, stem: str = "") -> Iterator[Read]:
-    """Yield the document of a book, or its parts if it is longer than `MAX_DOCUMENT_BYTES`."""
-    stem = stem or stem_of(path)
-    with open_text(path) as stream:
-        records = itertools.chain(read_records(stream, path, "book", span), [(0, b"")])
-        for number, ((offset, data), (_, following)) in enumerate(itertools.pairwise(records), start=span.first):
-            is_end = not following and span.stop is None
-            yield _guarded(
-                _book_part,
-                document_id=f"{name}:{stem}-{number}" if number else f"{name}:{stem}",
-                title=f"{stem} {number}" if number else stem,
-                language=language,
-                data=data,
-                offset=offset,
-                path=path,
-                is_start=number == 0,
-                is_end=is_end,
-            )
-
-
-def _book_part(*, data: bytes, offset: int, path: Path, is_start: bool, is_end: bool, **rest: Any) -> Document | None:
-    text = decode(data, offset, path).replace("\r\n", "\n").replace("\r", "\n")
-    return make_document(passages=read_book(text, is_start=is_start, is_end=is_end), **rest)
 
 
 _UNSPACED = re.compile(f"[{CJK}{UNSPACED_LETTERS}]{{2}}")
@@ -148,12 +158,12 @@ def detect_format(path: Path, language: str) -> Literal["lines", "book"]:
 
     It depends on where its sentences end: at the ends of lines, or inside of them. InputError if that does not decide.
     """
-    with open_text(path) as stream:
+    with open_bytes(path) as stream:
         head = stream.read(_HEAD_BYTES)
     try:
         text = codecs.getincrementaldecoder("utf-8-sig")().decode(head)  # its last character may be cut off
     except UnicodeDecodeError:
-        text = decode(head, 0, path)  # raises InputError
+        text = decode_text(head, str(path))  # raises InputError
     if _GUTENBERG_START.search(text):
         return "book"
     lines = [line for line in map(str.strip, _lines_of(text)) if line]
@@ -185,95 +195,36 @@ def _is_ended(line: str) -> bool:
     return line.rstrip(_CLOSERS)[-1:] in SENTENCE_ENDS
 
 
-# `jsonl:` and `pairs:`
+# Records with fields
 
 
-def read_json_documents(path: Path, name: str, language: str, span: Span = WHOLE, stem: str = "") -> Iterator[Read]:
-    """Yield the documents of JSON lines: "text", and optionally "id", "title" and "language"."""
-    stem = stem or stem_of(path)
-    with open_text(path) as stream:
-        for number, (offset, line) in enumerate(read_records(stream, path, "jsonl", span), start=span.first + 1):
-            document_id = f"{name}:{stem}-{number}"
-            try:
-                text = decode(line, offset, path).strip()
-                record = _json_record(text, f"{path}:{number}") if text else None
-            except InputError as error:
-                yield FailedRecord(document_id=document_id, title="", reason=str(error))
-                continue
-            if record is not None:
-                yield _record_document(record, document_id, name, language)
-
-
-def _json_record(line: str, where: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f'{where}: not JSON ({error}); expected one object a line with a "text"') from None
+def _parse_record(line: str, where: str) -> dict[str, Any]:
+    record = parse_object(line, where)
     # Null is an empty text, as in Parquet.
-    if not isinstance(record, dict) or "text" not in record or not isinstance(record["text"], str | None):
-        found = type(record).__name__
-        if isinstance(record, dict):
-            keys = f"keys {', '.join(map(str, record))}"
-            found = f'"text" of type {type(record["text"]).__name__}' if "text" in record else keys
+    if "text" not in record or not isinstance(record["text"], str | None):
+        keys = f"keys {', '.join(record)}"
+        found = f'"text" of type {type(record["text"]).__name__}' if "text" in record else keys
         raise InputError(f'{where}: found {found}, expected an object with a string "text"')
-    # An escape for half of a character is valid JSON, but no text.
-    if "\\ud" in line.lower():
-        try:
-            json.dumps(record, ensure_ascii=False).encode()
-        except UnicodeEncodeError as error:
-            half = error.object[error.start : error.end].encode("unicode_escape").decode()
-            raise InputError(f"{where}: found {half}, half of a surrogate pair; remove or repair it") from None
     return record
 
 
-def _record_document(record: Mapping[str, Any], default_id: str, name: str, language: str) -> Read:
+def _record_document(record: Mapping[str, Any], *, document_id: str, title: str, language: str) -> Read:
     """Return the document of a record: paragraphs are separated by blank lines."""
     # The position identifies a record without an id or with a blank one; an id of 0 is an id.
-    identifier, title = record.get("id"), record.get("title")
-    has_id = identifier is not None and str(identifier).strip()
+    stated, own_title, name = record.get("id"), record.get("title"), document_id.partition(":")[0]
     return _guarded(
         make_document,
-        document_id=f"{name}:{identifier}" if has_id else default_id,
-        title="" if title is None else str(title),
+        document_id=document_id if stated is None or not str(stated).strip() else f"{name}:{stated}",
+        title=title if own_title is None else str(own_title),
         language=str(record.get("language") or language),
         passages=_BLANK_LINES.split(record["text"] or ""),
     )
-
-
-def read_pair_documents(path: Path, name: str, language: str, span: Span = WHOLE, stem: str = "") -> Iterator[Read]:
-    """Yield the documents of pairs: two sentences per line, separated by a tab."""
-    stem = stem or stem_of(path)
-    with open_text(path) as stream:
-        for number, (offset, line) in enumerate(read_records(stream, path, "pairs", span), start=span.first + 1):
-            if line.strip():
-                yield _guarded(
-                    _pair_document,
-                    document_id=f"{name}:{stem}-{number}",
-                    title=f"{stem} {number}",
-                    language=language,
-                    data=line,
-                    offset=offset,
-                    path=path,
-                    number=number,
-                )
-
-
-def _pair_document(*, data: bytes, offset: int, path: Path, number: int, **rest: Any) -> Document | None:
-    fields = [field.strip() for field in decode(data, offset, path).rstrip("\r\n").split("\t")]
-    if len(fields) != 2 or not all(fields):
-        found = f"{len(fields)} columns" if len(fields) != 2 else "an empty sentence"
-        raise InputError(f"{path}:{number}: {found}, expected 2 sentences separated by a tab")
-    # One passage of two sentences, so that B follows A in the text.
-    return document_of_sentences(sentences=fields, **rest)
 
 
 # `parquet:`
 
 _TEXT_SCHEMA = pa.schema([("text", pa.string())])
 _OPTIONAL_COLUMNS = ("id", "title", "language")
-_MAX_ROWS_AT_ONCE = 16
-_BYTES_AT_ONCE = 1 << 20
-"""Size of the texts that are decoded at once, if all rows of a group have the mean: rows may be books."""
 
 
 def _open_table(path: Path | str) -> pq.ParquetFile:
@@ -304,27 +255,13 @@ def _text_bytes(file: pq.ParquetFile, index: int) -> int:
 def read_parquet_documents(path: Path, name: str, language: str, span: Span = WHOLE, stem: str = "") -> Iterator[Read]:
     """Yield the documents of a Parquet file: "text", and optionally "id", "title" and "language"."""
     stem = stem or stem_of(path)
-    number = span.first
     with _open_table(path) as file:
         columns = ["text", *(column for column in _OPTIONAL_COLUMNS if column in file.schema_arrow.names)]
-        for index in range(span.start, file.num_row_groups if span.stop is None else span.stop):
-            some = _BYTES_AT_ONCE * file.metadata.row_group(index).num_rows // max(1, _text_bytes(file, index))
-            rows_at_once = min(max(1, some), _MAX_ROWS_AT_ONCE)
-            try:
-                for batch in file.iter_batches(rows_at_once, [index], columns, use_threads=False):
-                    for row in range(batch.num_rows):
-                        number += 1
-                        document_id = f"{name}:{stem}-{number}"
-                        try:
-                            (record,) = batch.slice(row, 1).to_pylist()
-                        except UnicodeDecodeError as error:
-                            reason = f"{path}: row {number:,}: not UTF-8 text ({error.reason}); convert it"
-                            yield FailedRecord(document_id=document_id, title="", reason=reason)
-                        else:
-                            yield _record_document(record, document_id, name, language)
-            except (pa.ArrowException, OSError) as error:
-                if failure := failure_of(error, path):
-                    raise failure from error
-                raise InputError(
-                    f"{path}: row group {index} cannot be read ({' '.join(str(error).split())}); fetch the file again"
-                ) from error
+        groups = range(span.start, file.num_row_groups if span.stop is None else span.stop)
+        for number, row in enumerate(parquet_rows(file, path, groups, columns), start=span.first + 1):
+            document_id = f"{name}:{stem}-{number}"
+            if isinstance(row, Exception):
+                reason = f"{path}: row {number:,}: not UTF-8 text ({row}); convert it"
+                yield FailedRecord(document_id=document_id, title="", reason=reason)
+            else:
+                yield _record_document(row, document_id=document_id, title="", language=language)

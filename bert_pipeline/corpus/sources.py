@@ -5,7 +5,7 @@ import glob
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-from bert_pipeline.corpus.text_files import COMPRESSED_SUFFIXES
+from bert_pipeline.compression import COMPRESSED_SUFFIXES, without_compression
 from bert_pipeline.errors import InputError, UsageError, suggest
 from bert_pipeline.storage import files_in, files_matching, is_file, is_remote, open_binary, scheme_of, to_path
 
@@ -27,9 +27,7 @@ _COMPRESSIBLE: tuple[SourceKind, ...] = ("text", "lines", "book", "jsonl", "pair
 
 def _kinds_of(file: str) -> list[SourceKind]:
     """Return the kinds, other than a dump, that the suffix of a file may mean."""
-    plain = file.lower()
-    for packed in COMPRESSED_SUFFIXES:
-        plain = plain.removesuffix(packed)
+    plain = without_compression(file.lower())
     return [kind for kind in SOURCE_KINDS if kind != "wikipedia" and plain.endswith(_SUFFIXES[kind])]
 
 

@@ -35,7 +35,7 @@ from bert_pipeline.corpus.readers import (
 from bert_pipeline.corpus.sources import SourceKind, file_kind_hint, parse_source, split_name
 from bert_pipeline.corpus.text_files import WHOLE, Span, plan_spans, stem_of
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError, suggest
-from bert_pipeline.records import failure
+from bert_pipeline.failed_records import failure
 from bert_pipeline.storage import is_remote, size_of, to_path, version_of, without_secrets
 from bert_pipeline.wikipedia.dump import (
     Dump,

@@ -1,30 +1,22 @@
-"""Text files as bytes: compression, records, and the spans of whole records that workers read.
+"""Text files as bytes: records, and the spans of whole records that workers read.
 
 A *record* is a line of JSON lines and pairs, a document of `lines:` and a part of a `book:`. `read_records` finds them
 for the reader of a file and for the planner of its spans, so a file gives the same documents however it is cut.
 """
 
-import bz2
-import contextlib
 import dataclasses
-import gzip
-import io
-import lzma
 import re
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import BinaryIO, Literal
 
-import pyarrow as pa
-
+from bert_pipeline.compression import compression_of, open_bytes, without_compression
 from bert_pipeline.errors import InputError
-from bert_pipeline.storage import failure_of, is_remote, open_binary, size_of, to_path, without_secrets
+from bert_pipeline.records import BOM
+from bert_pipeline.storage import size_of, to_path, without_secrets
 
 TextKind = Literal["lines", "book", "jsonl", "pairs"]
-Compression = Literal["", "gzip", "bz2", "xz", "zstd"]
 
-COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 MAX_DOCUMENT_BYTES = 16 << 20
 """Length from which documents of `lines:` and `book:` are continued in a next one: a shard of 64 MB must hold several,
 because a random next sentence comes from another document of the shard."""
@@ -37,65 +29,9 @@ _GUTENBERG_END = re.compile(GUTENBERG_END.encode(), re.IGNORECASE)
 _LICENSE_BYTES = 64 << 10
 """Maximum length of that license, which is about 20 KB."""
 
-_MAGIC: dict[bytes, Compression] = {
-    b"\x1f\x8b": "gzip",
-    **{b"BZh%d1A" % level: "bz2" for level in range(1, 10)},
-    **{b"BZh%d\x17r" % level: "bz2" for level in range(1, 10)},  # of an empty file
-    b"\xfd7zXZ\x00": "xz",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"\x50\x2a\x4d\x18": "zstd",  # the skippable frame that pzstd writes first
-}
-_BUFFER_BYTES = 1 << 20
 _LINES_BYTES = 64 << 10
 """Bytes that are split into lines at a time."""
 
-
-class _StreamsReader(io.RawIOBase):
-    """Decompress a run of streams, with zeros between and after them.
-
-    `BZ2File` and `LZMAFile` end without an error at whatever is no stream after the first one, so that damage to a
-    stream's header loses the rest of the file.
-    """
-
-    def __init__(self, file: str | BinaryIO, new: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]) -> None:
-        self._file: Any = io.FileIO(file) if isinstance(file, str) else file
-        self._new = new
-        self._stream = new()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = b""
-        while not data:
-            if self._stream.eof:
-                following = self._stream.unused_data.lstrip(b"\0")
-                while not following:
-                    if not (read := self._file.read(io.DEFAULT_BUFFER_SIZE)):
-                        return 0
-                    following = read.lstrip(b"\0")
-                self._stream = self._new()
-            elif not self._stream.needs_input:
-                following = b""
-            elif not (following := self._file.read(io.DEFAULT_BUFFER_SIZE)):
-                raise EOFError("the last stream has no end")
-            data = self._stream.decompress(following, len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
-_OPENERS: dict[Compression, Callable[[Any], Any]] = {
-    "": lambda file: io.FileIO(file) if isinstance(file, str) else file,
-    "gzip": gzip.open,
-    "bz2": lambda file: _StreamsReader(file, bz2.BZ2Decompressor),
-    "xz": lambda file: _StreamsReader(file, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ)),
-    "zstd": lambda file: pa.CompressedInputStream(file, "zstd"),  # in Python since 3.14 only
-}
-_BOM = b"\xef\xbb\xbf"
 
 Record = tuple[int, bytes]
 """Offset in the decompressed file, and the bytes with their line ends."""
@@ -113,57 +49,10 @@ class Span:
 WHOLE = Span()
 
 
-# Reading
-
-
-def compression_of(path: Path | str) -> Compression:
-    """Return the compression of a file, which is known by its first bytes and not by its name."""
-    with open_binary(path) as stream:
-        head = stream.read(6)
-    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), "")
-
-
 def stem_of(path: Path) -> str:
     """Return the name of a file without its suffix, and without that of its compression: "a" of a.txt and a.txt.gz."""
     name = to_path(without_secrets(str(path))).name  # a query of a URL, which may sign it, is no part of the name
-    if compression_of(path):
-        name = next((name[: -len(end)] for end in COMPRESSED_SUFFIXES if name.lower().endswith(end)), name)
-    return Path(name).stem
-
-
-@contextlib.contextmanager
-def open_text(path: Path | str) -> Iterator[BinaryIO]:
-    """Open a text file, plain or compressed. InputError, also while it is read, if its compressed data are damaged."""
-    compression = compression_of(path)
-    try:
-        # One buffer for all: the line reader of some of these streams is in Python.
-        with (
-            open_binary(path) if is_remote(path) else contextlib.nullcontext(str(path)) as file,
-            _OPENERS[compression](file) as source,
-            io.BufferedReader(source, _BUFFER_BYTES) as stream,
-        ):
-            yield cast(BinaryIO, stream)
-    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-        if not compression or failure_of(error):
-            raise
-        cut_off = isinstance(error, EOFError) or "Truncated" in str(error)
-        what = "are cut off" if cut_off else f"are damaged ({error})"
-        raise InputError(f"{path}: the {compression} data {what}; fetch the file again") from None
-
-
-def decode(data: bytes, offset: int, path: Path | str) -> str:
-    """Decode UTF-8 found at `offset`. InputError with the byte that is none, and for zero bytes, which no text has."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        where = " of the decompressed text" if compression_of(path) else ""
-        raise InputError(
-            f"{path}: not UTF-8 text ({error.reason} at byte {offset + error.start:,}{where}); convert it, or "
-            "unpack it if it is an archive"
-        ) from None
-    if "\0" in text:
-        raise InputError(f"{path}: holds zero bytes: unpack it if it is a tar archive, convert it if it is UTF-16")
-    return text
+    return Path(without_compression(name) if compression_of(path) else name).stem
 
 
 # Records
@@ -193,8 +82,8 @@ def _lines(stream: BinaryIO, path: Path | str, span: Span) -> Iterator[Record]:
         # The last line may go on, be it with the line feed behind a carriage return.
         begun = lines.pop() if read else b""
         for line in lines:
-            if offset == 0 and line.startswith(_BOM):
-                yield len(_BOM), line[len(_BOM) :]
+            if offset == 0 and line.startswith(BOM):
+                yield len(BOM), line[len(BOM) :]
             else:
                 yield offset, line
             offset += len(line)
@@ -269,7 +158,7 @@ def plan_spans(path: Path | str, kind: TextKind, split_bytes: int) -> Iterator[S
         yield WHOLE
         return
     start = first = 0
-    with open_text(path) as stream:
+    with open_bytes(path) as stream:
         for number, (offset, _) in enumerate(read_records(stream, path, kind)):
             if offset - start >= split_bytes:
                 yield Span(start, offset, first)

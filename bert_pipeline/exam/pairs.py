@@ -21,6 +21,7 @@ from pydantic import PositiveInt
 
 from bert_pipeline.configuration import configuration
 from bert_pipeline.errors import InputError
+from bert_pipeline.records import Record, Row, Source, open_records, open_source, unicode_text
 from bert_pipeline.tasks.archive import max_unpacked_bytes
 
 PAIRS_NAME = "pairs.jsonl"
@@ -73,6 +74,11 @@ class Pair:
         return json.dumps(dataclasses.asdict(self), ensure_ascii=False)
 
 
+_FIELDS = {field.name for field in dataclasses.fields(Pair)}
+_TEXTS = (("sentence_good", "sentence_bad"), ("good", "bad"))
+"""What BLiMP and tables call the two texts."""
+
+
 def sample_pairs(pairs: Iterable[Pair], per_kind: int, part: Part | Literal["each"] | None = None) -> list[Pair]:
     """Return the same `per_kind` pairs of each kind for the same pairs in any order.
 
@@ -102,22 +108,21 @@ def _hash(text: str) -> bytes:
 
 
 def read_pairs(path: Path | str) -> list[Pair]:
-    """Read pairs from a directory or zip archive of .jsonl files, one .jsonl file, or a table of two columns.
+    """Read pairs from a directory or zip archive of .jsonl files, or from one file of any format.
 
-    A line of JSON has `sentence_good` and `sentence_bad` as BLiMP's, and may have `UID`, `linguistics_term` and
-    `pairID`; or it is a line of pairs.jsonl. A table has the good text, a tab, the bad one, and may have a third column
-    with the kind. InputError names the file and line that is none of these.
+    A row has `sentence_good` and `sentence_bad` as BLiMP's, and may have `UID`, `linguistics_term` and `pairID`; or it
+    is a line of pairs.jsonl, or has `good` and `bad` and may have `kind`. Lines without these names are the good text,
+    a tab, the bad one, and may have a third field with the kind. InputError names the file and line that is neither.
     """
     path = Path(path)
     pairs = []
-    for name, text in _files(path):
-        # Only "\n" ends a line: a text may hold U+2028.
-        for number, line in enumerate(text.split("\n"), start=1):
-            line = line.removesuffix("\r")
-            if line.strip():
-                where = f"{name}:{number}"
-                read = _of_json if line.lstrip().startswith("{") else _of_table
-                pairs.append(read(line, Path(name).stem, number, where))
+    for source in _sources(path):
+        records = open_records(source, names=("good", "bad", "kind?"), is_header=_is_header)
+        for number, record in enumerate(records.rows, start=1):
+            if record.error:
+                raise InputError(record.error)
+            if not record.is_blank:
+                pairs.append(_pair_of(record, Path(source.name).stem, number))
     if not pairs:
         raise InputError(f"{path}: no pairs; expected .jsonl files as BLiMP's, or lines of good<TAB>bad<TAB>kind")
     # Of two equal ids, a choice of pairs would drop one or the other.
@@ -125,6 +130,10 @@ def read_pairs(path: Path | str) -> list[Pair]:
     if repeated:
         raise InputError(f"{path}: {len(repeated)} pairs have the id of another, such as {repeated[0]!r}; rename them")
     return pairs
+
+
+def _is_header(cells: Sequence[str]) -> bool:
+    return any({good, bad} <= {cell.strip().lower() for cell in cells} for good, bad in _TEXTS)
 
 
 def read_pairs_of(path: Path | str, part: str) -> list[Pair]:
@@ -147,14 +156,15 @@ def blimp_path(directory: Path) -> Path:
     )
 
 
-def _files(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield name and text of each file of pairs, in the order of their names."""
+def _sources(path: Path) -> Iterator[Source]:
+    """Yield each file of pairs, open, in the order of their names."""
     try:
         if path.is_dir():
             made = path / PAIRS_NAME
-            found = [file for file in sorted(path.rglob("*.jsonl")) if not _holds_no_pairs(file.relative_to(path))]
-            for file in [made] if made.is_file() else found:
-                yield str(file), file.read_text(encoding="utf-8-sig")
+            files = [file for file in sorted(path.rglob("*.jsonl")) if not _holds_no_pairs(file.relative_to(path))]
+            for file in [made] if made.is_file() else files:
+                with open_source(file) as source:
+                    yield source
         elif zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 members = [member for member in archive.infolist() if member.filename.endswith(".jsonl")]
@@ -167,12 +177,11 @@ def _files(path: Path) -> Iterator[tuple[str, str]]:
                         f"most {allowed:,} are expected in an archive of this size"
                     )
                 for member in sorted(members, key=lambda member: member.filename):
-                    with io.TextIOWrapper(archive.open(member), encoding="utf-8-sig") as stream:
-                        yield f"{path}/{member.filename}", stream.read()
+                    stream = io.BytesIO(archive.read(member))
+                    yield Source.of_stream(stream, f"{path}/{member.filename}")
         else:
-            yield str(path), path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from error
+            with open_source(path) as source:
+                yield source
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError) as error:  # RuntimeError: encrypted
         raise InputError(f"{path}: damaged archive ({error}); download it again") from error
     except OSError as error:
@@ -184,39 +193,24 @@ def _holds_no_pairs(path: PurePath) -> bool:
     return not {"__MACOSX", "raw_results"}.isdisjoint(path.parts)
 
 
-def _of_json(line: str, stem: str, number: int, where: str) -> Pair:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: not valid JSON ({error})") from None
-    if "sentence_good" in row and "sentence_bad" in row:
-        kind = _text(row.get("UID", stem), "UID", where)
-        # BLiMP numbers the pairs of a paradigm as `pairID`, its fast subset as `pair_id`.
-        own = row.get("pairID", row.get("pair_id", number))
-        if type(own) is not int:
-            own = _text(own, "pairID", where)
-        group = _text(row.get("linguistics_term", ""), "linguistics_term", where)
-        good, bad = ((_text(row[key], key, where),) for key in ("sentence_good", "sentence_bad"))
-        return _pair(f"{kind}:{own}", kind, _BLIMP_GROUPS.get(group, group), good, bad, where)
-    names = {field.name for field in dataclasses.fields(Pair)}
-    if set(row) != names:
-        raise InputError(f"{where}: found the keys {', '.join(sorted(row))}; expected sentence_good and sentence_bad")
-    pair_id, kind, group, source = (_text(row[key], key, where) for key in ("pair_id", "kind", "group", "source"))
-    good_texts, bad_texts = (_texts(row[key], key, where) for key in ("good", "bad"))
-    return _pair(pair_id, kind, group, good_texts, bad_texts, where, source)
-
-
-_HEADER = ["good", "bad", "kind"]
-
-
-def _of_table(line: str, stem: str, number: int, where: str) -> Pair:
-    columns = line.split("\t")
-    if len(columns) not in (2, 3):
-        raise InputError(f"{where}: found {len(columns)} columns, expected good<TAB>bad or good<TAB>bad<TAB>kind")
-    if number == 1 and [column.strip().lower() for column in columns] in (_HEADER[:2], _HEADER):
-        raise InputError(f"{where}: found a header, expected a pair; remove the line")
-    kind = "".join(columns[2:]).strip() or _text(stem, "the file's name", where)
-    return _pair(f"{kind}:{number}", kind, "", (columns[0],), (columns[1],), where)
+def _pair_of(record: Record, stem: str, number: int) -> Pair:
+    row, where = record.fields, record.where
+    if set(row) == _FIELDS:
+        pair_id, kind, group, source = (_text(row, key, where) for key in ("pair_id", "kind", "group", "source"))
+        return _pair(pair_id, kind, group, _texts(row, "good", where), _texts(row, "bad", where), where, source)
+    texts = next(((good, bad) for good, bad in _TEXTS if good in row and bad in row), None)
+    if texts is None:
+        found = ", ".join(sorted(row))
+        raise InputError(f"{where}: found the keys {found}; expected sentence_good and sentence_bad, or good and bad")
+    kind = next((_text(row, key, where).strip() for key in ("UID", "kind") if key in row), "")
+    kind = kind or unicode_text(stem, "the file's name", where)
+    # BLiMP numbers the pairs of a paradigm as `pairID`, its fast subset as `pair_id`.
+    own: object = number
+    if key := next((key for key in ("pairID", "pair_id") if key in row), ""):
+        own = row[key] if type(row[key]) is int else _text(row, key, where)
+    group = _text(row, "linguistics_term", where) if "linguistics_term" in row else ""
+    good, bad = ((_text(row, key, where),) for key in texts)
+    return _pair(f"{kind}:{own}", kind, _BLIMP_GROUPS.get(group, group), good, bad, where)
 
 
 def _pair(
@@ -228,19 +222,16 @@ def _pair(
     return Pair(pair_id=pair_id, kind=kind, group=group, good=good, bad=bad, source=source)
 
 
-def _texts(value: object, key: str, where: str) -> tuple[str, ...]:
+def _texts(row: Row, key: str, where: str) -> tuple[str, ...]:
+    value = row[key]
     if not isinstance(value, list) or len(value) not in (1, 2):
         raise InputError(f"{where}: {key} is {value!r:.200}, expected a list of one or two texts")
-    return tuple(_text(text, key, where) for text in value)
+    return tuple(_text({key: text}, key, where) for text in value)
 
 
-def _text(value: object, key: str, where: str) -> str:
-    if not isinstance(value, str):
+def _text(row: Row, key: str, where: str) -> str:
+    if not isinstance(value := row[key], str):
         raise InputError(f"{where}: {key} is {value!r:.200}, expected a text")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:  # JSON can escape half of a character beyond U+FFFF
-        raise InputError(f"{where}: {key} has half a character at {error.start}, expected Unicode text") from None
     return value
 
 

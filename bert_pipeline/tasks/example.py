@@ -120,8 +120,10 @@ class Reading:
     ids: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     """Defect -> the first ids of examples that have it, where they are known."""
     rows_refused: int = 0
-    rows_set_aside: int = 0
-    """Rows without an example: refused, counted out or blank. Their numbers are not given to other rows."""
+    number: int = 0
+    """Rows so far over all files, those without an example included: the id of the next one, if it has no other."""
+    places: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Id -> place of the example. Empty if the input is only answered: then memory does not grow with the file."""
 
     def count(self, defect: str, example_id: str = "") -> None:
         """Count a known defect."""
@@ -130,15 +132,18 @@ class Reading:
         if example_id and example_id not in ids and len(ids) < SHOWN_IDS:
             ids.append(example_id)
 
-    def count_out(self, defect: str) -> None:
-        """Leave a row with a known defect out, and count it."""
-        self.count(defect)
-        self.rows_set_aside += 1
+    def enter(self, example_id: str, where: str) -> None:
+        """Remember an id. InputError if it is repeated, as predictions are matched by id; input to answer may do so."""
+        if example_id in self.places:
+            raise InputError(
+                f"{where}: the index {example_id!r} is in {self.places[example_id]} already; expected each once"
+            )
+        if self.labeled is not False:
+            self.places[example_id] = where
 
     def refuse(self, error: InputError) -> None:
         """Set the row of `error` aside, or raise it if nobody takes such rows."""
         if self.on_error is None:
             raise error
         self.rows_refused += 1
-        self.rows_set_aside += 1
         self.on_error(error)

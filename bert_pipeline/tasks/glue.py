@@ -1,5 +1,6 @@
 """Texts and pairs with a class or a number: GLUE's own files, the hub's, and tables of any other format."""
 
+import functools
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -7,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from bert_pipeline.errors import InputError
+from bert_pipeline.records import Source
 from bert_pipeline.tasks.catalogue import Columns, Task
 from bert_pipeline.tasks.example import Reading, TextExample
-from bert_pipeline.tasks.tables import id_at, open_table, seen_ids, text_at, value_at
+from bert_pipeline.tasks.tables import TableRow, read_table
 
 NO_CONSENSUS = "-"
 """The gold label of MNLI and SNLI pairs without agreement of the annotators."""
@@ -25,45 +27,37 @@ def text_layouts(task: Task) -> list[Columns]:
     return [task.columns, *([task.hub_columns] if task.hub_columns else []), plain]
 
 
-def read_text_examples(task: Task, paths: Sequence[Path], reading: Reading) -> Iterator[TextExample]:
+def read_text_examples(task: Task, paths: Sequence[Path | Source], reading: Reading) -> Iterator[TextExample]:
     """Yield the texts or pairs of a split's files, with classes or with numbers in the task's `label_range`.
 
     Several classes (multilabel) are a list, a list of a 0 or 1 for each label, or separated by commas. TSV fields are
     the text between tabs, quotes included. Up to `reading.incomplete_rows` TSV rows with too few columns are counted
     and left out. For every other defect, InputError names file and line or row, what was found and what was expected.
     """
-    seen = seen_ids(reading)
     for path in paths:
-        table = open_table(path, reading, columns=task.columns)
-        layout = table.choose(text_layouts(task), reading.labeled)
-        id_column, class_names = table.id_column(layout), table.class_names.get(layout.label, ())
-        has_labels = reading.labeled is not False and (table.format == "jsonl" or table.has(layout.label))
-        for number, row in table.examples(layout, reading):
-            where = table.where(number)
-            # A row with an error is set aside whole. Pairs without a gold label are a known defect and only counted.
-            try:
-                value = value_at(row, layout.label) if has_labels else None
-                if reading.labeled and value is None and layout.label.partition(".")[0] not in row:
-                    found = ", ".join(name[:40] for name in list(row)[:14])
-                    raise InputError(f"{where}: no {layout.label!r}, which holds the label (found: {found})")
-                if value == NO_CONSENSUS and task.labels and NO_CONSENSUS not in task.labels:
-                    reading.count_out("rows without a gold label")
-                    continue
-                if table.format == "csv" and isinstance(value, str) and value.isdecimal() and value not in task.labels:
-                    value = int(value)  # a typed table of the hub that was written as CSV
-                text_a = text_at(row, layout.text_a, where)
-                text_b = text_at(row, layout.text_b, where) if layout.text_b else None
-                label = _label(task, value, class_names, where, required=bool(reading.labeled))
-                position = len(seen) + reading.rows_set_aside
-                example_id = id_at(row, id_column, where, seen, table.place(number), position)
-            except InputError as error:
-                reading.refuse(error)
-                continue
-            yield TextExample(example_id, text_a, text_b, label)
+        yield from read_table(path, text_layouts(task), reading, functools.partial(_text_example, task))
+
+
+def _text_example(task: Task, row: TableRow) -> TextExample | None:
+    """Make an example of a row; None if its annotators do not agree, which is a known defect and only counted."""
+    layout, where, labeled = row.table.layout, row.where, row.table.reading.labeled
+    value = None if labeled is False else row.value(layout.label)
+    if labeled and value is None and layout.label.partition(".")[0] not in row.fields:
+        found = ", ".join(name[:40] for name in list(row.fields)[:14])
+        raise InputError(f"{where}: no {layout.label!r}, which holds the label (found: {found})")
+    if value == NO_CONSENSUS and task.labels and NO_CONSENSUS not in task.labels:
+        row.table.reading.count("rows without a gold label")
+        return None
+    is_csv = row.table.records.format == "csv"
+    if is_csv and isinstance(value, str) and value.isdecimal() and value not in task.labels:
+        value = int(value)  # a typed table of the hub that was written as CSV
+    text_a = row.text(layout.text_a)
+    text_b = row.text(layout.text_b) if layout.text_b else None
+    label = _label(task, value, row.table.class_names, where, required=bool(labeled))
+    return TextExample(row.example_id(), text_a, text_b, label)
 
 
 def _label(task: Task, value: Any, names: Sequence[str], where: str, *, required: bool) -> Label:
-
     # Labels may be a list (typed tables) or separated by commas; their order becomes the task's.
     if task.kind == "multilabel":
         if value in (None, -1, "-1") and not required:

@@ -4,29 +4,35 @@ CoNLL files have one word and its tag per line, blank lines between sentences, -
 """
 
 import dataclasses
+import functools
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from bert_pipeline.errors import InputError
+from bert_pipeline.records import Record, Source, open_records, open_source
 from bert_pipeline.tasks.catalogue import Columns, Task
 from bert_pipeline.tasks.example import Reading, TaggedExample
 from bert_pipeline.tasks.glue import class_label
-from bert_pipeline.tasks.tables import id_at, open_table, read_lines, seen_ids, table_format, unicode_text
+from bert_pipeline.tasks.tables import TableRow, read_table
 
 DOCUMENT_MARK = "-DOCSTART-"
 COLUMN_SEPARATOR = re.compile(r"[ \t]+")
 """Spaces and tabs only: other white space, such as the no-break space, may be part of a word."""
-SNIFFED_LINES = 50
+TAG = re.compile(r"O|[BI]-\S+")
 LEADING_SENTENCES = 10_000
 """Sentences that wait for a mark, since it may follow the first document; a file without marks is read as it comes."""
 WORD_COLUMNS, TAG_COLUMNS = ("tokens", "words"), ("ner_tags", "tags", "labels")
 """Names of the columns of words and of tags in tables, the hub's first."""
+TABLE_LAYOUTS = [Columns(text_a=words, label=tags, index="id") for words in WORD_COLUMNS for tags in TAG_COLUMNS]
+_MARK = TaggedExample(DOCUMENT_MARK, None, ())
+"""Stands for a document mark between sentences."""
 
 
-def read_tagged_examples(task: Task, paths: Sequence[Path], reading: Reading) -> Iterator[TaggedExample]:
+def read_tagged_examples(task: Task, paths: Sequence[Path | Source], reading: Reading) -> Iterator[TaggedExample]:
     """Yield the sentences of a split's files with their tags, those of entities in the IOB1 or the IOB2 scheme as IOB2.
 
     In CoNLL files the first column is the word, the last the tag; one column gives words without tags unless labels
@@ -37,30 +43,23 @@ def read_tagged_examples(task: Task, paths: Sequence[Path], reading: Reading) ->
     yield from _in_documents(_sentences(task, paths, reading))
 
 
-def _sentences(task: Task, paths: Sequence[Path], reading: Reading) -> Iterator[TaggedExample | None]:
-    """Yield the sentences of all files, and None for each document mark."""
-    seen = seen_ids(reading)
+def _sentences(task: Task, paths: Sequence[Path | Source], reading: Reading) -> Iterator[TaggedExample]:
+    """Yield the sentences of all files, and `_MARK` for each document mark."""
     for path in paths:
-        read_sentences = _table_sentences if is_table(path) else _column_sentences
-        for sentence in read_sentences(task, path, reading, seen):
-            if sentence is None:
-                yield None
-                continue
-            example_id, words, tags = sentence
-            # Sentences without an id are numbered over all files, those set aside included.
-            example_id = str(len(seen) + reading.rows_set_aside) if example_id is None else example_id
-            seen.setdefault(example_id, "")
-            tagged = None if tags is None or reading.labeled is False else tuple(to_iob2(tags, task.labels))
-            yield TaggedExample(example_id, None, tuple(words), tagged)
+        with open_source(path) as source:
+            if is_table(source):
+                yield from read_table(source, TABLE_LAYOUTS, reading, functools.partial(_table_sentence, task))
+            else:
+                yield from _column_sentences(task, source, reading)
 
 
-def _in_documents(sentences: Iterator[TaggedExample | None]) -> Iterator[TaggedExample]:
+def _in_documents(sentences: Iterator[TaggedExample]) -> Iterator[TaggedExample]:
     """Number the documents between marks, and drop the marks."""
     # A mark may follow the first document, whose sentences wait for it.
     leading: list[TaggedExample] = []
     document = None
     for sentence in sentences:
-        if sentence is None:
+        if sentence is _MARK:
             document = 0
         else:
             leading.append(sentence)
@@ -73,63 +72,65 @@ def _in_documents(sentences: Iterator[TaggedExample | None]) -> Iterator[TaggedE
         document += bool(leading)
     has_sentences = False
     for sentence in sentences:
-        if sentence is None:
+        if sentence is _MARK:
             document, has_sentences = 0 if document is None else document + has_sentences, False
             continue
         has_sentences = True
         yield dataclasses.replace(sentence, document=document)
 
 
-def is_table(path: Path) -> bool:
+def is_table(source: Source) -> bool:
     """Return whether a file is a table of sentences rather than CoNLL's columns."""
-    return table_format(path) in ("jsonl", "parquet", "arrow")
+    return source.format in ("jsonl", "parquet", "arrow")
 
 
-def is_table_file(path: Path, *, plain: bool = True) -> bool:
-    """Return whether a table has a column of words; without `plain`, "words" alone, as inputs have them, are none."""
-    table = open_table(path, Reading(on_error=lambda _: None), columns=Columns())
-    own = (*WORD_COLUMNS[:1], *TAG_COLUMNS)
-    return any(name in table.columns for name in WORD_COLUMNS) and (plain or any(name in table.columns for name in own))
+def is_task_file(source: Source, labels: Sequence[str]) -> bool:
+    """Return whether a file has CoNLL's columns, or is a table with tokens or with words and tags."""
+    if not is_table(source):
+        return is_column_file(source, labels)
+    columns = open_records(source.peek()).columns
+    words = [name for name in WORD_COLUMNS if name in columns]
+    return bool(words) and (words[0] == "tokens" or any(name in columns for name in TAG_COLUMNS))
 
 
-def is_column_file(path: Path, labels: Sequence[str]) -> bool:
-    """Return whether a file has CoNLL's columns: document marks, or the same number of columns and a tag in the last.
+def is_column_file(source: Source, labels: Sequence[str] = ()) -> bool:
+    """Return whether a file has CoNLL's columns, by its first lines.
 
-    The first lines decide; a file of words alone is recognized by its document marks.
+    These are document marks, or most lines have the same number of columns and a tag in the last one, of any scheme or
+    of the `labels`. A file of words alone is recognized by its document marks.
     """
-    num_columns = 0
-    # The same number of columns in every line and a known tag in the last: prose does not look like that.
-    for _, line in itertools.islice(read_lines(path), SNIFFED_LINES):
-        fields = [field for field in COLUMN_SEPARATOR.split(line) if field]
-        if fields and fields[0] == DOCUMENT_MARK:
-            return True
-        if fields:
-            num_columns = num_columns or len(fields)
-            if num_columns == 1 or len(fields) != num_columns or not _is_tag(fields[-1], labels):
-                return False
-    return num_columns > 1
+    rows = [fields for record in source.peek().lines() if (fields := _fields(record.line))]
+    if any(fields[0] == DOCUMENT_MARK for fields in rows):
+        return True
+    # The same number of columns in most lines and a tag in the last: prose does not look like that.
+    width = statistics.mode(map(len, rows)) if len(rows) > (not labels) else 0
+    tagged = (fields for fields in rows if len(fields) == width)
+    return width > 1 and 2 * sum(fields[-1] in labels or bool(TAG.fullmatch(fields[-1])) for fields in tagged) > len(
+        rows
+    )
 
 
-Sentence = tuple[str | None, Sequence[str], Sequence[str] | None]
-"""Id, None if sentences are to be counted; words; tags."""
+def _fields(line: str) -> list[str]:
+    return [field for field in COLUMN_SEPARATOR.split(line) if field]
 
 
-def _column_sentences(task: Task, path: Path, reading: Reading, _: dict[str, str]) -> Iterator[Sentence | None]:
-    """Yield the sentences of CoNLL's columns, and None for each document mark."""
+def _column_sentences(task: Task, source: Source, reading: Reading) -> Iterator[TaggedExample]:
+    """Yield the sentences of CoNLL's columns, and `_MARK` for each document mark."""
     num_columns, is_bad = 0, False
     words: list[str] = []
     tags: list[str] = []
 
     # The appended blank line ends the last sentence.
-    for number, line in itertools.chain(read_lines(path), [(0, "")]):
-        fields = [field for field in COLUMN_SEPARATOR.split(line) if field]
+    for record in itertools.chain(source.lines(), [Record("", {})]):
+        fields = _fields(record.line)
         if not fields or fields[0] == DOCUMENT_MARK:
             # End of a sentence; a document mark ends the document as well.
             if words and not is_bad:
-                yield None, words, tags if num_columns > 1 else None
+                yield _example(str(reading.number), words, tags if num_columns > 1 else None, task, reading)
+            reading.number += bool(words)  # those set aside included
             words, tags, is_bad = [], [], False
             if fields:
-                yield None
+                yield _MARK
             continue
         if is_bad:  # the rest of a sentence that is set aside
             continue
@@ -137,61 +138,54 @@ def _column_sentences(task: Task, path: Path, reading: Reading, _: dict[str, str
         num_columns = num_columns or len(fields)
         words.append(fields[0])
         try:
+            if record.error:
+                raise InputError(record.error)
             if len(fields) != num_columns:
                 raise InputError(
-                    f"{path}:{number}: {len(fields)} columns, expected {num_columns} as in the lines before"
+                    f"{record.where}: {len(fields)} columns, expected {num_columns} as in the lines before"
                 )
             if num_columns == 1 and reading.labeled:
-                raise InputError(f"{path}:{number}: 1 column, expected a word and its tag at least")
+                raise InputError(f"{record.where}: 1 column, expected a word and its tag at least")
             if num_columns > 1:
                 if reading.labeled is not False:
-                    _check_tag(fields[-1], task.labels, f"{path}:{number}")
+                    _check_tag(fields[-1], task.labels, record.where)
                 tags.append(fields[-1])
         except InputError as error:
             reading.refuse(error)
             is_bad = True
 
 
-def _table_sentences(task: Task, path: Path, reading: Reading, seen: dict[str, str]) -> Iterator[Sentence | None]:
-    """Yield the sentences of a table, and None for each row that is a document mark."""
-    table = open_table(path, reading, columns=Columns())
-
-    # The first known name that the table has; without any the hub's, which the error then names.
-    word_column, tag_column = (
-        next((name for name in names if name in table.columns), names[0]) for names in (WORD_COLUMNS, TAG_COLUMNS)
-    )
-    layout = Columns(text_a=word_column, label=tag_column, index="id")
-    table.choose([layout], reading.labeled)
-    id_column, class_names = table.id_column(layout), table.class_names.get(tag_column, ())
-    for number, row in table.rows:
-        where = table.where(number)
-        try:
-            words = _list_of(row, word_column, where)
-            if not all(isinstance(word, str) for word in words):
-                raise InputError(f"{where}: {word_column} is {words!r:.80}, expected a list of texts")
-            words = [unicode_text(word, word_column, where) for word in words]
-            # As in CoNLL's files: this row only ends a document.
-            if words == [DOCUMENT_MARK]:
-                yield None
-                continue
-            # Tags are names, or integers of classes whose names the table's metadata has.
-            tags = None
-            if reading.labeled or (reading.labeled is None and row.get(tag_column) is not None):
-                values = _list_of(row, tag_column, where)
-                tags = [_tag(value, task, class_names, where) for value in values]
-                if len(tags) != len(words):
-                    raise InputError(f"{where}: {len(words)} words and {len(tags)} tags, expected a tag for each word")
-            example_id = None if id_column is None else id_at(row, id_column, where, seen, table.place(number), 0)
-        except InputError as error:
-            reading.refuse(error)
-            continue
-        yield example_id, words, tags
+def _example(
+    example_id: str, words: Sequence[str], tags: Sequence[str] | None, task: Task, reading: Reading
+) -> TaggedExample:
+    tagged = None if tags is None or reading.labeled is False else tuple(to_iob2(tags, task.labels))
+    return TaggedExample(example_id, None, tuple(words), tagged)
 
 
-def _list_of(row: Mapping[str, Any], name: str, where: str) -> list[Any]:
-    value = row.get(name)
+def _table_sentence(task: Task, row: TableRow) -> TaggedExample:
+    """Make a sentence of the row of a table, or `_MARK` of one that is a document mark."""
+    word_column, tag_column = row.table.layout.text_a, row.table.layout.label
+    words = _list_of(row, word_column)
+    if not all(isinstance(word, str) for word in words):
+        raise InputError(f"{row.where}: {word_column} is {words!r:.80}, expected a list of texts")
+    # As in CoNLL's files: this row only ends a document.
+    if words == [DOCUMENT_MARK]:
+        row.table.reading.number -= 1  # it counts as no sentence
+        return _MARK
+    # Tags are names, or integers of classes whose names the table's metadata has.
+    labeled = row.table.reading.labeled
+    tags = None
+    if labeled or (labeled is None and row.fields.get(tag_column) is not None):
+        tags = [_tag(value, task, row.table.class_names, row.where) for value in _list_of(row, tag_column)]
+        if len(tags) != len(words):
+            raise InputError(f"{row.where}: {len(words)} words and {len(tags)} tags, expected a tag for each word")
+    return _example(row.example_id(), words, tags, task, row.table.reading)
+
+
+def _list_of(row: TableRow, name: str) -> list[Any]:
+    value = row.fields.get(name)
     if not isinstance(value, list):
-        raise InputError(f"{where}: {name} is {value!r:.80}, expected a list")
+        raise InputError(f"{row.where}: {name} is {value!r:.80}, expected a list")
     return value
 
 

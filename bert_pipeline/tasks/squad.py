@@ -1,24 +1,30 @@
 """Questions on passages: SQuAD's JSON, versions 1.1 and 2.0, and tables with the hub's columns."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from bert_pipeline.errors import InputError
+from bert_pipeline.records import Source, open_source, unicode_text
 from bert_pipeline.tasks.catalogue import Columns, Task
 from bert_pipeline.tasks.example import Answer, Reading, SpanExample
-from bert_pipeline.tasks.tables import SUFFIXES, first_record, open_table, read_head, unicode_text
+from bert_pipeline.tasks.tables import TableRow, read_table
 
 MOVED = "answers moved from a wrong offset to their only occurrence"
 MISPLACED = "answers that do not stand at their offset"
 WITHOUT_ANSWER = "questions without a usable answer"
 NO_OFFSET = -1
 """The start of an answer with unknown position, which can be scored but not trained on."""
+DATA = re.compile(rb'(?<!\\)"data"\s*:\s*\[')
+"""The list of articles, by which a document is told from JSON lines."""
+ROW = "the row"
+"""The place of a question in a table."""
 TABLE_COLUMNS = Columns(text_a="question", text_b="context", label="answers", index="id")
 
 
-def read_span_examples(task: Task, paths: Sequence[Path], reading: Reading) -> Iterator[SpanExample]:
+def read_span_examples(task: Task, paths: Sequence[Path | Source], reading: Reading) -> Iterator[SpanExample]:
     """Yield the questions of SQuAD files, version 2.0 if `task.has_impossible`, or of tables with the hub's columns.
 
     An answer whose text is not at its offset is counted and, if the text occurs in the context exactly
@@ -33,10 +39,9 @@ def read_span_examples(task: Task, paths: Sequence[Path], reading: Reading) -> I
     hidden = reading.labeled is None and not any(_has_answers(path, task) for path in paths)
     impossible, has_tables = 0, False
     for path in paths:
-        has_tables = has_tables or not is_squad_json(path)
-        questions = _questions(path, task, reading, seen)
         # Ids are compared over all files of the split.
-        for where, question, title, context in questions:
+        for where, question, title, context in _questions(path, task, reading):
+            has_tables = has_tables or where[1] == ROW
             try:
                 example = _example(where, question, title, context, reading, hidden)
                 if example.example_id in seen:
@@ -59,39 +64,38 @@ def read_span_examples(task: Task, paths: Sequence[Path], reading: Reading) -> I
         raise InputError(f"{paths[0]}: every question has an answer, expected SQuAD 2.0; use squad1")
 
 
-def is_squad_json(path: Path) -> bool:
-    """Return whether a file is to be read as one SQuAD document rather than as a table."""
-    if path.is_dir() or path.suffix.lower() in SUFFIXES:
-        return False
-    head = read_head(path)
-    record = first_record(head)
-    return not head.startswith(b"PAR1") and (record is None or "data" in record)
+def is_squad_json(source: Source) -> bool:
+    """Return whether a file is to be read as one SQuAD document rather than as a table, by its first lines."""
+    return source.format == "json" or (source.format == "jsonl" and any(map(DATA.search, source.head)))
 
 
 Question = tuple[tuple[str, str], Any, str, str]
 """(file, place in it), the question with its answers, title, context."""
 
 
-def _questions(path: Path, task: Task, reading: Reading, seen: set[str]) -> Iterator[Question]:
-    return _json_questions(path, task, reading) if is_squad_json(path) else _table_questions(path, reading, seen)
+def _questions(path: Path | Source, task: Task, reading: Reading) -> Iterator[Question]:
+    with open_source(path) as source:
+        if is_squad_json(source):
+            yield from _json_questions(source, task, reading)
+        else:
+            yield from read_table(source, [TABLE_COLUMNS], reading, _table_question)
 
 
-def _has_answers(path: Path, task: Task) -> bool:
+def _has_answers(path: Path | Source, task: Task) -> bool:
     """Return whether any question of a file has an answer."""
-    questions = _questions(path, task, Reading(labeled=None, on_error=lambda _: None), set())
+    questions = _questions(path, task, Reading(labeled=None, on_error=lambda _: None))
     return any(isinstance(question, dict) and bool(question.get("answers")) for _, question, _, _ in questions)
 
 
-def _json_questions(path: Path, task: Task, reading: Reading) -> Iterator[Question]:
-    document = _load(path)
+def _json_questions(source: Source, task: Task, reading: Reading) -> Iterator[Question]:
+    document, file = _load(source), source.name
     found_version = _has_impossible(document)
 
     # Without labels, as for predictions, a file of either version is fine.
     if found_version and not task.has_impossible and reading.labeled is not False:
-        raise InputError(f"{path}: is SQuAD 2.0 (it has unanswerable questions), expected SQuAD 1.1; use squad2")
+        raise InputError(f"{file}: is SQuAD 2.0 (it has unanswerable questions), expected SQuAD 1.1; use squad2")
     if task.has_impossible and not found_version and reading.labeled is not False:
-        raise InputError(f"{path}: is SQuAD 1.1 (no unanswerable questions), expected SQuAD 2.0; use squad1")
-    file = str(path)
+        raise InputError(f"{file}: is SQuAD 1.1 (no unanswerable questions), expected SQuAD 2.0; use squad1")
     for article_number, article in enumerate(_list(file, document, "data", "the file")):
         where = f"data[{article_number}]"
         title = str(article.get("title", "")) if isinstance(article, dict) else ""
@@ -106,50 +110,35 @@ def _json_questions(path: Path, task: Task, reading: Reading) -> Iterator[Questi
                 yield (file, f"{where}.qas[{question_number}]"), question, title, context
 
 
-def _table_questions(path: Path, reading: Reading, seen: set[str]) -> Iterator[Question]:
-    """Yield the rows of a table with the columns context, question and, as the hub has them, answers, id and title."""
-    table = open_table(path, reading, columns=TABLE_COLUMNS)
-    table.choose([TABLE_COLUMNS], reading.labeled)
-    id_column = table.id_column(TABLE_COLUMNS)
-    for number, row in table.rows:
-        where = table.where(number)
-        try:
-            context = _text(where, row, "context", "the row")
-            answers = None if reading.labeled is False else row.get("answers")
-            if isinstance(answers, dict):  # lists of texts and starts become a list of answers
-                texts, starts = (_list(where, answers, key, "answers") for key in ("text", "answer_start"))
-                if len(texts) != len(starts):  # an answer left out would make the question one without an answer
-                    raise InputError(
-                        f"{where}: answers has {len(texts)} texts and {len(starts)} starts, expected a start for each"
-                    )
-                answers = [{"text": text, "answer_start": start} for text, start in zip(texts, starts)]
-        except InputError as error:
-            reading.refuse(error)
-            continue
-        example_id = str(len(seen) + reading.rows_set_aside) if id_column is None else row.get(id_column)
-        question = {**row, "id": str(example_id) if isinstance(example_id, int) else example_id, "answers": answers}
-        if answers is None:
-            del question["answers"]
-        yield (where, "the row"), question, str(row.get("title") or ""), context
+def _table_question(row: TableRow) -> Question:
+    """Return the row of a table with the columns context, question and, as the hub has them, answers, id and title."""
+    context = _text(row.where, row.fields, "context", ROW)
+    answers = None if row.table.reading.labeled is False else row.fields.get("answers")
+    if isinstance(answers, dict):  # lists of texts and starts become a list of answers
+        texts, starts = (_list(row.where, answers, key, "answers") for key in ("text", "answer_start"))
+        if len(texts) != len(starts):  # an answer left out would make the question one without an answer
+            raise InputError(
+                f"{row.where}: answers has {len(texts)} texts and {len(starts)} starts, expected a start for each"
+            )
+        answers = [{"text": text, "answer_start": start} for text, start in zip(texts, starts)]
+    id_column = row.table.id_column
+    example_id = row.table.reading.number if id_column is None else row.fields.get(id_column)
+    question = {**row.fields, "id": str(example_id) if isinstance(example_id, int) else example_id, "answers": answers}
+    if answers is None:
+        del question["answers"]
+    return (row.where, ROW), question, str(row.fields.get("title") or ""), context
 
 
 def is_version_2(path: Path) -> bool:
     """Return True if the content of a file is SQuAD 2.0. InputError if it is not SQuAD's JSON."""
-    return _has_impossible(_load(path))
+    with open_source(path) as source:
+        return _has_impossible(_load(source))
 
 
-def _load(path: Path) -> Any:
-    try:
-        with open(path, encoding="utf-8-sig") as stream:
-            document = json.load(stream)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}:{error.lineno}: not valid JSON at column {error.colno} ({error.msg})") from error
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path}: not valid JSON ({error})") from error
+def _load(source: Source) -> Any:
+    document = source.document()
     if not isinstance(document, dict) or not isinstance(document.get("data"), list):
-        raise InputError(f"{path}: found no list 'data' at the top, expected SQuAD's JSON")
+        raise InputError(f"{source.name}: found no list 'data' at the top, expected SQuAD's JSON")
     return document
 
 

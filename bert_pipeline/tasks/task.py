@@ -1,6 +1,6 @@
 """Task data: find and read the files of a task, and split files without a dev set by groups.
 
-One file of any format: `is_task_file(task, file)` tells a task's file, official or as the hub has it, from plain input;
+One file of any format: `is_task_file(task, source)` tells a task's file, official or the hub's, from plain input;
 `stream_examples(task, file, labeled=..., on_error=...)` yields its examples with their ids, and `read_examples` returns
 them as a list. With `labeled=None` labels are read where they are, with False they are ignored. Rows that cannot be
 read go to `on_error` as an InputError with file and line, or row; their numbers are not given to other rows.
@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 from bert_pipeline.configuration import from_mapping, read_yaml
 from bert_pipeline.errors import ArtifactError, ConfigurationError, InputError, UsageError, suggest
 from bert_pipeline.manifest import MANIFEST_NAME, file_sha256, load_manifest
+from bert_pipeline.records import STATE_NAME, Source, saved_files
 from bert_pipeline.tasks import glue, ner, squad, swag, tables
-from bert_pipeline.tasks.catalogue import METRICS, READERS, TASK_FILES, TASKS, Columns, Task
+from bert_pipeline.tasks.catalogue import METRICS, READERS, TASK_FILES, TASKS, Task
 from bert_pipeline.tasks.example import (
     ChoiceExample,
     Reading,
@@ -315,7 +316,7 @@ def _content(examples: Sequence[Any]) -> bytes:
 def file_hashes(splits: Sequence[tuple[Path, ...]]) -> dict[str, str]:
     """Return file name -> hash; with the folder where files of several splits have one name."""
     paths = [path for split in splits for path in split]
-    files = dict.fromkeys(file for path in paths for file in (tables.saved_files(path) if path.is_dir() else [path]))
+    files = dict.fromkeys(file for path in paths for file in (saved_files(path) if path.is_dir() else [path]))
     names = [file.name for file in files]
     return {
         file.name if names.count(file.name) == 1 else f"{file.parent.name}/{file.name}": file_sha256(file)
@@ -337,13 +338,13 @@ def read_examples(
 
 def stream_examples(
     task: Task,
-    file: Path | str,
+    file: Path | str | Source,
     *,
     labeled: bool | None = None,
     on_error: Callable[[InputError], None] | None = None,
     counts: dict[str, int] | None = None,
 ) -> Iterator[Any]:
-    """Yield the examples of one file, or of a `save_to_disk` folder of one split, in any format.
+    """Yield the examples of one file, of a `save_to_disk` folder of one split or of an open source, in any format.
 
     Labels are required if `labeled` is True, read where present if None, and ignored if False. A row that cannot be
     read is passed to `on_error` and left out; without `on_error`, and for defects of the whole file, InputError is
@@ -351,45 +352,34 @@ def stream_examples(
     questions without a usable answer, which are left out.
     """
     reading = Reading(labeled=labeled, on_error=on_error, counts={} if counts is None else counts)
-    yield from _stream(task, (Path(file),), reading)
+    yield from _stream(task, (file if isinstance(file, Source) else Path(file),), reading)
 
 
-def is_task_file(task: Task, file: Path | str, *, plain: bool = True) -> bool:
-    """Return whether a file is one that `stream_examples` reads, rather than plain text or tab-separated fields.
+def is_task_file(task: Task, source: Source) -> bool:
+    """Return whether a file is one of the task's own, by its first lines, rather than input in the form of its kind.
 
-    Parquet and Arrow always are; tables if they have the task's own columns, the hub's, or (`plain`) only those of an
-    input of `bert predict`; SQuAD's JSON and CoNLL's columns by their content. InputError if the file cannot be read.
+    SQuAD's JSON and CoNLL's columns are; tables are if they have the task's own columns or the hub's.
     """
-    file = Path(file)
-    if tables.table_format(file) in ("parquet", "arrow"):
-        return True
     if task.kind == "tagging":
-        return ner.is_table_file(file, plain=plain) if ner.is_table(file) else ner.is_column_file(file, task.labels)
-    if task.kind == "span" and plain and squad.is_squad_json(file):
-        head = tables.read_head(file)
-        if b'"data"' in head and head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
-            return True
-    # A table, by its columns, of which one alone needs a row; a file without a header by a label where one belongs.
-    layouts, default = _layouts(task)
-    table = tables.open_table(file, Reading(on_error=lambda _: None), columns=layouts[0], default=default)
+        return ner.is_task_file(source, task.labels)
+    if task.kind == "span":
+        return squad.is_squad_json(source)
+    # A file without a header is known by a label where one belongs. A single column needs a row below it.
+    layouts = swag.choice_layouts(task) if task.kind == "choice" else glue.text_layouts(task)
+    try:
+        table = tables.table_records(source.peek(), layouts)
+    except InputError:  # such as two equal texts, which are no header; a defect of a table is found when it is read
+        return False
+    if not tables.fitting(table, layouts):
+        return False
+    first = next(table.rows, None)
     if table.columns == layouts[0].headerless:
-        first = next(table.rows, None)
-        return first is not None and first[1].get(layouts[0].label) in task.labels
-    if not any(table.fits(layout) for layout in layouts):
+        return first is not None and first.fields.get(layouts[0].label) in task.labels
+    if table.format == "tsv" and len(table.columns) == 1 and first is None:
         return False
-    if table.format == "tsv" and len(table.columns) == 1 and next(table.rows, None) is None:
-        return False
-    # Plain are the texts and ids that plain input has; other columns, such as labels, make no difference.
-    layout, last = table.choose(layouts, None), layouts[-1]
-    is_plain = layout.texts == last.texts and table.id_column(layout) == table.id_column(last)
-    return plain or not is_plain
-
-
-def _layouts(task: Task) -> tuple[list[Columns], tables.Format]:
-    """Return the possible columns of a task's tables, the plain ones last, and the format of files by default."""
-    if task.kind == "choice":
-        return swag.choice_layouts(task), "csv"
-    return [squad.TABLE_COLUMNS] if task.kind == "span" else glue.text_layouts(task), "tsv"
+    # The last layout is that of the kind: the same texts and ids may be read as plain input, which has no labels.
+    layout, plain = tables.choose(table, layouts, None), layouts[-1]
+    return (layout.texts, tables.id_column(table, layout)) != (plain.texts, tables.id_column(table, plain))
 
 
 def missing_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0) -> str:
@@ -421,7 +411,7 @@ def _find_files(task: Task, path: Path, dev_fraction: float) -> _Files:
 
     # Models are chosen on the first dev split, so that is the one a single file is split into.
     first_dev = next(iter(task.dev_files))
-    if path.is_file() or (path / tables.STATE_NAME).is_file():
+    if path.is_file() or (path / STATE_NAME).is_file():
         return _single_file(task, (path,), first_dev, dev_fraction, f"{path}: is one file, {task.title} needs two")
 
     # The official files, or else those of the hub.
@@ -526,7 +516,7 @@ def _hub_split(task: Task, folder: Path, stem: str) -> tuple[Path, ...]:
     """Return the files of one split: `train.jsonl`, shards, or the files of a folder `train`; () without any."""
     if not folder.is_dir():
         return ()
-    if (folder / stem / tables.STATE_NAME).is_file():
+    if (folder / stem / STATE_NAME).is_file():
         return (folder / stem,)
 
     # Such as "train.jsonl", "mrpc-train.tsv" or "train-00000-of-00003-<hash>.parquet".
@@ -568,7 +558,7 @@ def _is_version(file: Path, has_impossible: bool) -> bool:
         return False
 
 
-_READERS: dict[str, tuple[Callable[[Task, Sequence[Path], Reading], Iterator[Any]], str]] = {
+_READERS: dict[str, tuple[Callable[[Task, Sequence[Path | Source], Reading], Iterator[Any]], str]] = {
     "tsv": (glue.read_text_examples, "rows"),
     "squad": (squad.read_span_examples, "questions"),
     "swag": (swag.read_choice_examples, "rows"),
@@ -588,7 +578,7 @@ def _read(task: Task, paths: tuple[Path, ...], reading: Reading) -> list[Any]:
     return examples
 
 
-def _stream(task: Task, paths: tuple[Path, ...], reading: Reading) -> Iterator[Any]:
+def _stream(task: Task, paths: Sequence[Path | Source], reading: Reading) -> Iterator[Any]:
     read, units = _READERS[task.reader]
     reading.incomplete_rows = 0 if reading.on_error else task.incomplete_rows  # else each is an error of its own
     is_empty = True

@@ -12,6 +12,7 @@ from typing import Any
 
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import InputError
+from bert_pipeline.records import open_source
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
 """A word or a punctuation mark. The paper does not define its tokens; TriviaQA's own script uses NLTK's."""
@@ -95,12 +96,8 @@ def _any_of(aliases: list[str]) -> re.Pattern[str]:
 
 
 def _load(path: Path) -> list[Any]:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    except ValueError as error:
-        raise InputError(f"{path}: not valid JSON ({error})") from error
+    with open_source(path) as source:
+        document = source.document()
     if not isinstance(document, dict) or not isinstance(document.get("Data"), list):
         raise InputError(f"{path}: found no list 'Data' at the top, expected TriviaQA's wikipedia-train.json")
     records: list[Any] = document["Data"]

@@ -1,207 +1,199 @@
-"""Records that the code cannot digest: listed and counted, and the job goes on."""
+"""Rows of every format: formats and encodings are recognized, and a row that cannot be read is an error of its own."""
 
-import dataclasses
+import bz2
+import csv
+import gzip
+import io
 import json
-import logging
-import pickle
-from collections.abc import Callable
+import lzma
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import sentencex
-from small_corpus import make_corpus, make_documents, make_vocabulary
-from small_exports import make_export, make_page
 
-from bert_pipeline.corpus import splits
-from bert_pipeline.corpus.job import build_corpus
-from bert_pipeline.corpus.splits import CorpusConfig, plan_splits, read_batches
-from bert_pipeline.errors import ArtifactError, InputError, UnavailableError
-from bert_pipeline.instances.job import build_instances
-from bert_pipeline.instances.pairs import InstancesConfig
-from bert_pipeline.manifest import Manifest
-from bert_pipeline.records import check_failures, failure
-from bert_pipeline.vocabulary import job as vocabulary_job
-from bert_pipeline.vocabulary import wordpiece
-from bert_pipeline.vocabulary.job import build_vocabulary
-from bert_pipeline.vocabulary.tokenizer import Tokenizer
-from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
+from bert_pipeline.errors import InputError
+from bert_pipeline.records import Record, Source, open_records, open_source
+from bert_pipeline.storage import to_path
 
-ONE = ("--workers", "1")
-BAD = "Indigestible"
+ROWS = [{"id": "7", "text": 'He said "no", twice.'}, {"id": "8", "text": "{é} \u2028 漢"}]
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress
+}  # fmt: skip
 
 
-def segment(language: str, text: str) -> list[str]:
-    """Split sentences as sentencex does; panic for a word."""
-    if BAD in text:
-        # A panic of its Rust code: a non-breaking space behind an initial, which we never show it.
-        _segment("en", "He lives in block B\xa0. It is far away.")
-    return _segment(language, text)
-
-
-_segment = sentencex.segment
-
-
-@pytest.fixture(autouse=True)
-def panics(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sentencex, "segment", segment)
-
-
-def text_of(number: int) -> str:
-    return f"This is the text of number {number}, which says nothing else. It has two sentences, {number} and a half."
-
-
-def texts_with(bad: tuple[int, ...], count: int) -> list[str]:
-    return [text_of(number) + f" {BAD}." * (number in bad) for number in range(1, count + 1)]
-
-
-def source_of(kind: str, directory: Path, texts: list[str]) -> str:
-    path = directory / f"own.{kind}"
-    if kind == "wikipedia":
-        path.write_text(make_export(*(make_page(number, text) for number, text in enumerate(texts, 1))))
-        return str(path)
-    if kind == "parquet":
-        pq.write_table(pa.table({"text": texts, "id": list(map(str, range(1, len(texts) + 1)))}), path)
+def data_of(suffix: str) -> bytes:
+    """Return the rows as a file of a format."""
+    sink = io.BytesIO()
+    table = pa.Table.from_pylist(ROWS)
+    if suffix == ".parquet":
+        pq.write_table(table, sink)
+    elif suffix == ".arrow":
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+    elif suffix == ".jsonl":
+        sink.write("".join(json.dumps(row) + "\n" for row in ROWS).encode())
+    elif suffix == ".tsv":
+        sink.write("".join("\t".join(cells) + "\n" for cells in (ROWS[0], *(row.values() for row in ROWS))).encode())
     else:
-        path.write_text("".join(json.dumps({"text": text, "id": n}) + "\n" for n, text in enumerate(texts, 1)))
-    return f"{kind}:{path}"
+        text = io.StringIO()
+        csv.writer(text).writerows([list(ROWS[0]), *(list(row.values()) for row in ROWS)])
+        sink.write(text.getvalue().encode())
+    return sink.getvalue()
 
 
-def build(directory: Path, kind: str, texts: list[str], **settings: Any) -> Manifest:
-    source = source_of(kind, directory, texts)
-    return build_corpus([source], directory / "corpus", CorpusConfig(language="en", **settings), ONE)
+def read(path: Path | str | Source, names: Sequence[str] = (), header: Sequence[str] = ()) -> list[Record]:
+    with open_source(path) as source:
+        return list(open_records(source, names=names, is_header=lambda cells: set(header) <= set(cells)).rows)
 
 
-@pytest.mark.parametrize("kind", ["wikipedia", "jsonl", "parquet"])
-def test_record_that_panics_is_listed_and_counted_and_the_others_are_kept(
-    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def write(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode(errors="surrogateescape"))
+    return path
+
+
+@pytest.mark.parametrize("compression", COMPRESS)
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
+def test_lines_are_read_plain_and_compressed_from_disk_store_and_stream(
+    tmp_path: Path, suffix: str, compression: str
 ) -> None:
-    with caplog.at_level(logging.WARNING):
-        manifest = build(tmp_path, kind, texts_with((3, 7), 12), split_bytes=2000)
-    assert manifest.counts["documents"] == 10
-    assert manifest.counts["dropped"] == {"failed": 2}
-    name = "testwiki" if kind == "wikipedia" else "own"
-    listed = [line.split("\t") for line in (tmp_path / "corpus" / "dropped.tsv").read_text().splitlines()[1:]]
-    assert [line[0] for line in listed] == [f"{name}:3", f"{name}:7"]
-    assert all(line[1].startswith("failed: PanicException: end byte index") for line in listed)
-    (warning,) = [record.getMessage() for record in caplog.records if "failed" in record.getMessage()]
-    assert warning.startswith(f"2 of 12 pages failed and are left out; the first: {name}:3 (PanicException: ")
-    assert f"; {name}:7 (" in warning
-    assert warning.endswith("(dropped.tsv lists them)")
+    data = COMPRESS[compression](data_of(suffix))
+    path = write(tmp_path / f"a{suffix}{compression}", data)
+    records = read(path)
+    assert [record.fields for record in records] == ROWS
+    assert [record.where for record in records] == [f"{path}:{n}" for n in ((1, 2) if suffix == ".jsonl" else (2, 3))]
+    url = f"memory://records/a{suffix}{compression}"
+    to_path(url).write_bytes(data)
+    assert [record.fields for record in read(url)] == ROWS
+    source = Source.of_stream(io.BytesIO(data_of(suffix)), f"archive.zip/a{suffix}")
+    assert [record.fields for record in open_records(source.peek()).rows] == ROWS
+    assert [record.fields for record in open_records(source).rows] == ROWS  # the look ahead took nothing
 
 
-def test_too_many_failed_records_stop_the_job_with_the_first_three(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"^21 of 50 pages failed, expected at most 20: .*own:1 \(Panic") as raised:
-        build(tmp_path, "jsonl", texts_with(tuple(range(1, 22)), 50), split_bytes=3000)
-    assert "own:3 (" in str(raised.value)
-    assert "own:4 (" not in str(raised.value)
-    assert not (tmp_path / "corpus").exists()
-    with pytest.raises(InputError, match="^2 of 4 pages failed, expected at most 1:"):
-        build(tmp_path, "jsonl", texts_with((2, 3), 4))
-
-
-def test_records_are_counted_once_when_their_batch_is_repeated(tmp_path: Path) -> None:
-    config = CorpusConfig(language="en")
-    (split,) = plan_splits([source_of("jsonl", tmp_path, texts_with((3,), 12))], config)
-    first, second = (list(read_batches(split, config, tmp_path)) for _ in range(2))
-    assert first == second == pickle.loads(pickle.dumps(first))
-    assert first[0].dropped == {"failed": 1}
-    assert len(first[0].failures) == 1
-    (listed,) = tmp_path.glob("*.dropped")
-    assert len(listed.read_text().splitlines()) == 1
-
-
-def panicking(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function, which panics for a word among its arguments."""
-
-    def wrapped(*args: Any) -> Any:
-        if BAD in str(args):
-            _segment("en", "He lives in block B\xa0. It is far away.")
-        return function(*args)
-
-    return wrapped
-
-
-def test_document_that_panics_in_vocabulary_or_instances_is_listed_and_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    documents = make_documents(40, held_out=(5, 6))
-    bad = {2: f"Ka {BAD}.", 5: f"{BAD} é."}
-    marked = [
-        dataclasses.replace(document, sentences=(*document.sentences, bad[index])) if index in bad else document
-        for index, document in enumerate(documents)
-    ]
-    good = [document for index, document in enumerate(documents) if index not in bad]
-    corpora = [make_corpus(tmp_path / name, [texts]) for name, texts in (("marked", marked), ("good", good))]
-    vocabulary = make_vocabulary(tmp_path / "vocabulary")
-    monkeypatch.setattr(wordpiece, "_blocks", panicking(lambda texts: iter([" ".join(texts)])))
-    monkeypatch.setattr(Tokenizer, "encode_batch", panicking(Tokenizer.encode_batch))
-
-    settings = VocabularyConfig(vocab_size=120, num_unused=0)
-    vocabularies = [build_vocabulary(corpus, corpus / "v", settings, ONE) for corpus in corpora]
-    instances = [
-        build_instances(corpus, vocabulary, corpus / "i", InstancesConfig(max_seq_length=64), ONE) for corpus in corpora
-    ]
-    for with_failures, without in (vocabularies, instances):
-        assert with_failures.counts.pop("failed") == 2
-        assert with_failures.counts == without.counts
-        assert {**with_failures.files, "dropped.tsv": None} == {**without.files, "dropped.tsv": None}
-        assert "dropped.tsv" not in without.files
-        rows = [line.split("\t") for line in (with_failures.path / "dropped.tsv").read_text().splitlines()[1:]]
-        assert [row[0] for row in rows] == ["made:2", "made:5"]
-        assert all(row[1].startswith("failed: PanicException: ") for row in rows)
-    warnings = [record.getMessage() for record in caplog.records if "failed" in record.getMessage()]
-    assert len(warnings) == 2
-    assert all(
-        warning.startswith("2 of 40 documents failed and are left out; the first: made:2 (") for warning in warnings
-    )
-
-
-def test_error_that_no_document_causes_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*args: Any) -> None:
-        raise RuntimeError("our mistake")
-
-    monkeypatch.setattr(vocabulary_job, "count_words", broken)
-    with pytest.raises(BaseException, match="our mistake"):
-        build_vocabulary(make_corpus(tmp_path / "c", [make_documents(40)]), tmp_path / "v", VocabularyConfig(), ONE)
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_binary_tables_are_read_from_files_by_name_or_content(tmp_path: Path, suffix: str) -> None:
+    for name in (f"a{suffix}", "a"):
+        path = write(tmp_path / name, data_of(suffix))
+        assert [(record.where, record.fields) for record in read(path)] == [
+            (f"{path}: row {number}", row) for number, row in enumerate(ROWS, start=1)
+        ]
+    with pytest.raises(InputError, match=f"a: holds {suffix[1:]}, which is read from files only"):
+        open_records(Source.of_stream(io.BytesIO(data_of(suffix)), "a"))
+    write(tmp_path / f"b{suffix}", data_of(suffix)[:-30])
+    with pytest.raises(InputError, match=f"b{suffix}: not a whole {suffix[1:]} file"):
+        read(tmp_path / f"b{suffix}")
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("name", "content", "columns"),
     [
-        KeyboardInterrupt(), SystemExit(1), GeneratorExit(), MemoryError(), OSError(28, "full"), pa.ArrowMemoryError(),
-        RuntimeError("CUDA out of memory"), RuntimeError("DefaultCPUAllocator: can't allocate memory"),
-        UnavailableError("the store does not answer"), InputError("own.toml: malformed"), ArtifactError("damaged"),
+        ("a", "text\tid\na\t1\n", ["text", "id"]),
+        ("a.txt", 'text,id\n"a, b",1\n', ["text", "id"]),
+        ("a", "a, b\tc\n", ["one", "two"]),
+        ("a.csv", "a\n", []),  # a header alone
+        ("a.tsv", '{"text": "a", "id": 1}\n', ["text", "id"]),
+        ("a", '\n{"text": 1}\n', ["text"]),
+        ("a", 'damaged}\n{"text": 1}\n{"text": 2}\n', ["text"]),
+        ("a.jsonl", 'damaged}\n{"text": 1}\n', ["text"]),
+        ("a", "{a text} in braces\n{\n", ["one"]),
+        ("a", '{"quoted"} text\n', ["one"]),
+    ],
+)
+def test_format_is_told_by_name_and_first_lines(tmp_path: Path, name: str, content: str, columns: list[str]) -> None:
+    last = read(write(tmp_path / name, content), ["one", "two?"], ["text", "id"])[-1:]
+    assert [list(record.fields) for record in last if not record.error] == [columns] * bool(columns)
+
+
+@pytest.mark.parametrize(
+    "content", ['{\n "data": [\n', "[\n1,\n", '[{"text": "a"}, {"text": "b"}]'], ids=["object", "list", "pandas"]
+)
+def test_one_json_document_has_no_rows(tmp_path: Path, content: str) -> None:
+    with pytest.raises(InputError, match="a:1: found one JSON document, expected JSON lines"):
+        read(write(tmp_path / "a", content))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xef\xbb\xbftext,id\na,0\nb,1\n",
+        b"text,id\na,0\nb,1",
+        b"text,id\r\na,0\r\nb,1\r\n",
+        b"text,id\na,0\nb,1\n\n\n",
+    ],
+    ids=["byte-order mark", "no final line feed", "carriage returns", "blank lines at the end"],
+)
+def test_variants_of_the_same_file_read_the_same(tmp_path: Path, content: bytes) -> None:
+    for suffix, separator in ((".csv", b","), (".tsv", b"\t")):
+        records = read(write(tmp_path / f"a{suffix}", content.replace(b",", separator)))
+        assert [record.fields for record in records] == [{"text": "a", "id": "0"}, {"text": "b", "id": "1"}]
+
+
+def test_quotes_are_text_in_tsv_and_hold_lines_together_in_csv(tmp_path: Path) -> None:
+    tsv = read(write(tmp_path / "a.tsv", 'text\tid\n"an opened quote\t""\n'))
+    assert [record.fields for record in tsv] == [{"text": '"an opened quote', "id": '""'}]
+    rows = read(write(tmp_path / "a.csv", 'text,id\r\n"says\r\n""no"".",1\r\n\r\nb,2\r\n'))
+    assert [(record.where[-2:], record.fields["text"]) for record in rows] == [(":2", 'says\n"no".'), (":5", "b")]
+    assert [record.fields["text"] for record in read(write(tmp_path / "b.csv", "text,id\ra,1\rb,2\r"))] == ["a", "b"]
+
+
+def test_unicode_line_separators_and_long_fields_stay_inside_a_field(tmp_path: Path) -> None:
+    text = "one\u2028two\x85three\x0bfour\rfive " + "x" * 200_000
+    for content in (f"text\n{text}\n", json.dumps({"text": text}, ensure_ascii=False)):
+        (record,) = read(write(tmp_path / "a", content))
+        assert record.fields == {"text": text}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "errors"),
+    [
+        ("a.tsv", "a\tb\n1\n\n\udcff\t2\n3\t4\n", ["2: 1 columns, expected 2", "3: 1 columns", "4: not UTF-8 text "
+            "(invalid start byte at byte 0 of the line); convert it"]),
+        ("a.tsv", "a\n1\n2\0\n3\n", ["3: holds zero bytes"]),
+        ("a.csv", "a,b\n1\n\udcff,2\n3,4\n", ["2: 1 columns, expected 2", "3: not UTF-8 text"]),
+        ("a.csv", 'a,b\n"1,2\n3,4\n"5\n5",6\n', ["2: lines 2 to 4 as one row: not valid CSV"]),
+        ("a.csv", 'a,b\n"1\n2",2,3\n3,4\n', ["2: lines 2 to 3 as one row: 3 columns, expected 2; is a quotation mark"]),
+        ("a.jsonl", '{"a": 1}\n{"a"\n[1]\n{"a": "\udcff"}\n{"a": {"b": ["\\ud83d"]}}\n' + '{"a":' * 100_000,
+            ["2: not valid JSON", "3: found a JSON list", "4: not UTF-8 text", "5: a has half of a surrogate pair",
+             "6: not valid JSON"]),
+        ("a", "one\n\na\tb\tc\n", ["3: 3 tab-separated fields, expected one, optionally two"]),
     ],
 )  # fmt: skip
-def test_what_is_not_about_a_record_is_raised(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(type(error)) as raised:
-        failure(error)
-    assert raised.value is error
+def test_bad_row_is_named_and_the_others_are_read(tmp_path: Path, name: str, content: str, errors: list[str]) -> None:
+    path = write(tmp_path / name, content)
+    records = read(path, ["one", "two?"], ["a"])
+    found = [record.error for record in records if record.error]
+    assert [error.startswith(f"{path}:{start}") for error, start in zip(found, errors, strict=True)] == [True] * len(
+        found
+    )
+    assert [record for record in records if not record.error and not record.is_blank]
 
 
-def test_end_of_the_process_ends_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*args: Any, **kwargs: Any) -> Any:
-        raise MemoryError("no memory")
-
-    monkeypatch.setattr(splits, "extract_article", interrupted)
-    with pytest.raises(BaseException, match="no memory"):
-        build(tmp_path, "wikipedia", texts_with((), 30))
-    assert not (tmp_path / "corpus").exists()
+def test_fields_of_a_line_have_the_names_that_are_given(tmp_path: Path) -> None:
+    path = write(tmp_path / "a", "a\tb\tc\n\na\n")
+    full, blank, short = read(path, ["one", "rest*"], ["header"])
+    assert (full.fields, short.fields) == ({"one": "a", "rest": ["b", "c"]}, {"one": "a", "rest": []})
+    assert blank == Record(f"{path}:2", {}, is_blank=True)
 
 
-def test_reason_is_one_line_of_text() -> None:
-    assert failure(ValueError("found\n\ta \ud83d")) == "ValueError: found a \\ud83d"
-    assert failure(IndexError()) == "IndexError"
-    assert len(failure(ValueError("x" * 10_000))) == 300
+def test_repeated_column_and_missing_file_are_named(tmp_path: Path) -> None:
+    for suffix, content in ((".csv", "a,b,a\n1,2,3\n"), (".tsv", "a\tb\ta\n1\t2\t3\n")):
+        with pytest.raises(InputError, match=r"the column 'a' occurs twice, expected each once"):
+            read(write(tmp_path / f"a{suffix}", content))
+    with pytest.raises(InputError, match=r"gone.tsv: cannot be read \(No such file"):
+        read(tmp_path / "gone.tsv")
 
 
-def test_limit_is_one_in_a_thousand_and_at_least_twenty() -> None:
-    assert check_failures("rows", 0, 0, []) == ""
-    assert check_failures("rows", 20, 41, ["a (E)"]) == "20 of 41 rows failed and are left out; the first: a (E)"
-    assert check_failures("rows", 1000, 1_000_000, list("abcd")).endswith("the first: a; b; c")
-    for number, total in ((1, 1), (1, 2), (21, 20_999), (1001, 1_000_000)):
-        with pytest.raises(InputError, match=f"^{number:,} of {total:,} rows failed"):
-            check_failures("rows", number, total, ["a"])
+@pytest.mark.parametrize("data", ["the film\nthe song\n".encode("utf-16"), bytes(range(256)) * 40 + b"\nPK\n"])
+def test_binary_data_are_no_text(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(InputError, match="a.txt:1: not UTF-8 text, as most of the first lines; convert or unpack"):
+        read(write(tmp_path / "a.txt", data))
+
+
+def test_damaged_compressed_data_are_an_error_behind_the_rows_that_are_whole(tmp_path: Path) -> None:
+    rows = "".join(f"{number} is a number\n" for number in range(200_000)).encode()
+    path = write(tmp_path / "a.tsv.gz", gzip.compress(rows)[:-100])
+    found: list[Record] = []
+    with pytest.raises(InputError, match="a.tsv.gz: the gzip data are cut off"), open_source(path) as source:
+        found.extend(open_records(source, names=["text"], is_header=lambda cells: False).rows)
+    assert found[0].fields == {"text": "0 is a number"}

@@ -177,18 +177,16 @@ def answers_name(path: Path) -> str:
 
 def sample_answers(manifest: Manifest, files: Sequence[Path], task: Task) -> list[dict[str, Any]]:
     """Return the first inputs with their answers as table rows."""
-    from bert_model.inference.inputs import open_rows
+    from bert_model.inference.inputs import read_rows
 
     def cell(value: Any) -> str:
         return shortened(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 240)
 
     rows: list[dict[str, Any]] = []
     for path in files:
-        with (
-            open_rows(str(path), manifest.configuration["form"], task) as inputs,
-            open(manifest.path / answers_name(path), encoding="utf-8") as lines,
-        ):
-            items = {str(row.item["id"]): row.item for row in itertools.islice(inputs, NUM_CANDIDATE_ROWS)}
+        inputs = itertools.islice(read_rows(str(path), manifest.configuration["form"], task), NUM_CANDIDATE_ROWS)
+        items = {str(row.fields["id"]): row.fields for row in inputs}
+        with open(manifest.path / answers_name(path), encoding="utf-8") as lines:
             for answer in map(json.loads, itertools.islice(lines, NUM_CANDIDATE_ROWS)):
                 item = items.get(str(answer["id"]))
                 if item is None or answer["prediction"] is None:

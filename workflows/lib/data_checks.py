@@ -18,8 +18,8 @@ from bert_model.training.home import artifact_cache
 from bert_pipeline.corpus.batches import count_flaws
 from bert_pipeline.corpus.documents import content_digest
 from bert_pipeline.errors import BertError
+from bert_pipeline.failed_records import DROPPED_NAME, FAILED
 from bert_pipeline.manifest import Manifest, file_sha256, load_manifest, local_artifact
-from bert_pipeline.records import DROPPED_NAME, FAILED
 from bert_pipeline.storage import is_file, open_binary, store_errors, to_path, without_secrets
 from workflows.lib.lineage import dump_sources
 from workflows.lib.resources import BertHome, sample_seed

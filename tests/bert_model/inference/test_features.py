@@ -1,5 +1,8 @@
 """Features equal the hidden states of transformers; the tagger reads the six inputs of the paper's Table 7."""
 
+import csv
+import gzip
+import io
 import json
 
 import numpy as np
@@ -77,6 +80,36 @@ def test_text_that_fails_is_set_aside(model, tmp_path, monkeypatch, caplog):
     assert not list(tmp_path.glob("all.parquet*"))
 
 
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+@pytest.mark.parametrize("columns", [("id", "text", "label"), ("idx", "label", "sentence"), ("id", "queue", "comment")])
+def test_rows_of_a_csv_file_are_texts_with_their_ids(columns, compress, model, tmp_path):
+    texts = ['the film, fine and "dull",\nwas sour .' if n % 3 else f"the film was fine {n}" for n in range(50)]
+    stream = io.StringIO()
+    writer = csv.writer(stream)
+    # The first column has ids, the one of several words texts, the other one word.
+    rows = [[f"r{n}", *((text, "good") if columns[1] == "text" else ("good", text))] for n, text in enumerate(texts)]
+    writer.writerows([columns, *rows])
+    (tmp_path / "test.csv").write_bytes(compress(stream.getvalue().encode()))
+    assert write_features(model, str(tmp_path / "test.csv"), tmp_path / "out.parquet", layers=(-1,)) == 50
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table["text"].to_pylist() == texts
+    assert table["id"].to_pylist() == [f"r{n}" for n in range(50)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("in.csv", "subject,body\na song,the film\n", r"in.csv:1: found the columns subject, body, expected text, or"),
+        ("in.jsonl", '{"number": 1}\n', r"in.jsonl:1: found the columns number, expected text, or text and text_b"),
+        ("in.txt", "Anna NNP B-PER\nlives VBZ O\n", r"in.txt:1: found CoNLL's columns, expected text"),
+    ],
+)
+def test_table_without_one_column_of_texts_is_refused(name, content, message, model, tmp_path):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=message):
+        write_features(model, str(tmp_path / name), tmp_path / "out.parquet", layers=(-1,))
+
+
 def test_layer_that_the_model_does_not_have_is_named(model, tmp_path):
     (tmp_path / "in.txt").write_text("the film\n")
     with pytest.raises(ConfigurationError, match="layers: found -5, expected -4 to 3"):
@@ -86,7 +119,10 @@ def test_layer_that_the_model_does_not_have_is_named(model, tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("\n", "no text in it"), ("a song\n\na\tb\tc\n", r"in.txt:3: 3 tab-separated fields, expected text and text_b")],
+    [
+        ("\n", "no text in it"),
+        ("a song\n\na\tb\tc\n", r"in.txt:3: 3 tab-separated fields, expected text, optionally text_b"),
+    ],
 )
 def test_bad_input_names_its_line_and_leaves_no_file(text, message, model, tmp_path):
     (tmp_path / "in.txt").write_text(text)

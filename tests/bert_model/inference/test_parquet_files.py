@@ -19,7 +19,7 @@ from bert_pipeline.corpus.quality import sample_passages
 from bert_pipeline.errors import BertError
 from bert_pipeline.exam import job as exam_job
 from bert_pipeline.instances.parquet import InstanceWriter, open_instances
-from bert_pipeline.tasks.tables import Columns, Reading, open_table
+from bert_pipeline.records import open_records, open_source
 from bert_pipeline.vocabulary import job as vocabulary_job
 
 
@@ -51,7 +51,8 @@ def features(directory: Path) -> Path:
 
 
 def read_rows(path: Path) -> None:
-    list(open_table(path, Reading(), columns=Columns()).rows)
+    with open_source(path) as source:
+        list(open_records(source).rows)
 
 
 def read_instances(path: Path) -> None:

@@ -38,9 +38,9 @@ from bert_pipeline.corpus.near_duplicates import (
 from bert_pipeline.corpus.parquet import document_table, read_documents
 from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import UsageError
+from bert_pipeline.failed_records import DROPPED_NAME
 from bert_pipeline.manifest import Manifest
 from bert_pipeline.randomness import combine
-from bert_pipeline.records import DROPPED_NAME
 from bert_pipeline.storage import to_path, upload
 
 Build: TypeAlias = Callable[..., Manifest]

@@ -130,7 +130,7 @@ def failed_in(documents: Iterator[Read]) -> str:
 
 def test_nested_json_fails_in_a_sentence(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", "[" * 100_000 + "\n")
-    assert re.search(r"a\.jsonl:1: not JSON", failed_in(read_json_documents(path, "own", "en")))
+    assert re.search(r"a\.jsonl:1: not valid JSON", failed_in(read_json_documents(path, "own", "en")))
 
 
 def test_book_without_blank_lines_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,9 @@ def test_other_encodings_fail_with_the_byte(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"A\tB\n\n" + "na\tïve".encode("latin-1"))
     for read in (read_line_documents, read_book_documents, read_pair_documents):
-        assert re.search(r"a\.txt: not UTF-8 text \(.* at byte 8\); convert it", failed_in(read(path, "own", "en")))
+        assert re.search(
+            r"a\.txt: not UTF-8 text \(.* at byte 8 of the text\); convert it", failed_in(read(path, "own", "en"))
+        )
 
 
 # The decision of `text:`
@@ -245,11 +247,11 @@ def test_blank_id_is_none_and_zero_is_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("{broken", "not JSON"),
-        ("[1]", "found list"),
+        ("{broken", "not valid JSON"),
+        ("[1]", "found a JSON list"),
         ('{"body": "x"}', "found keys body"),
         ('{"text": ["x"]}', 'found "text" of type list'),
-        (r'{"text": "x \ud83d."}', r"found \\ud83d, half of a surrogate pair"),
+        (r'{"text": "x \ud83d."}', r"text has half of a surrogate pair"),
     ],
 )
 def test_bad_json_lines_fail_by_file_and_line(tmp_path: Path, line: str, found: str) -> None:

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert_pipeline.compression import open_bytes
 from bert_pipeline.corpus import readers, splits, text_files
 from bert_pipeline.corpus.documents import Document
 from bert_pipeline.corpus.readers import FailedRecord
-from bert_pipeline.corpus.text_files import Span, TextKind, open_text, plan_spans, stem_of
+from bert_pipeline.corpus.text_files import Span, TextKind, plan_spans, stem_of
 from bert_pipeline.errors import InputError
 from bert_pipeline.storage import to_path
 
@@ -256,11 +257,11 @@ def test_record_of_another_encoding_fails_by_its_byte_in_the_text(tmp_path: Path
     path.write_bytes(COMPRESS[suffix](data + "Über".encode("latin-1") + data))
     (failed,) = documents_of(path, "lines")
     assert isinstance(failed, FailedRecord)
-    assert "at byte 1,260,000 of the decompressed text" in failed.reason
+    assert "at byte 1,260,000 of the text" in failed.reason
 
 
 def test_missing_file_is_not_taken_for_damaged_data(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), open_text(tmp_path / "none.gz"):
+    with pytest.raises(FileNotFoundError), open_bytes(tmp_path / "none.gz"):
         pass
 
 

@@ -47,7 +47,7 @@ def test_rows_are_numbered_where_the_index_column_is_absent(tmp_path):
     [
         ("0,v,1,s,A.,B,gold,a,b,c,d\n", r"train.csv:4: 11 columns, expected 12"),
         ("0,v,1,s,A.,B,gold,a,b,c,d,4\n", r"train.csv:4: label '4', expected one of 0, 1, 2, 3"),
-        ("5,v,1,s,A.,B,gold,a,b,c,d,1\n", r"train.csv:4: the index '5' is in line 2 already"),
+        ("5,v,1,s,A.,B,gold,a,b,c,d,1\n", r"train.csv:4: the index '5' is in .*train.csv:2 already"),
         ('0,v,1,s,A.,B,gold,a,b,c,d,"1\n', r"train.csv:4: not valid CSV"),
     ],
 )
@@ -59,15 +59,8 @@ def test_defective_row_is_named_by_the_line_where_it_begins(tmp_path, row, messa
 
 @pytest.mark.parametrize("content", ["", "index\tsentence\n", HEADER])
 def test_file_without_examples_or_columns_is_refused(tmp_path, content):
-    with pytest.raises(InputError, match=r"expected a header with 'sent1'|no rows"):
+    with pytest.raises(InputError, match=r"expected a header with 'sent1'|no rows|is empty"):
         read_examples(TASKS["swag"], write(tmp_path / "train.csv", content))
-
-
-def test_bytes_that_are_not_utf8_are_located(tmp_path):
-    file = tmp_path / "train.csv"
-    file.write_bytes(HEADER.encode() + b"0,v,1,s,A\xff.,B,gold,a,b,c,d,1\n")
-    with pytest.raises(InputError, match=r"train.csv:2: byte .* is not UTF-8"):
-        read_examples(TASKS["swag"], file)
 
 
 @pytest.mark.real_data

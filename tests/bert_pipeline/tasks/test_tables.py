@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bert_pipeline.errors import InputError
-from bert_pipeline.tasks.catalogue import NER_LABELS, TASKS, Columns
+from bert_pipeline.records import open_source
+from bert_pipeline.tasks.catalogue import NER_LABELS, TASKS, Columns, Task
 from bert_pipeline.tasks.example import Answer, ChoiceExample, SpanExample, TaggedExample, TextExample, is_labeled
 from bert_pipeline.tasks.task import get_task, is_task_file, load_task_data, read_examples, stream_examples
 
@@ -53,6 +54,11 @@ def write(path: Path, rows: Rows, features: Mapping[str, Any] | None = None) -> 
     return folder
 
 
+def is_file_of(task: Task, path: Path) -> bool:
+    with open_source(path) as source:
+        return is_task_file(task, source)
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_every_format_gives_the_same_examples(tmp_path, suffix):
     rows = [
@@ -62,7 +68,7 @@ def test_every_format_gives_the_same_examples(tmp_path, suffix):
     if suffix == "tsv":
         rows[0]["premise"] = "He said no, twice."  # quotes are plain text in TSV
     file = write(tmp_path / f"validation.{suffix}", rows)
-    assert is_task_file(TASKS["mnli"], file)
+    assert is_file_of(TASKS["mnli"], file)
     assert read_examples(TASKS["mnli"], file) == [
         TextExample(str(row["idx"]), str(row["premise"]), str(row["hypothesis"]), str(row["label"])) for row in rows
     ]
@@ -238,7 +244,7 @@ def test_saved_dataset_dictionary_is_read(tmp_path):
         f"{split}/data-0000{n}-of-00002.arrow" for split in ("train", "validation") for n in (0, 1)
     ]
     (tmp_path / "train" / "data-00000-of-00002.arrow").write_bytes(b"damaged")
-    with pytest.raises(InputError, match=r"train: not a whole arrow file"):
+    with pytest.raises(InputError, match=r"train/data-00000-of-00002.arrow: not a whole arrow file"):
         load_task_data("sst2", tmp_path)
 
 
@@ -323,8 +329,8 @@ def test_answers_without_a_start_are_not_taken_for_no_answer(tmp_path, answers, 
     [
         ("sst2", {"sentence": "\ud83d", "label": 1}, "sentence"),
         ("wic", {"word": "a", "sentence1": "b \ud83d", "sentence2": "c", "label": True, "idx": 0}, "sentence1"),
-        ("squad1", {**SQUAD, "context": "\ud83d"}, "'context'"),
-        ("squad1", {**SQUAD, "question": "\ud83d"}, "'question'"),
+        ("squad1", {**SQUAD, "context": "\ud83d"}, "context"),
+        ("squad1", {**SQUAD, "question": "\ud83d"}, "question"),
         ("swag", {"context": "a", "endings": ["b", "\ud83d"], "label": 0}, "endings"),
         ("ner", {"tokens": ["a", "\ud83d"], "ner_tags": ["O", "O"]}, "tokens"),
     ],
@@ -472,14 +478,6 @@ def test_rows_are_read_as_they_are_asked_for(tmp_path):
         next(examples)
 
 
-@pytest.mark.parametrize("suffix", ["csv", "tsv"])
-def test_repeated_column_is_refused(tmp_path, suffix):
-    file = tmp_path / f"train.{suffix}"
-    file.write_text("sentence,label,label\na,1,0\n".replace(",", "\t" if suffix == "tsv" else ","), encoding="utf-8")
-    with pytest.raises(InputError, match=r"the column 'label' occurs twice"):
-        read_examples(TASKS["sst2"], file)
-
-
 def test_templates_and_nested_lists_make_examples(tmp_path):
     columns = Columns(
         text_a="{passage.text} / {idx}",
@@ -503,7 +501,7 @@ def test_templates_and_nested_lists_make_examples(tmp_path):
         ("sst2", "index\tsentence\n0\ta fine film\n", True),
         ("sst2", "a fine film\n", False),
         ("sst2", "sentence\nthe film was lovely .\n", True),
-        ("sst2", "text\nthe film was lovely .\n", True),
+        ("sst2", "text\nthe film was lovely .\n", False),
         ("sst2", "text\n", False),
         ("sst2", "label\nis a word\n", False),
         ("sst2", "a sentence\nis a text\n", False),
@@ -514,7 +512,7 @@ def test_templates_and_nested_lists_make_examples(tmp_path):
         ("squad1", '{"version": "1.1", "data": []}', True),
         ("squad1", '{\n "data": [\n', True),
         ("squad1", "{a question}\ta context\n", False),
-        ("squad1", '{"question": "a", "context": "b"}\n', True),
+        ("squad1", '{"question": "a", "context": "b"}\n', False),
         ("swag", ",video-id,sent1,sent2,ending0,ending1,ending2,ending3\n", True),
         ("swag", "a context\tone ending\tanother ending\n", False),
         ("ner", "-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\n", True),
@@ -527,7 +525,7 @@ def test_templates_and_nested_lists_make_examples(tmp_path):
 def test_task_files_are_told_from_plain_input(tmp_path, task, content, expected):
     file = tmp_path / "input"
     file.write_text(content, encoding="utf-8")
-    assert is_task_file(TASKS[task], file) is expected
+    assert is_file_of(TASKS[task], file) is expected
 
 
 @pytest.mark.real_data
