@@ -8,7 +8,6 @@ import json
 import os
 import posixpath
 import re
-import shutil
 import threading
 from collections.abc import Mapping
 from pathlib import Path

@@ -76,8 +76,6 @@ def test_data_assets_write_to_a_store_and_reuse_what_it_holds(
         archive(opened, home, DUMP)
     record = json.loads(home.archive_record(DUMP).read_text(encoding="utf-8"))
     assert record["data_directory"] == f"memory://bucket/data/{DUMP}"
-    assert record["artifacts"].keys() == {"dump", "corpus", "vocabulary", "instances/32", "instances/64", "exam"}
-    assert record["artifacts"]["corpus"] == local["corpus"]["sha256"]
 
 
 @contextlib.contextmanager

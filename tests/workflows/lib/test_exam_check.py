@@ -35,8 +35,8 @@ def home(tmp_path: Path) -> BertHome:
         for word in ("fine", "dull")
     ]
     # In both orders: whatever an untrained model prefers, it is right half of the time.
-    rows = [f"{one}\t{other}\tswap" for pair in texts for one, other in (pair, pair[::-1])]
-    (pairs / "pairs.jsonl").write_text("".join(row + "\n" for row in rows))
+    rows = [{"good": one, "bad": other, "kind": "swap"} for pair in texts for one, other in (pair, pair[::-1])]
+    (pairs / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (pairs / NGRAM_BASELINE_NAME).touch()
     (training / "configuration.json").write_text(json.dumps({"configuration": {"exam": str(pairs)}}))
     return home
