@@ -397,10 +397,8 @@ def _open_arrow(source: Source) -> tuple[list[str], dict[str, tuple[str, ...]], 
     def rows() -> Iterator[Record]:
         for number, row in enumerate(found, start=1):
             where = f"{path}: row {number}"
-            if isinstance(row, dict):
-                yield Record(where, row)
-            else:  # the error of a row that cannot be decoded
-                yield Record(where, {}, f"{where}: {row}; convert the file")
+            problem = f"{where}: {row}; convert the file" if isinstance(row, Exception) else ""
+            yield Record(where, {} if isinstance(row, Exception) else row, problem)
 
     return schema.names, _class_names(schema.metadata or {}), rows()
 

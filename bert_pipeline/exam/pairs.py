@@ -21,7 +21,7 @@ from pydantic import PositiveInt
 
 from bert_pipeline.configuration import configuration
 from bert_pipeline.errors import InputError
-from bert_pipeline.records import Record, Row, Source, open_records, open_source, unicode_text
+from bert_pipeline.records import Record, Source, open_records, open_source, unicode_text
 from bert_pipeline.tasks.archive import max_unpacked_bytes
 
 PAIRS_NAME = "pairs.jsonl"
@@ -74,7 +74,6 @@ class Pair:
         return json.dumps(dataclasses.asdict(self), ensure_ascii=False)
 
 
-_FIELDS = {field.name for field in dataclasses.fields(Pair)}
 _TEXTS = (("sentence_good", "sentence_bad"), ("good", "bad"))
 """What BLiMP and tables call the two texts."""
 
@@ -195,42 +194,43 @@ def _holds_no_pairs(path: PurePath) -> bool:
 
 def _pair_of(record: Record, stem: str, number: int) -> Pair:
     row, where = record.fields, record.where
-    if set(row) == _FIELDS:
-        pair_id, kind, group, source = (_text(row, key, where) for key in ("pair_id", "kind", "group", "source"))
-        return _pair(pair_id, kind, group, _texts(row, "good", where), _texts(row, "bad", where), where, source)
-    texts = next(((good, bad) for good, bad in _TEXTS if good in row and bad in row), None)
+
+    def field(*names: str) -> str:
+        """Return the text of the first of some fields that is there, "" of none."""
+        return next((_text(row[name], name, where) for name in names if name in row), "")
+
+    texts = next((keys for keys in _TEXTS if {*keys} <= row.keys()), None)
     if texts is None:
-        found = ", ".join(sorted(row))
-        raise InputError(f"{where}: found the keys {found}; expected sentence_good and sentence_bad, or good and bad")
-    kind = next((_text(row, key, where).strip() for key in ("UID", "kind") if key in row), "")
-    kind = kind or unicode_text(stem, "the file's name", where)
-    # BLiMP numbers the pairs of a paradigm as `pairID`, its fast subset as `pair_id`.
-    own: object = number
-    if key := next((key for key in ("pairID", "pair_id") if key in row), ""):
-        own = row[key] if type(row[key]) is int else _text(row, key, where)
-    group = _text(row, "linguistics_term", where) if "linguistics_term" in row else ""
-    good, bad = ((_text(row, key, where),) for key in texts)
-    return _pair(f"{kind}:{own}", kind, _BLIMP_GROUPS.get(group, group), good, bad, where)
-
-
-def _pair(
-    pair_id: str, kind: str, group: str, good: tuple[str, ...], bad: tuple[str, ...], where: str, source: str = ""
-) -> Pair:
+        keys = ", ".join(sorted(row))
+        raise InputError(f"{where}: found the keys {keys}; expected sentence_good and sentence_bad, or good and bad")
+    good, bad = (_texts(row[key], key, where) for key in texts)
     for one, other in itertools.zip_longest(good, bad, fillvalue=""):
         if not one.strip() or not other.strip():
             raise InputError(f"{where}: found {one!r} and {other!r}, expected two texts")
-    return Pair(pair_id=pair_id, kind=kind, group=group, good=good, bad=bad, source=source)
+    kind = field("UID", "kind").strip() or unicode_text(stem, "the file's name", where)
+    group = field("linguistics_term", "group")
+    # BLiMP numbers the pairs of a paradigm as `pairID`, its fast subset as `pair_id`; that of our own lines is whole.
+    own = next((row[key] for key in ("pairID", "pair_id") if key in row), number)
+    own = own if type(own) is int else field("pairID", "pair_id")
+    return Pair(
+        pair_id=str(own) if "source" in row else f"{kind}:{own}",
+        kind=kind,
+        group=_BLIMP_GROUPS.get(group, group),
+        good=good,
+        bad=bad,
+        source=field("source"),
+    )
 
 
-def _texts(row: Row, key: str, where: str) -> tuple[str, ...]:
-    value = row[key]
-    if not isinstance(value, list) or len(value) not in (1, 2):
-        raise InputError(f"{where}: {key} is {value!r:.200}, expected a list of one or two texts")
-    return tuple(_text({key: text}, key, where) for text in value)
+def _texts(value: object, key: str, where: str) -> tuple[str, ...]:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or len(texts) not in (1, 2):
+        raise InputError(f"{where}: {key} is {value!r:.200}, expected a text or a list of two")
+    return tuple(_text(text, key, where) for text in texts)
 
 
-def _text(row: Row, key: str, where: str) -> str:
-    if not isinstance(value := row[key], str):
+def _text(value: object, key: str, where: str) -> str:
+    if not isinstance(value, str):
         raise InputError(f"{where}: {key} is {value!r:.200}, expected a text")
     return value
 

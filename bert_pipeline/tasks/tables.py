@@ -161,26 +161,24 @@ def choose(records: Records, layouts: Sequence[Columns], labeled: bool | None) -
     InputError if there is none, or none with the labels that `labeled` requires.
     """
     # JSON lines may each have a label or none, so there it is for the reader to require it.
-    where, found = records.where, records.shown_columns
     candidates = fitting(records, layouts)
     with_labels = [layout for layout in candidates if has_columns(records.columns, [layout.label])]
     if candidates and (with_labels or not labeled or records.format == "jsonl"):
         return (with_labels or candidates)[0]
     if candidates:
-        raise InputError(f"{where}: no column {candidates[0].label!r}, which holds the labels (found: {found})")
-
-    # The message depends on what is missing: the first text, as in another task's file, or one column only.
+        missing = candidates[0].label
+        raise InputError(
+            f"{records.where}: no column {missing!r}, which holds the labels (found: {records.shown_columns})"
+        )
     first = layouts[0]
+    expected = " and ".join(first.texts)
     if not records.columns:  # none of the first lines can be read
-        empty = f"{records.name}: is empty, expected a table with the column {first.text_a!r}"
+        empty = f"{records.name}: is empty, expected a table with the columns {expected}"
         raise InputError(next((record.error for record in records.rows if record.error), empty))
-    missing = next(name for name in first.texts if not has_columns(records.columns, [name]))
-    if missing != first.text_a:
-        raise InputError(f"{where}: no column {missing!r} (found: {found}); is this another task's file?")
-    expected = " and ".join(repr(name) for name in (first.text_a, first.text_b) if name)
     also = f", or {len(first.headerless)} columns without a header" if first.headerless else ""
     raise InputError(
-        f"{where}: found the columns {found}; expected a header with {expected}{also}; is this another task's file?"
+        f"{records.where}: found the columns {records.shown_columns}; expected a header with {expected}{also}; is this "
+        "another task's file?"
     )
 
 

@@ -78,6 +78,11 @@ def test_binary_tables_are_read_from_files_by_name_or_content(tmp_path: Path, su
         assert [(record.where, record.fields) for record in read(path)] == [
             (f"{path}: row {number}", row) for number, row in enumerate(ROWS, start=1)
         ]
+    texts = pa.array([b"a", "é".encode("latin-1"), b"b"], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"text": texts}), tmp_path / "c.parquet")
+    found = [(record.fields, record.error) for record in read(tmp_path / "c.parquet")]
+    assert [fields for fields, _ in found] == [{"text": "a"}, {}, {"text": "b"}]
+    assert "can't decode byte 0xe9" in found[1][1]
     with pytest.raises(InputError, match=f"a: holds {suffix[1:]}, which is read from files only"):
         open_records(Source.of_stream(io.BytesIO(data_of(suffix)), "a"))
     write(tmp_path / f"b{suffix}", data_of(suffix)[:-30])
@@ -152,6 +157,8 @@ def test_unicode_line_separators_and_long_fields_stay_inside_a_field(tmp_path: P
         ("a.tsv", "a\n1\n2\0\n3\n", ["3: holds zero bytes"]),
         ("a.csv", "a,b\n1\n\udcff,2\n3,4\n", ["2: 1 columns, expected 2", "3: not UTF-8 text"]),
         ("a.csv", 'a,b\n"1,2\n3,4\n"5\n5",6\n', ["2: lines 2 to 4 as one row: not valid CSV"]),
+        ("a.csv", 'a,b\n"1,2\n3,4\n"5,6\n7,8\n', ["2: lines 2 to 4 as one row: not valid CSV", "4: lines 4 to 5 as"]),
+        ("a.csv", 'a,b\n1,2\n"3,4\n5,6\n7 is 8"\n9,10\n', ["3: lines 3 to 5 as one row: 1 columns, expected 2"]),
         ("a.csv", 'a,b\n"1\n2",2,3\n3,4\n', ["2: lines 2 to 3 as one row: 3 columns, expected 2; is a quotation mark"]),
         ("a.jsonl", '{"a": 1}\n{"a"\n[1]\n{"a": "\udcff"}\n{"a": {"b": ["\\ud83d"]}}\n' + '{"a":' * 100_000,
             ["2: not valid JSON", "3: found a JSON list", "4: not UTF-8 text", "5: a has half of a surrogate pair",
@@ -188,12 +195,3 @@ def test_repeated_column_and_missing_file_are_named(tmp_path: Path) -> None:
 def test_binary_data_are_no_text(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(InputError, match="a.txt:1: not UTF-8 text, as most of the first lines; convert or unpack"):
         read(write(tmp_path / "a.txt", data))
-
-
-def test_damaged_compressed_data_are_an_error_behind_the_rows_that_are_whole(tmp_path: Path) -> None:
-    rows = "".join(f"{number} is a number\n" for number in range(200_000)).encode()
-    path = write(tmp_path / "a.tsv.gz", gzip.compress(rows)[:-100])
-    found: list[Record] = []
-    with pytest.raises(InputError, match="a.tsv.gz: the gzip data are cut off"), open_source(path) as source:
-        found.extend(open_records(source, names=["text"], is_header=lambda cells: False).rows)
-    assert found[0].fields == {"text": "0 is a number"}

@@ -138,9 +138,9 @@ def test_known_incomplete_rows_are_counted_and_more_are_refused(tmp_path):
         (b"sentence1\tsentence2\tlabel\n", "no rows"),
         (
             b"sentence\tlabel\na\t1\n",
-            r"dev.tsv:1: found the columns sentence, label; expected a header with 'sentence1'",
+            r"dev.tsv:1: found the columns sentence, label; expected a header with sentence1 and",
         ),
-        (b"sentence1\tlabel\na\t1\n", r"dev.tsv:1: no column 'sentence2'"),
+        (b"sentence1\tlabel\na\t1\n", r"found the columns sentence1, label; expected .* sentence1 and sentence2"),
         (b"index\tsentence1\tsentence2\n0\ta\tb\n", r"dev.tsv:1: no column 'label', which holds the labels"),
         (
             b"sentence1\tsentence2\tlabel\na\tb\t1\na\t\xff\t1\n",
