@@ -161,10 +161,14 @@ def _download(
             raise InputError(f"{parts}: the download needs {needed:,} more bytes, and {free:,} are free")
         # One file after the other, as Wikimedia asks.
         done = 0
+
+        def show(size: int) -> None:
+            report(done + size)
+
         for file in files:
             if file.name not in paths:
                 paths[file.name] = parts / file.name
-                client.fetch(file, parts / file.name, lambda size, done=done: report(done + size))
+                client.fetch(file, parts / file.name, show)
             done += file.size
         inputs = {file.name: {"name": file.name, file.algorithm: file.digest} for file in files}
         with publishing(output, kind=kind, configuration=configuration, inputs=inputs) as draft:

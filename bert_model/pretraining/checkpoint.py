@@ -232,7 +232,8 @@ def read_state(directory: Path) -> dict[str, Any]:
 
 def protected_step(state: Mapping[str, Any]) -> int | None:
     """Return the step of the checkpoint that is never removed, by the state of a later one: the best so far."""
-    return state.get("best", {}).get("step")
+    step: int | None = state.get("best", {}).get("step")
+    return step
 
 
 class BackgroundSaver:

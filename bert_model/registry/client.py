@@ -221,7 +221,7 @@ def read_stored_file(client: "MlflowClient", name: str, version: int, file: str)
     with tempfile.TemporaryDirectory() as scratch:
         path = download(client, name, version, file, scratch)
         try:
-            return path and path.read_text(encoding="utf-8")
+            return path.read_text(encoding="utf-8") if path is not None else None
         except ValueError:
             return None
 
