@@ -660,7 +660,7 @@ def test_progress_counts_pages(tmp_path: Path, output: Path, monkeypatch: pytest
 def test_article_is_shown_beside_its_wikitext(tmp_path: Path) -> None:
     text = "{{Infobox|a}}\nThe first passage is here.\n\n== Heading ==\nThe second passage is here."
     dump = write(tmp_path / "d.xml", make_export(make_page(1, text, title="Ada Lovelace")))
-    shown = preview_article("ada_Lovelace", dump, width=120)
+    shown = preview_article("ada_Lovelace", dump)
     rows = [[cell.strip() for cell in row.split(" | ")] for row in shown.splitlines()[5:]]
     assert ["The first passage is here.", "The first passage is here."] in rows
     assert ["The second passage is here.", "The second passage is here."] in rows
