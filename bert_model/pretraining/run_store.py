@@ -61,9 +61,9 @@ class RunStore:
     def fetch(self, *, resume: bool) -> None:
         """Bring the local directory to the state of the store, unless its own run was the last and got as far.
 
-        The newest intact checkpoint is copied, and the one that it protects. Raise UsageError if the store
-        holds a run and `resume` is not set, ArtifactError if it holds other files, or checkpoints none of which is
-        intact.
+        The newest intact checkpoint is copied, and the one that it protects. Local checkpoints that are newer than the
+        store's, where another run has gone on meanwhile, are moved aside. Raise UsageError if the store holds a run and
+        `resume` is not set, ArtifactError if it holds other files, or checkpoints none of which is intact.
         """
         sizes = storage.sizes_below(self.url)
         names = [name for name in sizes if name != OWNER_NAME and not name.startswith(".")]
@@ -76,14 +76,24 @@ class RunStore:
 
         self._owner = storage.read_object(self.url / OWNER_NAME)
         mark = self.directory / OWNER_NAME
-        if mark.is_file():
-            newest = max(steps, default=0)
-            if mark.read_bytes() == self._owner and _newest_intact(self.directory / CHECKPOINTS) >= newest:
-                return
-            logger.warning("%s: another run has continued this one; it replaces %s", self.url, self.directory)
+        ahead = _newest_intact(self.directory / CHECKPOINTS) - max(steps, default=0)
+        if mark.is_file() and mark.read_bytes() == self._owner and ahead >= 0:
+            return
+        aside = None
+        if mark.is_file() and ahead > 0:  # the only copy of these steps
+            aside = Path(tempfile.mkdtemp(prefix=f"{self.directory.name}-superseded-", dir=self.directory.parent))
+            logger.warning(
+                "%s: another run has continued from an older checkpoint than this machine has, whose files are now in "
+                "%s; remove them if the other run is the one to keep",
+                self.url,
+                aside,
+            )
         for entry in self.directory.iterdir():
             if entry.name != LOCK_NAME:
-                storage.remove_tree(entry) if entry.is_dir() else entry.unlink()
+                if aside is not None:
+                    os.rename(entry, aside / entry.name)
+                else:
+                    storage.remove_tree(entry) if entry.is_dir() else entry.unlink()
         for name in names:
             if "/" not in name:
                 storage.download(self.url / name, storage.path_below(self.directory, name))

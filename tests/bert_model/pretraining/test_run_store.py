@@ -395,7 +395,7 @@ def test_foreign_files_and_a_missing_client_are_refused(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["host-1"]
 
 
-def test_newer_checkpoints_of_a_replaced_host_are_replaced(
+def test_newer_checkpoints_of_a_replaced_host_are_moved_aside(
     store: dict[str, Any],
     data: dict[str, str],
     alone: Path,
@@ -416,7 +416,9 @@ def test_newer_checkpoints_of_a_replaced_host_are_replaced(
     resumed: list[int] = []
     train(data, after_step=resumed.append)
     assert resumed[0] == 7
-    assert "another run has continued this one; it replaces" in caplog.text
+    (aside,) = (tmp_path / "host-1" / "trainings").glob("*-superseded-*")
+    assert (aside / "checkpoints" / "step-00000009" / "manifest.json").is_file()
+    assert str(aside) in caplog.text
     assert_same(copy_out(tmp_path / "copy"), alone)
 
 
