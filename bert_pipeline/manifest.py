@@ -384,7 +384,7 @@ def write_part(manifest: Manifest, directory: Path, *, kind: str) -> None:
     held = {name: entry for name, entry in manifest.files.items() if (directory / name).is_file()}
     _write_manifest(
         directory,
-        {**manifest.content, "kind": kind, "files": held},
+        {**manifest.content, "kind": kind, "format_version": FORMAT_VERSIONS.get(kind, 1), "files": held},
         {**manifest.provenance, "part_of": manifest.sha256},
     )
 
