@@ -47,7 +47,7 @@ def work() -> None:
     """Do the work in the current folder with the checkout on the path."""
     import torch
 
-    # The kernel is chosen by timing it, so two runs may compute with different ones.
+    # Two checkouts may choose the kernels of matrix products by other rules.
     torch.backends.mkldnn.is_available = lambda: False
     from bert_model.cli import main
 
