@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
-SUITES = {"glue": GLUE, "squad": ("squad1", "squad2"), "swag": ("swag",), "ner": ("ner", "ner_features")}
+SUITES = {"glue": GLUE, "squad": ("squad1", "squad2"), "swag": ("swag",), "conll2003": ("ner", "ner_features")}
 SUPERGLUE = {
     "BoolQ": ("boolq", {"question": "is it {word}", "passage": "It is {word}."}, (True, False)),
     "CB": ("cb", {"premise": "It is {word}.", "hypothesis": "It is."}, ("entailment", "contradiction", "neutral")),
@@ -62,7 +62,7 @@ def work() -> None:
         "pretrain --config pretraining.json --output training --device cpu --experiment=",
     ]
     data = {task: f"sample/{suite}" for suite, tasks in SUITES.items() for task in tasks}
-    data |= {task: "superglue" for task, _ in SUPERGLUE.values()}
+    data |= {task: "superglue" for task, *_ in SUPERGLUE.values()}
     for task, folder in data.items():
         words = f"--data {folder} --model training/model --output tasks/{task} --workers 1"
         commands.append(f"finetune {task} {words} {' '.join(FINETUNING)}")
