@@ -35,9 +35,9 @@ PRETRAINING = {
     "log_interval_steps": 1,
     "checkpoint_interval_steps": 10,
 }
-FINETUNING = ("max_seq_length=64", "doc_stride=32", "max_query_length=24", "learning_rates=[1e-3]", "epochs=[1]")
+FINETUNING = ("max_seq_length=64", "doc_stride=32", "max_query_length=24", "epochs=[1]")
 FINETUNING += ("seeds=[1,2]", "lstm_hidden_size=16", "batch_sizes=[16]")
-OF_TIME = re.compile(r"second|time|memory|utilization|wait|created|host|process_id|mlflow|run_id|version")
+OF_TIME = re.compile(r"second|time|memory|utilization|wait|created|host|process_id|mlflow|run_id|version|product_rate")
 """Keys of values that differ between any two runs."""
 SHOWN = 12
 """Differences of a file that are printed."""
@@ -65,7 +65,8 @@ def work() -> None:
     data |= {task: "superglue" for task, *_ in SUPERGLUE.values()}
     for task, folder in data.items():
         words = f"--data {folder} --model training/model --output tasks/{task} --workers 1"
-        commands.append(f"finetune {task} {words} {' '.join(FINETUNING)}")
+        rates = "lstm_learning_rates" if task == "ner_features" else "learning_rates"
+        commands.append(f"finetune {task} {words} {' '.join(FINETUNING)} {rates}=[1e-3]")
     for command in commands:
         print(f"bert {command}", flush=True)
         if code := main(command.split()):
@@ -105,7 +106,11 @@ def leaves(path: Path) -> dict[str, Any]:
         document = json.loads("\n".join(lines))
         return dict(flat(document.get("content", document) if path.name == "manifest.json" else document))
     if path.suffix == ".jsonl":
-        return dict(flat([json.loads(line) for line in lines]))
+        rows = [json.loads(line) for line in lines]
+        # A checkpoint is logged when it is written, between any two steps.
+        return dict(
+            flat({f"{row['event']} {row.get('step', '')}": row for row in rows} if "event" in rows[0] else rows)
+        )
     return {f"line {number}": line for number, line in enumerate(lines, start=1) if not OF_TIME.search(line.lower())}
 
 
