@@ -85,8 +85,8 @@ def write_superglue(root: Path) -> None:
 
 def differences(old: Path, new: Path) -> Iterator[str]:
     """Yield what differs between the results in two folders: files, then their values or lines."""
-    patterns = ("training/*.jsonl", "training/model/*.json", "tasks/*/*.json", "tasks/*/predictions/*", "**/README.md")
-    patterns += ("corpus/manifest.json", "vocabulary/*.txt", "instances/manifest.json")
+    patterns = ("corpus/manifest.json", "vocabulary/*.txt", "instances/manifest.json", "training/*.jsonl")
+    patterns += ("training/model/*.json", "tasks/[!.]*/*.json", "tasks/*/predictions/*", "**/README.md")
     names = sorted({path.relative_to(root) for root in (old, new) for one in patterns for path in root.glob(one)})
     for name in names:
         one, other = (leaves(root / name) for root in (old, new))
