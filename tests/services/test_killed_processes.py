@@ -161,7 +161,7 @@ def training(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Ite
         yield training
     finally:
         if training.reference is not None:
-            training.reference.kill()
+            training.reference.terminate()  # and torchrun ends its rank
             training.reference.wait()
         training.ui.stop()
 
