@@ -43,8 +43,8 @@ from bert_model.model.config import BertConfig
 from bert_model.model.weights import save_model
 from bert_model.training.distributed import keep_freed_memory
 from bert_pipeline.errors import UsageError
-from bert_pipeline.tasks.catalogue import Task
-from bert_pipeline.tasks.task import get_task, read_examples
+from bert_pipeline.tasks.catalogue import Task, get_task
+from bert_pipeline.tasks.task import read_examples
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 PEER = "transformers' Trainer"

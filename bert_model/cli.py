@@ -347,7 +347,8 @@ def run_pretrain(arguments: argparse.Namespace) -> int:
 
 
 def run_finetune(arguments: argparse.Namespace) -> int:
-    from bert_pipeline.tasks.task import get_task, load_task_data
+    from bert_pipeline.tasks.catalogue import get_task
+    from bert_pipeline.tasks.task import load_task_data
 
     task = get_task(arguments.task)  # reports an unknown task before torch is loaded
     from bert_model.finetuning.analysis import errors_path
@@ -412,7 +413,7 @@ def _lacks_readme(directory: Path) -> bool:
 
 def run_predict(arguments: argparse.Namespace) -> int:
     from bert_model.registry.resolve import resolve_model
-    from bert_pipeline.tasks.task import get_task
+    from bert_pipeline.tasks.catalogue import get_task
 
     if arguments.output != "-":
         check_file_target(to_path(arguments.output))
@@ -444,8 +445,8 @@ def run_score(arguments: argparse.Namespace) -> int:
 def run_submission(arguments: argparse.Namespace) -> int:
     check_file_target(arguments.output)
     from bert_model.metrics.score import read_predictions
+    from bert_pipeline.tasks.catalogue import get_task
     from bert_pipeline.tasks.submission import write_submission
-    from bert_pipeline.tasks.task import get_task
 
     # Each directory contributes the test splits that its fine-tuning predicted.
     predictions: dict[str, dict[str, Any]] = {}

@@ -26,8 +26,7 @@ from bert_model.model.weights import check_embeddings, load_model, read_weights,
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.manifest import MANIFEST_NAME, read_manifest
-from bert_pipeline.tasks.catalogue import CLASS_KINDS, TASKS, Task
-from bert_pipeline.tasks.task import get_task
+from bert_pipeline.tasks.catalogue import KINDS, TASKS, Task, get_task
 from bert_pipeline.vocabulary.tokenizer import Tokenizer, model_max_length
 
 logger = logging.getLogger(__name__)
@@ -179,7 +178,7 @@ def load_task_model(directory: Path | str, task_name: str | None = None, *, log:
     # Everything else is an encoder with a head; a head of random weights would answer at chance, without any error.
     if task.kind == "regression" and not description:
         _refuse_other_head(directory, task, model_config, num_outputs=1)
-    if task.kind in CLASS_KINDS and not description:
+    if KINDS[task.kind].has_labels and not description:
         task = dataclasses.replace(task, labels=_labels_of_head(directory, task, model_config))
     model, report = load_model(HEAD_CLASSES[task.kind], directory, config=model_config, log=log)
     head = [name for name in report.created if not name.startswith("bert.pooler")]

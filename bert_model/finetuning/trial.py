@@ -49,7 +49,7 @@ from bert_model.training.schedule import OptimizerConfig, learning_rate_at
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import ArtifactError, DiskFullError
 from bert_pipeline.manifest import load_manifest, publishing
-from bert_pipeline.tasks.catalogue import CLASS_KINDS
+from bert_pipeline.tasks.catalogue import KINDS
 
 logger = logging.getLogger(__name__)
 
@@ -507,7 +507,7 @@ def head_labels(kind: str, labels: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of the head's outputs in config.json; spans and choices have none."""
     if kind == "regression":
         return ("score",)
-    return labels if kind in CLASS_KINDS else ()
+    return labels if KINDS[kind].has_labels else ()
 
 
 FIELDS = "fields"

@@ -10,10 +10,10 @@ from bert_model.metrics import glue, ner, squad
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.manifest import content_sha256, file_sha256
 from bert_pipeline.records import Row, Source, open_records, open_source
-from bert_pipeline.tasks.catalogue import Task
+from bert_pipeline.tasks.catalogue import Task, get_task
 from bert_pipeline.tasks.example import TaggedExample
 from bert_pipeline.tasks.ner import COLUMN_SEPARATOR, DOCUMENT_MARK, to_iob2
-from bert_pipeline.tasks.task import file_hashes, get_task, read_examples
+from bert_pipeline.tasks.task import file_hashes, read_examples
 
 METRICS: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
     "accuracy": glue.accuracy,

@@ -1,4 +1,4 @@
-"""Task descriptions: the fourteen built-in tasks, and the schema of user-defined ones."""
+"""Task descriptions: their schema, and the twenty tasks that the package describes in YAML."""
 
 import dataclasses
 import re
@@ -7,34 +7,37 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, PositiveFloat
 
-from bert_pipeline.configuration import configuration
-from bert_pipeline.errors import ConfigurationError, suggest
+from bert_pipeline.configuration import configuration, from_mapping, read_yaml
+from bert_pipeline.errors import ConfigurationError, UsageError, suggest
 from bert_pipeline.tasks.example import Kind
 
 Reader = Literal["tsv", "squad", "swag", "conll"]
 
 NAME_PATTERN = re.compile(r"(?=.{1,40}\Z)[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 """Name of a task or split. That of a task is part of a registered name, in which underscores are single and inside."""
-READERS = {
-    "classification": "tsv",
-    "multilabel": "tsv",
-    "regression": "tsv",
-    "span": "squad",
-    "choice": "swag",
-    "tagging": "conll",
+
+
+@dataclasses.dataclass(frozen=True)
+class KindRules:
+    """What a kind of task asks of the files, the metrics and the labels of its tasks."""
+
+    reader: Reader
+    """The format of the files."""
+    metrics: tuple[str, ...]
+    """What its tasks may be scored by."""
+    has_labels: bool = False
+    """Whether the head has an output for every label of the task."""
+
+
+KINDS = {
+    "classification": KindRules("tsv", ("accuracy", "f1", "matthews", "macro_f1", "exact_match"), has_labels=True),
+    "multilabel": KindRules("tsv", ("micro_f1", "macro_f1", "accuracy"), has_labels=True),
+    "regression": KindRules("tsv", ("pearson", "spearman")),
+    "span": KindRules("squad", ("exact_match", "f1")),
+    "choice": KindRules("swag", ("accuracy",)),
+    "tagging": KindRules("conll", ("precision", "recall", "f1", "accuracy"), has_labels=True),
 }
-"""File format of each kind of task."""
-METRICS = {
-    "classification": ("accuracy", "f1", "matthews", "macro_f1", "exact_match"),
-    "multilabel": ("micro_f1", "macro_f1", "accuracy"),
-    "regression": ("pearson", "spearman"),
-    "span": ("exact_match", "f1"),
-    "choice": ("accuracy",),
-    "tagging": ("precision", "recall", "f1", "accuracy"),
-}
-"""Metrics of each kind of task. The f1 of classification is that of the second of two labels, the positive class."""
-CLASS_KINDS = ("classification", "multilabel", "tagging")
-"""Kinds whose head has an output for every label."""
+"""The kinds of tasks. The f1 of classification is that of the second of two labels, the positive class."""
 
 
 def _as_texts(labels: Any) -> Any:
@@ -145,21 +148,20 @@ class Task:
             )
 
         # Metrics of the kind only: any other would fail after the training, in scoring.
-        for key in ("metrics", "main_metric"):
-            value = getattr(self, key)
-            for metric in (value,) if key == "main_metric" else value:
-                if metric not in METRICS[self.kind]:
-                    raise ConfigurationError(
-                        f"{key}: {metric!r} is no metric of {self.kind}{suggest(metric, METRICS[self.kind])}"
-                    )
+        rules = KINDS[self.kind]
+        for key, metric in (*(("metrics", name) for name in self.metrics), ("main_metric", self.main_metric)):
+            if metric not in rules.metrics:
+                raise ConfigurationError(
+                    f"{key}: {metric!r} is no metric of {self.kind}{suggest(metric, rules.metrics)}"
+                )
         if self.main_metric not in self.metrics:
             raise ConfigurationError(f"main_metric: {self.main_metric!r} is not one of metrics {self.metrics}")
 
         # Labels are the head's outputs, so every key of another field must be one of them.
-        if self.kind in CLASS_KINDS and len(set(self.labels)) < max(2, len(self.labels)):
+        if rules.has_labels and len(set(self.labels)) < max(2, len(self.labels)):
             raise ConfigurationError(f"labels: found {self.labels}, expected two or more different labels")
         for label in self.class_weights:
-            if self.kind not in CLASS_KINDS or label not in self.labels:
+            if not rules.has_labels or label not in self.labels:
                 raise ConfigurationError(f"class_weights: {label!r} is none of the labels{suggest(label, self.labels)}")
         if self.hub_names and len(set(self.hub_names)) != len(self.labels):
             raise ConfigurationError(f"hub_names: found {self.hub_names}, expected a name for each of {self.labels}")
@@ -172,8 +174,8 @@ class Task:
             )
 
         # A field that the reader of this kind would ignore is refused.
-        if self.reader != READERS[self.kind]:
-            raise ConfigurationError(f"reader: found {self.reader!r}, expected {READERS[self.kind]!r} for {self.kind}")
+        if self.reader != rules.reader:
+            raise ConfigurationError(f"reader: found {self.reader!r}, expected {rules.reader!r} for {self.kind}")
         if self.columns.endings and self.kind != "choice":
             raise ConfigurationError(f"columns.endings: found some for {self.kind}, expected them with choice only")
         if self.columns.endings and len(set(self.columns.endings)) < max(2, len(self.columns.endings)):
@@ -195,301 +197,57 @@ class Task:
     @property
     def num_labels(self) -> int:
         """The number of the head's outputs."""
-        return len(self.labels) if self.kind in CLASS_KINDS else 2 if self.kind == "span" else 1
+        return len(self.labels) if KINDS[self.kind].has_labels else 2 if self.kind == "span" else 1
 
 
-PAPER = "Devlin et al. 2019, arXiv 1810.04805v2"
-NER_LABELS = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC")
-GLUE_PAPER = f"{PAPER}: test, Table 1; dev of base, Table 5, and of large, Table 6"
+_FOLDER = Path(__file__).parent
+_GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
+_PAPER_TASKS = (*_GLUE, "squad1", "squad2", "swag", "ner", "ner_features")
 
-_TASKS = (
-    Task(
-        name="cola",
-        title="CoLA",
-        description="Is the sentence grammatical English?",
-        kind="classification",
-        labels=("0", "1"),
-        hub_names=("unacceptable", "acceptable"),
-        metrics=("matthews", "accuracy"),
-        main_metric="matthews",
-        columns=Columns(text_a="sentence", headerless=("source", "label", "star", "sentence")),
-        suite="glue",
-        folder="CoLA",
-        test_files={"test": "test.tsv"},
-        submission_files={"test": "CoLA.tsv"},
-        submission_default="1",
-        paper={"base/test/matthews": 52.1, "large/test/matthews": 60.5},
-        paper_source=GLUE_PAPER,
-    ),
-    Task(
-        name="sst2",
-        title="SST-2",
-        description="Is the sentence of a film review positive?",
-        kind="classification",
-        labels=("0", "1"),
-        hub_names=("negative", "positive"),
-        metrics=("accuracy",),
-        main_metric="accuracy",
-        columns=Columns(text_a="sentence"),
-        suite="glue",
-        folder="SST-2",
-        test_files={"test": "test.tsv"},
-        submission_files={"test": "SST-2.tsv"},
-        submission_default="1",
-        paper={
-            "base/test/accuracy": 93.5,
-            "large/test/accuracy": 94.9,
-            "base/dev/accuracy": 92.7,
-            "large/dev/accuracy": 93.7,
-        },
-        paper_source=GLUE_PAPER,
-    ),
-    Task(
-        name="mrpc",
-        title="MRPC",
-        description="Do the two sentences from the news mean the same?",
-        kind="classification",
-        labels=("0", "1"),
-        hub_names=("not_equivalent", "equivalent"),
-        metrics=("f1", "accuracy"),
-        main_metric="f1",
-        pair=True,
-        columns=Columns(text_a="#1 String", text_b="#2 String", label="Quality"),
-        hub_columns=Columns(text_b="sentence2", index="idx"),
-        suite="glue",
-        folder="MRPC",
-        test_files={"test": "test.tsv"},
-        submission_files={"test": "MRPC.tsv"},
-        submission_default="1",
-        paper={"base/test/f1": 88.9, "large/test/f1": 89.3, "base/dev/accuracy": 86.7, "large/dev/accuracy": 87.8},
-        paper_source=GLUE_PAPER,
-    ),
-    Task(
-        name="stsb",
-        title="STS-B",
-        description="How alike are the two sentences, from 0 to 5?",
-        kind="regression",
-        metrics=("spearman", "pearson"),
-        main_metric="spearman",
-        pair=True,
-        columns=Columns(text_b="sentence2", label="score"),
-        hub_columns=Columns(text_b="sentence2", index="idx"),
-        label_range=(0.0, 5.0),
-        suite="glue",
-        folder="STS-B",
-        test_files={"test": "test.tsv"},
-        submission_files={"test": "STS-B.tsv"},
-        submission_default="2.5",
-        paper={"base/test/spearman": 85.8, "large/test/spearman": 86.5},
-        paper_source=GLUE_PAPER,
-    ),
-    Task(
-        name="qqp",
-        title="QQP",
-        description="Do the two questions ask the same?",
-        kind="classification",
-        labels=("0", "1"),
-        hub_names=("not_duplicate", "duplicate"),
-        metrics=("f1", "accuracy"),
-        main_metric="f1",
-        pair=True,
-        columns=Columns(text_a="question1", text_b="question2", label="is_duplicate", index="id"),
-        hub_columns=Columns(text_a="question1", text_b="question2", index="idx"),
-        incomplete_rows=50,
-        suite="glue",
-        folder="QQP",
-        test_files={"test": "test.tsv"},
-        submission_files={"test": "QQP.tsv"},
-        submission_default="0",
-        paper={"base/test/f1": 71.2, "large/test/f1": 72.1},
-        paper_source=GLUE_PAPER,
-    ),
-    Task(
-        name="mnli",
-        title="MNLI",
-        description="Does the second sentence follow from the first, contradict it, or neither?",
-        kind="classification",
-        labels=("contradiction", "entailment", "neutral"),
-        metrics=("accuracy",),
-        main_metric="accuracy",
-        pair=True,
-        columns=Columns(text_b="sentence2", label="gold_label"),
-        hub_columns=Columns(text_a="premise", text_b="hypothesis", index="idx"),
-        hub_labels=("entailment", "neutral", "contradiction"),
-        suite="glue",
-        folder="MNLI",
-        dev_files={"dev_matched": "dev_matched.tsv", "dev_mismatched": "dev_mismatched.tsv"},
-        test_files={
-            "test_matched": "test_matched.tsv",
-            "test_mismatched": "test_mismatched.tsv",
-            "ax": "diagnostic.tsv",
-        },
-        submission_files={"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv", "ax": "AX.tsv"},
-        submission_default="entailment",
-        paper={
-            "base/test_matched/accuracy": 84.6,
-            "base/test_mismatched/accuracy": 83.4,
-            "large/test_matched/accuracy": 86.7,
-            "large/test_mismatched/accuracy": 85.9,
-            "base/dev_matched/accuracy": 84.4,
-            "large/dev_matched/accuracy": 86.6,
-        },
-        paper_source=GLUE_PAPER,
-    ),
-    Task(
-        name="qnli",
-        title="QNLI",
-        description="Does the sentence hold the answer to the question?",
-        kind="classification",
-        labels=("entailment", "not_entailment"),
-        metrics=("accuracy",),
-        main_metric="accuracy",
-        pair=True,
-        columns=Columns(text_a="question", text_b="sentence"),
-        suite="glue",
-        folder="QNLI",
-        test_files={"test": "test.tsv"},
-        submission_files={"test": "QNLI.tsv"},
-        submission_default="entailment",
-        paper={"base/test/accuracy": 90.5, "large/test/accuracy": 92.7, "base/dev/accuracy": 88.4},
-        paper_source=GLUE_PAPER,
-    ),
-    Task(
-        name="rte",
-        title="RTE",
-        description="Does the second text follow from the first?",
-        kind="classification",
-        labels=("entailment", "not_entailment"),
-        metrics=("accuracy",),
-        main_metric="accuracy",
-        pair=True,
-        columns=Columns(text_b="sentence2"),
-        suite="glue",
-        folder="RTE",
-        test_files={"test": "test.tsv"},
-        submission_files={"test": "RTE.tsv"},
-        submission_default="entailment",
-        paper={"base/test/accuracy": 66.4, "large/test/accuracy": 70.1},
-        paper_source=GLUE_PAPER,
-    ),
-    Task(
-        name="wnli",
-        title="WNLI",
-        description="Does the sentence with its pronoun resolved follow from the text?",
-        kind="classification",
-        labels=("0", "1"),
-        hub_names=("not_entailment", "entailment"),
-        metrics=("accuracy",),
-        main_metric="accuracy",
-        pair=True,
-        columns=Columns(text_b="sentence2"),
-        suite="glue",
-        folder="WNLI",
-        test_files={"test": "test.tsv"},
-        submission_files={"test": "WNLI.tsv"},
-        submission_default="0",
-        paper_source=f"{PAPER}, Appendix B.1: left out, for the dev set misleads; the majority class was submitted",
-    ),
-    Task(
-        name="squad1",
-        title="SQuAD 1.1",
-        description="Which span of the passage answers the question?",
-        kind="span",
-        reader="squad",
-        metrics=("exact_match", "f1"),
-        main_metric="f1",
-        pair=True,
-        folder="squad",
-        train_file="train-v1.1.json",
-        dev_files={"dev": "dev-v1.1.json"},
-        paper={
-            "base/dev/exact_match": 80.8,
-            "base/dev/f1": 88.5,
-            "large/dev/exact_match": 84.1,
-            "large/dev/f1": 90.9,
-            "large + TriviaQA/dev/exact_match": 84.2,
-            "large + TriviaQA/dev/f1": 91.1,
-            "large ensemble + TriviaQA/dev/exact_match": 86.2,
-            "large ensemble + TriviaQA/dev/f1": 92.2,
-        },
-        paper_source=f"{PAPER}, Table 2",
-    ),
-    Task(
-        name="squad2",
-        title="SQuAD 2.0",
-        description="Which span of the passage answers the question, if any?",
-        kind="span",
-        reader="squad",
-        metrics=("exact_match", "f1"),
-        main_metric="f1",
-        pair=True,
-        has_impossible=True,
-        folder="squad",
-        train_file="train-v2.0.json",
-        dev_files={"dev": "dev-v2.0.json"},
-        paper={"large/dev/exact_match": 78.7, "large/dev/f1": 81.9},
-        paper_source=f"{PAPER}, Table 3",
-    ),
-    Task(
-        name="swag",
-        title="SWAG",
-        description="Which of the four endings goes on with the sentence?",
-        kind="choice",
-        reader="swag",
-        metrics=("accuracy",),
-        main_metric="accuracy",
-        pair=True,
-        folder="swag",
-        train_file="train.csv",
-        dev_files={"dev": "val.csv"},
-        test_files={"test": "test.csv"},
-        paper={"base/dev/accuracy": 81.6, "large/dev/accuracy": 86.6},
-        paper_source=f"{PAPER}, Table 4",
-    ),
-    Task(
-        name="ner",
-        title="CoNLL-2003 NER",
-        description="Which words name a person, an organization, a place or something else?",
-        kind="tagging",
-        reader="conll",
-        labels=NER_LABELS,
-        metrics=("f1", "precision", "recall", "accuracy"),
-        main_metric="f1",
-        folder="conll2003",
-        train_file="eng.train",
-        dev_files={"dev": "eng.testa"},
-        test_files={"test": "eng.testb"},
-        paper={"base/dev/f1": 96.4, "base/test/f1": 92.4, "large/dev/f1": 96.6, "large/test/f1": 92.8},
-        paper_source=f"{PAPER}, Table 7, fine-tuning",
-    ),
-    Task(
-        name="ner_features",
-        title="CoNLL-2003 NER, features",
-        description="The same with the model frozen: its activations feed a two-layer BiLSTM.",
-        kind="tagging",
-        reader="conll",
-        labels=NER_LABELS,
-        metrics=("f1", "precision", "recall", "accuracy"),
-        main_metric="f1",
-        feature_based=True,
-        folder="conll2003",
-        train_file="eng.train",
-        dev_files={"dev": "eng.testa"},
-        test_files={"test": "eng.testb"},
-        paper={
-            "base/dev/f1": 96.1,
-            "base, embeddings/dev/f1": 91.0,
-            "base, second-to-last/dev/f1": 95.6,
-            "base, last/dev/f1": 94.9,
-            "base, weighted last four/dev/f1": 95.9,
-            "base, concat last four/dev/f1": 96.1,
-            "base, weighted all/dev/f1": 95.5,
-        },
-        paper_source=f"{PAPER}, Table 7, features; the first figure is that of the best input, concat last four",
-    ),
-)
-
-TASKS: dict[str, Task] = {task.name: task for task in _TASKS}
+TASKS: dict[str, Task] = {
+    name: from_mapping(Task, read_yaml(_FOLDER / "paper" / f"{name}.yaml"), where=name) for name in _PAPER_TASKS
+}
 """The tasks of the paper, which the command line and the workflow know by name."""
-TASK_FILES: dict[str, Path] = {path.stem: path for path in sorted((Path(__file__).parent / "superglue").glob("*.yaml"))}
-"""Tasks that are YAML files of the package, known by name to the command line: SuperGLUE's."""
+TASK_FILES: dict[str, Path] = {path.stem: path for path in sorted((_FOLDER / "superglue").glob("*.yaml"))}
+"""Further tasks that the package describes, known by name to the command line: SuperGLUE's."""
+OTHER_PREFIXES = ("E", "S", "U", "L", "M")
+"""What tags of schemes other than IOB1 and IOB2 begin with: the end, the middle or the only word of an entity."""
+
+
+def get_task(name: str) -> Task:
+    """Return a built-in task by name, or the task of a YAML file. UsageError names the nearest known task."""
+    if name in TASKS:
+        return TASKS[name]
+    name = str(TASK_FILES.get(name, name))
+    if name.endswith((".yaml", ".yml")):
+        task = from_mapping(Task, read_yaml(name), where=name)
+        _check_description(task, name)
+        return task
+    raise UsageError(f"unknown task {name!r}{suggest(name, [*TASKS, *TASK_FILES])}")
+
+
+def _check_description(task: Task, name: str) -> None:
+    """Raise ConfigurationError for a task whose files would be misread, or whose metric is not what it seems."""
+    if task.kind == "classification" and "f1" in task.metrics and len(task.labels) > 2:
+        others = ", ".join(metric for metric in KINDS["classification"].metrics if metric != "f1")
+        raise ConfigurationError(
+            f"{name}: metrics: found 'f1', the F1 of the last label, with {len(task.labels)} labels, expected "
+            f"it with two labels only; use macro_f1, the mean over all labels, or another of {others}"
+        )
+    entities = {"precision", "recall", "f1"}.intersection(task.metrics)
+    if task.kind == "tagging" and entities and not any(label[:2] in ("B", "I", "B-", "I-") for label in task.labels):
+        raise ConfigurationError(
+            f"{name}: metrics: found {min(entities)!r}, which counts entities, but no label begins with B- or I-; "
+            "expected accuracy alone"
+        )
+    for label in task.labels if task.kind == "tagging" else ():
+        prefix, _, entity = label.partition("-")
+        of_type = {f"B-{entity}", f"I-{entity}"}.intersection(task.labels)
+        if prefix in OTHER_PREFIXES and of_type:
+            raise ConfigurationError(
+                f"{name}: labels: found {label!r} beside {min(of_type)!r}, expected the prefixes B- and I- only; "
+                "convert the tags to IOB2"
+            )
+    if task.reader == "tsv" and task.pair != bool(task.columns.text_b):
+        found, expected = ("true without", "the second text's column there") if task.pair else ("false with", "true")
+        raise ConfigurationError(f"{name}: pair: found {found} columns.text_b, expected {expected}")

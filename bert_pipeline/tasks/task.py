@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bert_pipeline.configuration import from_mapping, read_yaml
-from bert_pipeline.errors import ArtifactError, ConfigurationError, InputError, UsageError, suggest
+from bert_pipeline.errors import ArtifactError, InputError, UsageError
 from bert_pipeline.manifest import MANIFEST_NAME, file_sha256, load_manifest
 from bert_pipeline.records import STATE_NAME, Source, saved_files
 from bert_pipeline.tasks import glue, ner, squad, swag, tables
-from bert_pipeline.tasks.catalogue import METRICS, READERS, TASK_FILES, TASKS, Task
+from bert_pipeline.tasks.catalogue import Task, get_task
 from bert_pipeline.tasks.example import (
     ChoiceExample,
     Reading,
@@ -167,49 +166,6 @@ class TaskData:
     def labeled_test(self) -> dict[str, list[Any]]:
         """The test splits whose examples all have labels: these are scored, and never used for a choice."""
         return {split: examples for split, examples in self.test.items() if examples and all(map(is_labeled, examples))}
-
-
-OTHER_PREFIXES = ("E", "S", "U", "L", "M")
-"""What tags of schemes other than IOB1 and IOB2 begin with: the end, the middle or the only word of an entity."""
-
-
-def get_task(name: str) -> Task:
-    """Return a built-in task by name, or the task of a YAML file. UsageError names the nearest known task."""
-    if name in TASKS:
-        return TASKS[name]
-    name = str(TASK_FILES.get(name, name))
-    if name.endswith((".yaml", ".yml")):
-        task = from_mapping(Task, read_yaml(name), where=name)
-        _check_description(task, name)
-        return task
-    raise UsageError(f"unknown task {name!r}{suggest(name, [*TASKS, *TASK_FILES])}")
-
-
-def _check_description(task: Task, name: str) -> None:
-    """Raise ConfigurationError for a task whose files would be misread, or whose metric is not what it seems."""
-    if task.kind == "classification" and "f1" in task.metrics and len(task.labels) > 2:
-        others = ", ".join(metric for metric in METRICS["classification"] if metric != "f1")
-        raise ConfigurationError(
-            f"{name}: metrics: found 'f1', the F1 of the last label, with {len(task.labels)} labels, expected "
-            f"it with two labels only; use macro_f1, the mean over all labels, or another of {others}"
-        )
-    entities = {"precision", "recall", "f1"}.intersection(task.metrics)
-    if task.kind == "tagging" and entities and not any(label[:2] in ("B", "I", "B-", "I-") for label in task.labels):
-        raise ConfigurationError(
-            f"{name}: metrics: found {min(entities)!r}, which counts entities, but no label begins with B- or I-; "
-            "expected accuracy alone"
-        )
-    for label in task.labels if task.kind == "tagging" else ():
-        prefix, _, entity = label.partition("-")
-        of_type = {f"B-{entity}", f"I-{entity}"}.intersection(task.labels)
-        if prefix in OTHER_PREFIXES and of_type:
-            raise ConfigurationError(
-                f"{name}: labels: found {label!r} beside {min(of_type)!r}, expected the prefixes B- and I- only; "
-                "convert the tags to IOB2"
-            )
-    if READERS[task.kind] == "tsv" and task.pair != bool(task.columns.text_b):
-        found, expected = ("true without", "the second text's column there") if task.pair else ("false with", "true")
-        raise ConfigurationError(f"{name}: pair: found {found} columns.text_b, expected {expected}")
 
 
 def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0) -> TaskData:

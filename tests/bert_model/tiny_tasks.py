@@ -8,8 +8,9 @@ from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import save_model
 from bert_pipeline.configuration import from_mapping
+from bert_pipeline.tasks.catalogue import get_task
 from bert_pipeline.tasks.example import Answer, ChoiceExample, SpanExample, TaggedExample, TextExample
-from bert_pipeline.tasks.task import TaskData, get_task
+from bert_pipeline.tasks.task import TaskData
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 GOOD = ("fine", "lovely", "great", "sweet")

@@ -14,8 +14,7 @@ from bert_model.training.home import credentials_apart, sqlite_uri
 from bert_pipeline.errors import ArtifactError, BertError, UsageError, suggest
 from bert_pipeline.manifest import MANIFEST_NAME
 from bert_pipeline.storage import absolute, local_directory, store_errors, to_path
-from bert_pipeline.tasks.catalogue import NAME_PATTERN, TASKS, Task
-from bert_pipeline.tasks.task import get_task
+from bert_pipeline.tasks.catalogue import NAME_PATTERN, TASKS, Task, get_task
 from workflows.lib.processes import mark_run, wait_for_left_over
 
 # --- partitions ---

@@ -14,9 +14,9 @@ from bert_model.metrics import score
 from bert_model.metrics.analysis import class_scores, confusion_matrix
 from bert_model.metrics.score import read_predictions
 from bert_model.metrics.uncertainty import bootstrap_interval, unit_statistics
-from bert_pipeline.tasks.catalogue import TASKS, Task
+from bert_pipeline.tasks.catalogue import TASKS, Task, get_task
 from bert_pipeline.tasks.example import TextExample
-from bert_pipeline.tasks.task import get_task, load_task_data
+from bert_pipeline.tasks.task import load_task_data
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from bert_model.finetuning.decode import (
     tune_threshold,
 )
 from bert_model.finetuning.encode import encode_examples
+from bert_pipeline.tasks.catalogue import get_task
 from bert_pipeline.tasks.example import Answer, SpanExample
-from bert_pipeline.tasks.task import get_task
 from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 

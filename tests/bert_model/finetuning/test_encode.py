@@ -22,9 +22,9 @@ from bert_model.finetuning.encode import (
 )
 from bert_model.model.config import IGNORED_LABEL
 from bert_pipeline.errors import InputError
+from bert_pipeline.tasks.catalogue import get_task
 from bert_pipeline.tasks.example import Answer, ChoiceExample, SpanExample, TaggedExample, TextExample
 from bert_pipeline.tasks.squad import NO_OFFSET
-from bert_pipeline.tasks.task import get_task
 
 TOKENIZER = tiny_tasks.tokenizer()
 CONFIG = FinetuningConfig(max_seq_length=24, doc_stride=5, max_query_length=6)

@@ -31,8 +31,7 @@ from bert_model.model.config import BertConfig
 from bert_model.training.mlflow_store import open_client
 from bert_pipeline.errors import ArtifactError, ConfigurationError, InputError, TrainingError, UsageError
 from bert_pipeline.manifest import load_manifest
-from bert_pipeline.tasks.catalogue import TASKS
-from bert_pipeline.tasks.task import get_task
+from bert_pipeline.tasks.catalogue import TASKS, get_task
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,9 @@ from bert_model.finetuning.finetune import finetune
 from bert_model.metrics import read_predictions
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ConfigurationError, UsageError
-from bert_pipeline.tasks.catalogue import Task
+from bert_pipeline.tasks.catalogue import Task, get_task
 from bert_pipeline.tasks.example import TextExample
-from bert_pipeline.tasks.task import TaskData, get_task
+from bert_pipeline.tasks.task import TaskData
 
 NAME = "my_task"
 COMMON = {"name": NAME, "title": "My task", "folder": "mine"}

@@ -35,8 +35,8 @@ from bert_model.model.heads import HEAD_CLASSES
 from bert_model.model.weights import load_model, save_model
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.storage import to_path
-from bert_pipeline.tasks.catalogue import Columns
-from bert_pipeline.tasks.task import get_task, read_examples
+from bert_pipeline.tasks.catalogue import Columns, get_task
+from bert_pipeline.tasks.task import read_examples
 
 INPUTS = {
     "sst2": "the film was lovely .\n",

@@ -10,8 +10,8 @@ from bert_model.metrics import score
 from bert_model.metrics.ner import chunks, score_tags
 from bert_model.metrics.score import score_files, trivial_baseline
 from bert_pipeline.errors import InputError
+from bert_pipeline.tasks.catalogue import get_task
 from bert_pipeline.tasks.example import TaggedExample
-from bert_pipeline.tasks.task import get_task
 
 
 def starts(previous, tag):

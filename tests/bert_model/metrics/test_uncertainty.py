@@ -22,9 +22,8 @@ from bert_model.metrics.uncertainty import (
     unit_statistics,
 )
 from bert_pipeline.errors import InputError
-from bert_pipeline.tasks.catalogue import TASKS, Task
+from bert_pipeline.tasks.catalogue import TASKS, Task, get_task
 from bert_pipeline.tasks.example import TextExample
-from bert_pipeline.tasks.task import get_task
 
 
 def shares(*trainings):

@@ -8,7 +8,7 @@ import pytest
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks import ner
-from bert_pipeline.tasks.catalogue import NER_LABELS, TASKS
+from bert_pipeline.tasks.catalogue import TASKS
 from bert_pipeline.tasks.example import TaggedExample
 from bert_pipeline.tasks.ner import documents, to_iob2
 from bert_pipeline.tasks.task import load_task_data, read_examples
@@ -60,14 +60,14 @@ def test_both_schemes_of_the_same_sentences_read_the_same(tmp_path):
 
 def test_iob1_converts_to_iob2():
     iob1 = ["I-PER", "I-PER", "B-PER", "O", "I-LOC", "I-ORG"]
-    assert to_iob2(iob1, NER_LABELS) == ["B-PER", "I-PER", "B-PER", "O", "B-LOC", "B-ORG"]
+    assert to_iob2(iob1, TASKS["ner"].labels) == ["B-PER", "I-PER", "B-PER", "O", "B-LOC", "B-ORG"]
 
 
 def test_iob2_is_unchanged():
     rng = random.Random(7)
     for _ in range(200):
-        tags = to_iob2([rng.choice(NER_LABELS) for _ in range(rng.randrange(12))], NER_LABELS)
-        assert to_iob2(tags, NER_LABELS) == tags
+        tags = to_iob2([rng.choice(TASKS["ner"].labels) for _ in range(rng.randrange(12))], TASKS["ner"].labels)
+        assert to_iob2(tags, TASKS["ner"].labels) == tags
 
 
 def test_tags_that_name_no_entity_stay_as_they_are(tmp_path):

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from bert_pipeline.errors import UsageError
-from bert_pipeline.tasks.catalogue import TASK_FILES, TASKS
+from bert_pipeline.tasks.catalogue import TASK_FILES, TASKS, get_task
 from bert_pipeline.tasks.example import ChoiceExample, TextExample
-from bert_pipeline.tasks.task import get_task, load_task_data, read_examples
+from bert_pipeline.tasks.task import load_task_data, read_examples
 
 ANSWERS = [{"text": "Rome", "idx": 10, "label": 1}, {"text": "Oslo", "idx": 11, "label": 0}]
 QUESTIONS = [{"question": "Where?", "answers": ANSWERS, "idx": 5}]

@@ -14,9 +14,9 @@ import pytest
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.records import open_source
-from bert_pipeline.tasks.catalogue import NER_LABELS, TASKS, Columns, Task
+from bert_pipeline.tasks.catalogue import TASKS, Columns, Task, get_task
 from bert_pipeline.tasks.example import Answer, ChoiceExample, SpanExample, TaggedExample, TextExample, is_labeled
-from bert_pipeline.tasks.task import get_task, is_task_file, load_task_data, read_examples, stream_examples
+from bert_pipeline.tasks.task import is_task_file, load_task_data, read_examples, stream_examples
 
 Rows = Sequence[Mapping[str, Any]]
 SUFFIXES = ["csv", "tsv", "jsonl", "parquet", "arrow"]
@@ -397,7 +397,7 @@ def test_conll_of_the_hub_takes_tags_from_its_features(tmp_path, kind):
 
 
 def test_conll_json_lines_without_names_use_the_order_of_the_task(tmp_path):
-    file = write(tmp_path / "train.jsonl", [{"tokens": ["EU"], "ner_tags": [NER_LABELS.index("B-ORG")]}])
+    file = write(tmp_path / "train.jsonl", [{"tokens": ["EU"], "ner_tags": [TASKS["ner"].labels.index("B-ORG")]}])
     assert read_examples(TASKS["ner"], file) == [TaggedExample("0", None, ("EU",), ("B-ORG",))]
     bad = write(tmp_path / "bad.jsonl", [{"tokens": ["EU"], "ner_tags": ["B-ORG", "O"]}])
     with pytest.raises(InputError, match=r"bad.jsonl:1: 1 words and 2 tags"):
