@@ -17,7 +17,7 @@ from bert_model.finetuning.search import SearchResult, Trial, TrialResult
 from bert_model.finetuning.trial import TrialProgress
 from bert_model.metrics.score import BASELINES, trivial_baseline
 from bert_model.training.metrics_log import STATE_NAME, DataInput, RunStatus, read_lines, read_state
-from bert_model.training.mlflow_sync import CLOSE_TIMEOUT_SECONDS, Tracker
+from bert_model.training.mlflow_sync import CLOSE_TIMEOUT_SECONDS, Tracker, sync
 from bert_pipeline.errors import DiskFullError
 from bert_pipeline.manifest import Manifest, content_sha256
 from bert_pipeline.tasks.catalogue import Task
@@ -205,11 +205,11 @@ def search_identity(configuration: Any, inputs: Mapping[str, Any]) -> str:
 def replay_search(output: Path, manifest: Manifest) -> bool:
     """Copy to MLflow what an outage kept from it of the search that made a model; True if it then has everything."""
     directory = _log_directory(output, search_identity(manifest.configuration, manifest.inputs))
-    if not Tracker.replay(directory):
+    if not sync(directory):
         return False
     # The children come last: their runs name the parent's.
     parent = read_state(directory / STATE_NAME).get("run_id")
-    return all(Tracker.replay(path.parent, parent_run_id=parent) for path in sorted(directory.glob(f"*/{STATE_NAME}")))
+    return all(sync(path.parent, parent_run_id=parent) for path in sorted(directory.glob(f"*/{STATE_NAME}")))
 
 
 def _log_directory(output: Path, identity: str) -> Path:

@@ -45,7 +45,7 @@ from bert_model.training.distributed import (
 )
 from bert_model.training.gradients import unsharded
 from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, first_line, read_lines
-from bert_model.training.mlflow_sync import Tracker
+from bert_model.training.mlflow_sync import Tracker, sync
 from bert_model.training.throughput import peak_matmul_flops
 from bert_model.zero_shot.result import EXAM_NAME, ExamResult, exam_table
 from bert_pipeline.atomic import write_text_durably
@@ -520,7 +520,7 @@ def _already_finished(output: Path, store: RunStore | None, checkpoints: Checkpo
 
     # The finished run may have ended while MLflow or the store was down.
     logger.info("%s: this run finished at step %d; nothing is left to do", output, step)
-    Tracker.replay(output)
+    sync(output)
     if store is not None:
         store.finish(checkpoints)
     metrics = {key: value for key, value in counts.items() if key.startswith("held_out/")}

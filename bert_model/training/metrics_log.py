@@ -156,7 +156,7 @@ class SyncState(TypedDict, total=False):
     note: str
     parent_run_id: str | None
     upload_checkpoints: bool
-    status: RunStatus  # final status, once the log is closed
+    status: RunStatus | None  # final status, once the log is closed
     tracking_uri: str  # the server that has what follows
     run_id: str | None
     described: bool  # params, tags, data sets and note are sent

@@ -1,10 +1,10 @@
 """Tracking: `metrics.jsonl` first, MLflow second.
 
 A `Tracker` appends every event to `metrics.jsonl` in the run's directory and returns at once. A thread copies the file
-to MLflow and records in `tracking.json` how far it has come. Training continues when the server is down or MLflow is
-not installed; missing lines are copied later in the same process, on resume, or by `Tracker.replay`. Nothing is sent
-twice: every request can be repeated, because MLflow identifies a metric by key, step, value and time, and the time is
-that of the line.
+to MLflow by a timer and when the log is closed, and records in `tracking.json` how far it has come. Training continues
+when the server is down or MLflow is not installed; missing lines are copied later in the same process, on resume, or by
+`sync`. Nothing is sent twice: every request can be repeated, because MLflow identifies a metric by key, step, value and
+time, and the time is that of the line.
 
     with Tracker(directory, experiment="pretraining", run_name="tiny", params={...}) as tracker:
         tracker.record("train", 10, {"train/loss": 7.5})
@@ -26,13 +26,14 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bert_model.training.home import tracking_uri
 from bert_model.training.metrics_log import (
     METRICS_NAME,
     STATE_NAME,
     DataInput,
+    LogReader,
     MetricsLog,
     RunStatus,
     SyncState,
@@ -57,7 +58,7 @@ from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import MANIFEST_NAME, load_manifest, write_part
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient
+    from mlflow.entities import LoggedModel, Metric
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ UPLOAD_KIND = "checkpoint_weights"
 
 CLOSE_TIMEOUT_SECONDS = 60.0
 RETRY_SECONDS = 30.0
-COPY_INTERVAL_SECONDS = 2.0
+COPY_INTERVAL_SECONDS = 2.0  # bundles the lines of several steps into one request
 METRICS_PER_REQUEST = 1000  # MLflow's own limit
 
 
@@ -94,7 +95,7 @@ class Tracker:
 
         With an empty `experiment` only the file is written. `params` may be nested; they are logged once, with dotted
         keys. `inputs` are the data sets that the run reads, `note` is its description. Without `upload_checkpoints`
-        MLflow gets a checkpoint's path and hash in place of its files, and without `follow` nothing before `replay`.
+        MLflow gets a checkpoint's path and hash in place of its files, and without `follow` nothing before `sync`.
         """
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -113,19 +114,20 @@ class Tracker:
             "parent_run_id": parent_run_id or state.get("parent_run_id"),
             "upload_checkpoints": upload_checkpoints,
             "described": False,
+            "status": None,
         }
-        self._sync = _MlflowSync(self.directory, state)
+        self._follower = _Follower(self.directory, state)
         if experiment and follow:
-            self._sync.start()
+            self._follower.start()
 
     def record(self, event: str, step: int, metrics: Mapping[str, float] | None = None, **fields: Any) -> None:
         """Append an event such as "train" with its metrics; `fields` are written to the file only."""
         self._log.append({"event": event, "step": step, "time": time.time(), **fields, "metrics": dict(metrics or {})})
-        self._sync.request()
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Add tags to the run."""
-        self._sync.add_tags(redacted(tags))
+        copy = self._follower.copy
+        copy.update(tags={**copy.state["tags"], **redacted(tags)}, described=False)
 
     def log_artifact(self, path: Path | str, artifact_path: str = "") -> None:
         """Upload a file or directory to MLflow; it must stay in place until the tracker is closed."""
@@ -143,18 +145,16 @@ class Tracker:
     @property
     def run_id(self) -> str | None:
         """Id of the MLflow run; waits until it is created. None if MLflow cannot be reached."""
-        return self._sync.wait_for_run(HTTP_TIMEOUT_SECONDS * 3)
-
-    def flush(self, timeout_seconds: float = CLOSE_TIMEOUT_SECONDS) -> bool:
-        """Wait until MLflow has everything; False after the timeout or if MLflow cannot be reached."""
-        return self._sync.flush(timeout_seconds)
+        if self._follower.ident is not None:
+            self._follower.answered.wait(HTTP_TIMEOUT_SECONDS * 3)
+        return self._follower.copy.state.get("run_id")
 
     def close(self, status: RunStatus = "FINISHED", timeout_seconds: float = CLOSE_TIMEOUT_SECONDS) -> None:
         """End the run and wait, up to the timeout, until MLflow has it."""
         if self._log.closed:
             return
         self._log.close()
-        self._sync.close(status, timeout_seconds)
+        self._follower.close(status, timeout_seconds)
 
     def __enter__(self) -> "Tracker":
         return self
@@ -162,210 +162,129 @@ class Tracker:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close("FINISHED" if kind is None else "FAILED")
 
-    @staticmethod
-    def replay(directory: Path | str, *, parent_run_id: str | None = None) -> bool:
-        """Copy to MLflow what it lacks of a closed log; True if it then has everything.
 
-        `parent_run_id` is of a parent that had no run yet when the log was written.
-        """
-        state = read_state(Path(directory) / STATE_NAME)
-        if not state.get("experiment"):
-            return True
-        if parent_run_id:
-            state["parent_run_id"] = parent_run_id
-        sync = _MlflowSync(Path(directory), state)
-        if sync.is_complete:
-            return True
-        sync.start()
-        return sync.close(state.get("status", "FINISHED"), CLOSE_TIMEOUT_SECONDS)
+def sync(directory: Path | str, *, parent_run_id: str | None = None) -> bool:
+    """Copy to MLflow what it lacks of a closed log; True if it then has everything.
+
+    `parent_run_id` is of a parent that had no run yet when the log was written.
+    """
+    directory = Path(directory)
+    state = read_state(directory / STATE_NAME)
+    if not state.get("experiment"):
+        return True
+    if parent_run_id:
+        state["parent_run_id"] = parent_run_id
+    follower, status = _Follower(directory, state), state.get("status") or "FINISHED"
+    if state["copied_lines"] >= len(read_lines(directory)) and state["status_sent"] == status:
+        return True
+    follower.start()
+    return follower.close(status, CLOSE_TIMEOUT_SECONDS)
 
 
-class _Value(NamedTuple):
-    """A metric as MLflow stores it."""
+class _Follower(threading.Thread):
+    """The thread that copies a log to MLflow by a timer, and a last time when the log is closed."""
 
-    key: str
+    def __init__(self, directory: Path, state: SyncState) -> None:
+        super().__init__(name="mlflow", daemon=True)
+        self.copy = _Copy(directory, state)
+        self.answered = threading.Event()
+        """Set once the run is known, or MLflow cannot be reached."""
+        self._closing = threading.Event()
+        self._is_copied = False
+        self._failure = ""
+
+    def run(self) -> None:
+        """Copy until the log is closed."""
+        is_last = False
+        while not is_last:
+            is_last = self._closing.is_set()
+            try:
+                self.copy.connect()
+                self.answered.set()
+                self.copy.send()
+                self._is_copied, self._failure = True, ""
+            except ImportError:  # MLflow is not installed
+                is_last = True
+            except Exception as error:  # any error of a server, a database or a network
+                if not self._failure:
+                    logger.warning(
+                        "MLflow at %s: %s; training continues and the metrics are in %s",
+                        self.copy.state["tracking_uri"],
+                        first_line(error),
+                        self.copy.directory / METRICS_NAME,
+                    )
+                self._is_copied, self._failure = False, first_line(error)
+                self.copy.disconnect()
+            self.answered.set()
+            if not is_last:
+                self._closing.wait(RETRY_SECONDS if self._failure else COPY_INTERVAL_SECONDS)
+
+    def close(self, status: RunStatus, timeout_seconds: float) -> bool:
+        """Copy a last time and end the run; False, with a warning, if MLflow does not have everything in time."""
+        self.copy.update(status=status)
+        self._closing.set()
+        # A log that is not followed has no running thread; training does not wait longer than the timeout.
+        if self.ident is not None:
+            self.join(timeout_seconds)
+        failure = f"it did not answer within {timeout_seconds:.0f} s" if self.is_alive() else self._failure
+        if failure:
+            logger.warning(
+                "MLflow at %s does not have everything of %s yet (%s); it is copied when the command or asset runs "
+                "again",
+                self.copy.state["tracking_uri"],
+                self.copy.directory,
+                failure,
+            )
+        return self._is_copied and not failure
+
+
+class _Sent(NamedTuple):
+    """What MLflow has of a key and a step."""
+
     value: float
     milliseconds: int
-    step: int
-    model_id: str | None = None
-    data_name: str | None = None
-    data_digest: str | None = None
+    num_resumes: int
 
 
-class _MlflowSync:
-    """The thread that copies a log to MLflow.
-
-    Callers increase `_requested`; the thread copies the file's new lines and sets `_answered` to the last request that
-    the copy covers, and `_outcome`. One copy answers all earlier requests. A failed copy answers those made meanwhile
-    too, so that nobody waits for a server that is down; it is repeated after RETRY_SECONDS.
-    """
+class _Copy:
+    """What MLflow has of a log. Any step may fail and be repeated: connect again, and send."""
 
     def __init__(self, directory: Path, state: SyncState) -> None:
         self.directory = directory
         self.state = state
+        self._lock = threading.RLock()
         self._uri = tracking_uri()
         state.setdefault("key", uuid.uuid4().hex)
         shown_uri = without_password(self._uri)
         if state.get("tracking_uri") != shown_uri:  # another server has nothing of what the former one has
             state |= {"tracking_uri": shown_uri, **_nothing_copied()}
-
-        # Guards the counters below and the state, which callers and the thread change.
-        self._changed = threading.Condition()
-        self._requested = 1
-        self._answered = 0
-        self._outcome: Literal["", "copied", "failed", "unavailable"] = "" if state["experiment"] else "unavailable"
-        self._failure = ""
-        self._closing = False
-        self._sent: dict[tuple[str, int], tuple[int, float]] = {}  # (key, step) -> time and value of the first line
-        self._superseded: set[tuple[str, int]] = set()  # those of `_sent` that a resumed training computes again
-        self._client: MlflowClient | None = None
-        self._experiment_id = ""
-        self._run_is_known = False  # the store has been asked for the run since the start or the last failure
-
         # The key is on disk before the run is created: a process that dies in between finds the run again.
-        self._save()
-        self._restore_sent()
-        self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
+        self.update()
+        self.disconnect()
 
-    def start(self) -> None:
-        self._thread.start()
+    def update(self, **changes: Any) -> None:
+        """Change the state, and write it; other threads may do so at any time."""
+        with self._lock:
+            self.state |= changes  # type: ignore[typeddict-item]
+            write_state(self.directory / STATE_NAME, self.state)
 
-    def request(self) -> None:
-        """Ask for a copy of the lines written so far."""
-        with self._changed:
-            self._requested += 1
-            self._changed.notify_all()
+    def disconnect(self) -> None:
+        """Begin again with the first line, and ask for experiment and run again: either may have been deleted."""
+        self._run_id = ""
+        self._reader, self._position = LogReader(self.directory), 0
+        self._sent: dict[tuple[str, int], _Sent] = {}  # (key, step) -> the value that was sent last
+        self._num_resumes, self._resumed_from = 0, 0
 
-    def add_tags(self, tags: Mapping[str, str]) -> None:
-        with self._changed:
-            self.state["tags"] = {**self.state["tags"], **tags}
-            self.state["described"] = False
-        self.request()
-
-    @property
-    def is_complete(self) -> bool:
-        """True if MLflow has every line and the final status."""
-        num_lines = len(read_lines(self.directory))
-        return self.state["copied_lines"] >= num_lines and self.state.get("status_sent") == self.state.get("status")
-
-    def wait_for_run(self, timeout_seconds: float) -> str | None:
-        with self._changed:
-            self._changed.wait_for(
-                lambda: self._run_is_known or self._answered > 0 or self._outcome == "unavailable",
-                timeout_seconds,
-            )
-            return self.state.get("run_id")
-
-    def flush(self, timeout_seconds: float) -> bool:
-        with self._changed:
-            self.request()
-            target = self._requested
-            self._changed.wait_for(lambda: self._answered >= target or self._outcome == "unavailable", timeout_seconds)
-            return self._answered >= target and self._outcome == "copied"
-
-    def close(self, status: RunStatus, timeout_seconds: float) -> bool:
-        """Copy a last time and end the run; False, with a warning, if MLflow does not have everything in time."""
-        with self._changed:
-            self.state["status"] = status
-            self._closing = True
-            self.request()
-
-        # A log that is not followed has no running thread; training does not wait longer than the timeout.
-        if self._thread.ident is not None:
-            self._thread.join(timeout_seconds)
-        self._save()
-        in_time = not self._thread.is_alive()
-        if in_time and self._outcome != "failed":
-            return self._outcome == "copied"
-        logger.warning(
-            "MLflow at %s does not have everything of %s yet (%s); it is copied when the command or asset runs again",
-            self.state["tracking_uri"],
-            self.directory,
-            self._failure if in_time else f"it did not answer within {timeout_seconds:.0f} s",
-        )
-        return False
-
-    def _work(self) -> None:
-        """Copy on request until the log is closed."""
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._requested > self._answered or self._outcome == "failed")
-                closing, target = self._closing, self._requested
-            outcome, failure = self._try_to_copy(closing)
-            with self._changed:
-                self._outcome, self._failure = outcome, failure
-                # A failure also answers the requests made meanwhile; a copy answers only those before it.
-                self._answered = self._requested if outcome == "failed" else target
-                self._changed.notify_all()
-                if closing or outcome == "unavailable":
-                    return
-                # The pause bundles the lines of several steps into one request.
-                pause = RETRY_SECONDS if outcome == "failed" else COPY_INTERVAL_SECONDS
-                self._changed.wait_for(lambda: self._closing, pause)
-
-    def _try_to_copy(self, closing: bool) -> tuple[Literal["copied", "failed", "unavailable"], str]:
-        """Copy, and return the outcome with the reason of a failure."""
-        try:
-            self._copy(closing)
-        except ImportError:  # MLflow is not installed
-            return "unavailable", ""
-        except Exception as error:  # any error of a server, a database or a network
-            if not self._failure:
-                logger.warning(
-                    "MLflow at %s: %s; training continues and the metrics are in %s",
-                    self.state["tracking_uri"],
-                    first_line(error),
-                    self.directory / METRICS_NAME,
-                )
-            self._restore_sent()
-            self._experiment_id, self._run_is_known = "", False  # either may have been deleted
-            return "failed", first_line(error)
-        return "copied", ""
-
-    def _copy(self, closing: bool) -> None:
-        """Send the lines that MLflow lacks, and the final status when the log is closed."""
-        client, run_id = self._connect(closing)
-        if not self.state.get("described"):
-            self._describe(client, run_id)
-
-        # Counted as copied only once they are sent: an interruption repeats lines and never loses one.
-        num_lines = self.state["copied_lines"]
-        pending: list[_Value] = []
-        for line in read_lines(self.directory, num_lines):
-            num_lines += 1
-            # A checkpoint's metrics belong to its logged model, so the lines in front of it are sent first.
-            if line.get("event") == "checkpoint":
-                self._send(client, run_id, pending, num_lines - 1)
-                pending = []
-                self._copy_checkpoint(client, run_id, line)
-                self._send(client, run_id, [], num_lines)
-                continue
-            if line.get("event") == "artifact":
-                _copy_artifact(client, run_id, line)
-            pending += self._values(line)
-            if len(pending) >= METRICS_PER_REQUEST:
-                self._send(client, run_id, pending, num_lines)
-                pending = []
-        self._send(client, run_id, pending, num_lines)
-
-        # The final status comes last: a run that MLflow shows as ended is complete.
-        status = self.state.get("status")
-        if closing and status != self.state.get("status_sent"):
-            client.set_terminated(run_id, status=status)
-            self.state["status_sent"] = status
-            self._save()
-
-    def _connect(self, closing: bool) -> tuple["MlflowClient", str]:
-        """Return a client and the id of the run, which is found by its key or created."""
-        if self._client is None:
-            self._client = open_client(self._uri)
-        client = self._client
-        if not self._experiment_id:
-            self._experiment_id = experiment_id(client, self.state["experiment"])
+    def connect(self) -> None:
+        """Open a client, and find the run by its key or create it. ImportError if MLflow is not installed."""
+        if self._run_id:
+            return
+        self._client = client = open_client(self._uri)
+        self._experiment_id = experiment_id(client, self.state["experiment"])
 
         # A run that was deleted, or that a new database lacks, is replaced by another one with all lines.
         run_id = self.state.get("run_id")
-        if run_id and not self._run_is_known and not has_run(client, run_id):
+        if run_id and not has_run(client, run_id):
             logger.warning(
                 "MLflow at %s has no run %s any more; the whole log of %s is copied to a new run",
                 self.state["tracking_uri"],
@@ -373,9 +292,7 @@ class _MlflowSync:
                 self.directory,
             )
             run_id = None
-            with self._changed:
-                self.state |= _nothing_copied()
-            self._restore_sent()
+            self.update(**_nothing_copied())
 
         # The answer to an earlier creation may have been lost, so the run is looked up by its key first.
         if not run_id:
@@ -388,139 +305,149 @@ class _MlflowSync:
                 self._experiment_id, run_name=self.state["run_name"], tags=tags
             )
             run_id = str(run.info.run_id)
-            with self._changed:
-                self.state |= {"run_id": run_id, "described": False}  # it has neither params nor tags yet
-            self._save()
-        with self._changed:  # wake `wait_for_run`
-            self._run_is_known = True
-            self._changed.notify_all()
+            self.update(run_id=run_id, described=False)  # it has neither params nor tags yet
 
-        if self.state.get("status_sent") and not closing:  # the run had ended and is resumed
+        if self.state.get("status_sent") and not self.state.get("status"):  # the run had ended and is resumed
             client.update_run(run_id, status="RUNNING")
-            self.state["status_sent"] = None
-        return client, run_id
+            self.update(status_sent=None)
+        self._run_id = run_id
 
-    def _describe(self, client: "MlflowClient", run_id: str) -> None:
+    def send(self) -> None:
+        """Send the lines that MLflow lacks, and the final status when the log is closed."""
+        status = self.state.get("status")
+        if not self.state.get("described"):
+            self._describe()
+
+        # Counted as copied only once they are sent: an interruption repeats lines and never loses one.
+        pending: list[Metric] = []
+        for line in self._reader.new_lines():
+            self._position += 1
+            values = self._values(line)
+            if self._position <= self.state["copied_lines"]:
+                continue
+            # A checkpoint's metrics belong to its logged model, so the lines in front of it are sent first.
+            if line.get("event") == "checkpoint":
+                self._log_metrics(pending, self._position - 1)
+                self._log_checkpoint(line, values)
+                self.update(copied_lines=self._position)
+                pending = []
+                continue
+            if line.get("event") == "artifact":
+                self._log_artifact(line)
+            pending += values
+            if len(pending) >= METRICS_PER_REQUEST:
+                self._log_metrics(pending, self._position)
+                pending = []
+        self._log_metrics(pending, self._position)
+
+        # The final status comes last: a run that MLflow shows as ended is complete.
+        if status and status != self.state.get("status_sent"):
+            self._client.set_terminated(self._run_id, status=status)
+            self.update(status_sent=status)
+
+    def _describe(self) -> None:
         """Send params, tags and data sets; params and the description that the run has keep their value."""
         from mlflow.entities import Param, RunTag
 
-        run = client.get_run(run_id)
         # The flag is set before sending: tags that are added meanwhile clear it again.
-        with self._changed:
-            params, tags = dict(self.state["params"]), dict(self.state["tags"])
-            if (note := self.state.get("note")) and NOTE_TAG not in run.data.tags:  # an edited one is kept
-                tags[NOTE_TAG] = note
-            self.state["described"] = True
-        new = [Param(key, value) for key, value in sorted(params.items()) if key not in run.data.params]
-        inputs = [dataset_input(item) for item in self.state.get("inputs", [])]
+        self.update(described=True)
         try:
-            client.log_batch(run_id, params=new, tags=[RunTag(key, value) for key, value in tags.items()])
-            if inputs:
-                client.log_inputs(run_id, datasets=inputs)
+            known = self._client.get_run(self._run_id).data
+            params = [Param(key, value) for key, value in self.state["params"].items() if key not in known.params]
+            note = {NOTE_TAG: self.state.get("note", "")}
+            tags = self.state["tags"] | (note if note[NOTE_TAG] and NOTE_TAG not in known.tags else {})
+            self._client.log_batch(self._run_id, params=params, tags=[RunTag(*tag) for tag in tags.items()])
+            if inputs := [dataset_input(item) for item in self.state.get("inputs", [])]:
+                self._client.log_inputs(self._run_id, datasets=inputs)
         except Exception:
-            self.state["described"] = False  # the next copy sends them again
+            self.update(described=False)  # the next copy sends them again
             raise
-        self._save()
 
-    def _send(self, client: "MlflowClient", run_id: str, values: list[_Value], copied_lines: int) -> None:
+    def _log_metrics(self, values: "list[Metric]", copied_lines: int) -> None:
         """Send metrics, and record that MLflow has the log up to a line."""
-        from mlflow.entities import Metric
-
         # Metrics first, position second: what an interruption repeats, MLflow stores once.
-        client.log_batch(run_id, metrics=[Metric(*value) for value in values])
-        self.state["copied_lines"] = copied_lines
-        self._save()
+        if values:
+            self._client.log_batch(self._run_id, metrics=values)
+        if copied_lines > self.state["copied_lines"]:
+            self.update(copied_lines=copied_lines)
 
-    def _values(self, line: Mapping[str, Any], *, repeat: bool = False) -> list[_Value]:
-        """Return a line's finite metrics; without `repeat` only those whose key and step no earlier line has.
+    def _values(self, line: Mapping[str, Any]) -> "list[Metric]":
+        """Return a line's finite metrics whose key and step no earlier line has; those of a checkpoint in any case.
 
         Where a resumed training computes another value than before, that counts as the first: MLflow then has both at
         the step, and takes the later for the run's last value.
         """
+        from mlflow.entities import Metric
+
         step, milliseconds = int(line.get("step", 0)), int(line.get("time", 0) * 1000)
         if line.get("event") in ("start", "resume"):
-            self._superseded |= {sent for sent in self._sent if sent[1] > step}
+            self._num_resumes, self._resumed_from = self._num_resumes + 1, step
         values = []
         for key, value in line.get("metrics", {}).items():
             if not isinstance(value, (int, float)):
                 continue
-            place = (key, step)
-            if place in self._superseded:
-                self._superseded.remove(place)
-                if self._sent[place][1] != value:
-                    del self._sent[place]
-            if place in self._sent and not repeat:
+            known = self._sent.get((key, step))
+            is_superseded = known and known.num_resumes < self._num_resumes and step > self._resumed_from
+            if known is None or (is_superseded and value != known.value):
+                known = self._sent[key, step] = _Sent(value, milliseconds, self._num_resumes)
+            elif line.get("event") != "checkpoint":
                 continue
             # The time of the first line is sent every time, so that MLflow recognizes a repeated metric.
-            first, _ = self._sent.setdefault(place, (milliseconds, value))
             if math.isfinite(value):
-                values.append(_Value(metric_key(key), float(value), first, step))
+                values.append(Metric(metric_key(key), float(value), known.milliseconds, step))
         return values
 
-    def _restore_sent(self) -> None:
-        """Recompute `_sent` from the copied lines, without what a failed request did not bring."""
-        self._sent.clear()
-        self._superseded.clear()
-        for line in read_lines(self.directory, stop=self.state["copied_lines"]):
-            self._values(line)
-
-    def _copy_checkpoint(self, client: "MlflowClient", run_id: str, line: Mapping[str, Any]) -> None:
+    def _log_checkpoint(self, line: Mapping[str, Any], values: "list[Metric]") -> None:
         """Make a checkpoint a logged model, which is found by its name if an earlier attempt created it."""
-        step, directory = int(line["step"]), Path(line["path"])
-        models = self.state["models"]
-        if str(step) in models:
+        from mlflow.entities import Metric
+
+        client, step, directory = self._client, int(line["step"]), Path(line["path"])
+        if str(step) in self.state["models"]:
             return
         name = f"step-{step:08d}"
-        condition = f"source_run_id = '{run_id}' AND name = '{name}'"
+        condition = f"source_run_id = '{self._run_id}' AND name = '{name}'"
         found = client.search_logged_models([self._experiment_id], filter_string=condition)
-        model = next(iter(found), None)
-        if model is not None and model.status == "READY":  # finalized by an attempt that could not note it
-            models[str(step)] = model.model_id
-            return
-        model = model or client.create_logged_model(
-            self._experiment_id,
-            name=name,
-            source_run_id=run_id,
-            tags={"step": str(step), "path": str(directory), **self.state["tags"], **_hash_tag(directory)},
-            params={"step": str(step)},
-            model_type="checkpoint",
-        )
+        model: LoggedModel | None = next(iter(found), None)
+        if model is None or model.status != "READY":  # else finalized by an attempt that could not note it
+            model = model or client.create_logged_model(
+                self._experiment_id,
+                name=name,
+                source_run_id=self._run_id,
+                tags={"step": str(step), "path": str(directory), **self.state["tags"], **_hash_tag(directory)},
+                params={"step": str(step)},
+                model_type="checkpoint",
+            )
 
-        # Pruning may have removed the directory meanwhile: step and metrics are logged nevertheless, but nobody should
-        # try to load the model.
-        is_lost = self.state["upload_checkpoints"] and not directory.is_dir()
-        if is_lost:
-            client.set_logged_model_tags(model.model_id, {"files": "removed before the upload"})
-        elif self.state["upload_checkpoints"]:
-            with _weights_only(directory) as folder:
-                client.log_model_artifacts(model.model_id, str(folder))
-        # The model repeats metrics of the run's evaluation; with the same time MLflow stores them once.
-        data = dataset_input(line["data"]).dataset if line.get("data") else None
-        source = (data.name, data.digest) if data else (None, None)
-        values = [_Value(*value[:4], model.model_id, *source) for value in self._values(line, repeat=True)]
-        self._send(client, run_id, values, self.state["copied_lines"])
-        client.finalize_logged_model(model.model_id, "FAILED" if is_lost else "READY")
+            # Pruning may have removed the directory meanwhile: step and metrics are logged nevertheless, but nobody
+            # should try to load the model.
+            is_lost = self.state["upload_checkpoints"] and not directory.is_dir()
+            if is_lost:
+                client.set_logged_model_tags(model.model_id, {"files": "removed before the upload"})
+            elif self.state["upload_checkpoints"]:
+                with _weights_only(directory) as folder:
+                    client.log_model_artifacts(model.model_id, str(folder))
+            # The model repeats metrics of the run's evaluation; with the same time MLflow stores them once.
+            data = dataset_input(line["data"]).dataset if line.get("data") else None
+            source = (data.name, data.digest) if data else (None, None)
+            metrics = [Metric(m.key, m.value, m.timestamp, m.step, model.model_id, *source) for m in values]
+            self._log_metrics(metrics, 0)
+            client.finalize_logged_model(model.model_id, "FAILED" if is_lost else "READY")
         # Noted last, so that an interrupted attempt is repeated.
-        models[str(step)] = model.model_id
+        self.state["models"][str(step)] = model.model_id
 
-    def _save(self) -> None:
-        with self._changed:
-            write_state(self.directory / STATE_NAME, self.state)
+    def _log_artifact(self, line: Mapping[str, Any]) -> None:
+        path, target = Path(line["path"]), line.get("artifact_path") or None
+        if path.is_dir():
+            self._client.log_artifacts(self._run_id, str(path), target)
+        elif path.is_file():
+            self._client.log_artifact(self._run_id, str(path), target)
+        else:
+            logger.warning("%s: removed before it could be uploaded to MLflow", path)
 
 
 def _nothing_copied() -> SyncState:
     """Return the part of the state that tells what MLflow has, for a store that has nothing."""
     return {"run_id": None, "copied_lines": 0, "models": {}, "status_sent": None}
-
-
-def _copy_artifact(client: "MlflowClient", run_id: str, line: Mapping[str, Any]) -> None:
-    path, target = Path(line["path"]), line.get("artifact_path") or None
-    if path.is_dir():
-        client.log_artifacts(run_id, str(path), target)
-    elif path.is_file():
-        client.log_artifact(run_id, str(path), target)
-    else:
-        logger.warning("%s: removed before it could be uploaded to MLflow", path)
 
 
 @contextlib.contextmanager

@@ -116,9 +116,9 @@ def pretrained_model(
         else:
             context.log.info(f"training {output.name} is finished already; nothing to do")
             # It may have ended while MLflow was down.
-            from bert_model.training.mlflow_sync import Tracker
+            from bert_model.training.mlflow_sync import sync
 
-            Tracker.replay(output)
+            sync(output)
         # Assets downstream find the current training by this pointer.
         current = {"training": output.name, "sha256": manifest.sha256}
         replace_text(home.current_training(name), json.dumps(current) + "\n")

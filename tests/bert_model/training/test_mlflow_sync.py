@@ -1,12 +1,16 @@
 """MLflow follows the metrics file: it catches up after failures and gets nothing twice."""
 
 import errno
+import itertools
 import json
 import os
 import re
 import shutil
 import sqlite3
 import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -22,7 +26,8 @@ from bert_model.model.weights import load_model, save_model
 from bert_model.training import mlflow_sync
 from bert_model.training.home import credentials_apart, tracking_uri
 from bert_model.training.metrics_log import MAX_PARAM_LENGTH, MetricsLog, first_line, flat_params, without_password
-from bert_model.training.mlflow_sync import Tracker, open_client
+from bert_model.training.mlflow_store import open_client
+from bert_model.training.mlflow_sync import Tracker, sync
 from bert_pipeline.errors import ArtifactError, BertError, DiskFullError, UsageError
 from bert_pipeline.manifest import load_manifest, publishing
 from workflows.lib.resources import BertHome
@@ -48,14 +53,6 @@ def store(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
     return open_client(database)
 
 
-@pytest.fixture
-def down(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The address of a server that does not run."""
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:hunter2@127.0.0.1:{free_port()}")
-    monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(mlflow_sync, "RETRY_SECONDS", 0.05)
-
-
 def open_tracker(directory: Path, **settings: Any) -> Tracker:
     return Tracker(directory, **{"experiment": "test", "run_name": "small", **settings})
 
@@ -70,6 +67,20 @@ def sync_state(directory: Path) -> dict[str, Any]:
 
 def history(client: Any, run_id: str | None, key: str) -> list[tuple[int, float]]:
     return [(metric.step, metric.value) for metric in client.get_metric_history(run_id, key)]
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    """Wait until the tracker's thread has done something."""
+    for _ in range(400):
+        if condition():
+            return
+        time.sleep(0.05)
+    pytest.fail("it did not happen")
+
+
+def copied(run: Tracker, num_lines: int) -> None:
+    """Wait until MLflow has the first lines of a log."""
+    eventually(lambda: sync_state(run.directory)["copied_lines"] >= num_lines)
 
 
 def make_checkpoint(path: Path, step: int) -> Path:
@@ -93,7 +104,7 @@ def test_events_are_in_the_file_at_once_and_in_mlflow_soon(store: Any, tmp_path:
             ("train", 1, 0),
             ("train", 2, 0),
         ]
-        assert run.flush()
+        copied(run, 2)
         found = store.get_run(run.run_id)
         assert history(store, run.run_id, "train/loss") == [(1, 3.0), (2, 2.0)]
         assert found.info.status == "RUNNING"
@@ -152,12 +163,12 @@ def test_deleted_run_is_replaced_by_one_with_all_lines(
 def test_run_deleted_while_it_is_followed_is_replaced(store: Any, tmp_path: Path) -> None:
     run = open_tracker(tmp_path / "run")
     run.record("train", 1, {"train/loss": 1.0})
-    assert run.flush(20)
-    store.delete_run(run.run_id)
-    run.record("train", 2, {"train/loss": 2.0})
-    run.flush(20)  # fails, and is repeated
+    copied(run, 1)
+    former = run.run_id
+    store.delete_run(former)
+    run.record("train", 2, {"train/loss": 2.0})  # fails, and is repeated
+    eventually(lambda: run.run_id != former)
     run.record("train", 3, {"train/loss": 3.0})
-    assert run.flush(20)
     run.close()
     assert history(store, run.run_id, "train/loss") == [(1, 1.0), (2, 2.0), (3, 3.0)]
 
@@ -186,10 +197,9 @@ def test_deleted_experiment_is_one_sentence_and_restoring_it_continues_the_run(
     store.delete_experiment(experiment)
     second = open_tracker(tmp_path / "run", experiment=name)
     second.record("train", 2, {"train/loss": 2.0})
-    assert not second.flush(20)
-    assert f"mlflow experiments restore --experiment-id {experiment}" in caplog.text
+    eventually(lambda: f"mlflow experiments restore --experiment-id {experiment}" in caplog.text)
     store.restore_experiment(experiment)
-    assert second.flush(20) or second.flush(20)
+    copied(second, 2)
     second.close()
     assert second.run_id == first.run_id
     assert history(store, first.run_id, "train/loss") == [(1, 1.0), (2, 2.0)]
@@ -202,7 +212,6 @@ def test_values_of_the_resumed_course_reach_mlflow_once(store: Any, tmp_path: Pa
             for step, value in values.items():
                 run.record("train", step, {"train/loss": value})
             run.log_checkpoint(tmp_path / "pruned", max(values), {"train/loss": values[max(values)]})
-            run.flush(20)
         return run
 
     follow({10: 3.0, 20: 2.0, 30: 1.0})
@@ -220,7 +229,7 @@ def test_values_of_the_resumed_course_reach_mlflow_once(store: Any, tmp_path: Pa
     # A copy to another database sends the same.
     state = sync_state(tmp_path / "run") | {"copied_lines": 0}
     (tmp_path / "run" / "tracking.json").write_text(json.dumps(state))
-    assert Tracker.replay(tmp_path / "run")
+    assert sync(tmp_path / "run")
     assert sorted(history(store, run.run_id, "train/loss")) == expected
 
 
@@ -230,6 +239,14 @@ def test_last_value_of_a_run_is_that_of_the_resumed_course(store: Any, tmp_path:
             run.record(event, step)
             run.record("train", 20, {"train/loss": value})
         assert store.get_run(run.run_id).data.metrics == {"train/loss": value}
+
+
+def log_checkpoint(store: Any, tmp_path: Path, **settings: Any) -> tuple[Path, Any]:
+    """Log a checkpoint of step 5; return it and its logged model."""
+    checkpoint = make_checkpoint(tmp_path, 5)
+    with open_tracker(tmp_path / "run", **settings) as run:
+        run.log_checkpoint(checkpoint, 5, {"held_out/mlm_loss": 2.5})
+    return checkpoint, store.get_logged_model(sync_state(tmp_path / "run")["models"]["5"])
 
 
 def test_checkpoint_becomes_logged_model_with_metrics_and_lineage(store: Any, tmp_path: Path) -> None:
@@ -247,9 +264,32 @@ def test_checkpoint_becomes_logged_model_with_metrics_and_lineage(store: Any, tm
     (metric,) = model.metrics
     assert (metric.key, metric.value, metric.step) == ("held_out/mlm_loss", 2.5, 5)
     assert (metric.dataset_name, metric.dataset_digest) == ("instances-16", "cafe" * 9)
+    assert history(store, run.run_id, "held_out/mlm_loss") == [(5, 2.5)]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_copied_checkpoint_artifact_is_a_model_but_no_checkpoint(
+    links: bool, store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not links:
+        monkeypatch.setattr("os.link", mock.Mock(side_effect=OSError(errno.EXDEV, "Invalid cross-device link")))
+    checkpoint, model = log_checkpoint(store, tmp_path)
     files = {item.path for item in store.list_logged_model_artifacts(model.model_id)}
     assert files == {"config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json", "manifest.json"}
-    assert history(store, run.run_id, "held_out/mlm_loss") == [(5, 2.5)]
+    copy = Path(mlflow.artifacts.download_artifacts(model.artifact_location, dst_path=str(tmp_path / "copy")))
+    manifest = load_manifest(copy, verify="sha256")
+    assert manifest.provenance["part_of"] == load_manifest(checkpoint).sha256
+    assert model_identity(copy)["content_sha256"] == manifest.sha256  # what fine-tuning checks first
+    load_model(BertForPreTraining, copy)
+    with pytest.raises(ArtifactError, match="expected a checkpoint"):
+        load_manifest(copy, kind="checkpoint")
+
+
+def test_checkpoint_without_upload_has_path_and_hash(store: Any, tmp_path: Path) -> None:
+    checkpoint, model = log_checkpoint(store, tmp_path, upload_checkpoints=False)
+    assert model.tags["path"] == str(checkpoint)
+    assert len(model.tags["sha256"]) == 64
+    assert store.list_logged_model_artifacts(model.model_id) == []
 
 
 def test_run_lists_data_sets_and_keeps_an_edited_description(store: Any, tmp_path: Path) -> None:
@@ -274,35 +314,32 @@ def test_run_lists_data_sets_and_keeps_an_edited_description(store: Any, tmp_pat
     assert profiles == {None, '{"num_rows": 7}'}
 
 
-def test_experiments_are_described_and_an_empty_default_is_deleted_once(
-    empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def own_store(empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A client of the home's own database, with the experiment "Default" that MLflow makes."""
     monkeypatch.setenv("BERT_HOME", str(tmp_path))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     shutil.copy(empty_store, tmp_path / "mlflow.db")
-    client = open_client()
-    assert [experiment.name for experiment in client.search_experiments()] == ["Default"]
+    return open_client()
+
+
+def test_experiments_are_described_and_an_empty_default_is_deleted_once(own_store: Any, tmp_path: Path) -> None:
+    assert [experiment.name for experiment in own_store.search_experiments()] == ["Default"]
     open_tracker(tmp_path / "run", experiment="pretraining").close()
     open_tracker(tmp_path / "own", experiment="mine").close()
-    found = {experiment.name: experiment.tags for experiment in client.search_experiments()}
+    found = {experiment.name: experiment.tags for experiment in own_store.search_experiments()}
     assert set(found) == {"pretraining", "mine"}
     assert "one run each" in found["pretraining"]["mlflow.note.content"]
     assert "mlflow.note.content" not in found["mine"]
-    client.restore_experiment("0")  # by a person: it stays
+    own_store.restore_experiment("0")  # by a person: it stays
     open_tracker(tmp_path / "third", experiment="finetuning").close()
-    assert "Default" in {experiment.name for experiment in client.search_experiments()}
+    assert "Default" in {experiment.name for experiment in own_store.search_experiments()}
 
 
-def test_default_experiment_with_runs_is_kept(
-    empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("BERT_HOME", str(tmp_path))
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    shutil.copy(empty_store, tmp_path / "mlflow.db")
-    client = open_client()
-    client.create_run("0")
+def test_default_experiment_with_runs_is_kept(own_store: Any, tmp_path: Path) -> None:
+    own_store.create_run("0")
     open_tracker(tmp_path / "run", experiment="pretraining").close()
-    assert {experiment.name for experiment in client.search_experiments()} == {"pretraining", "Default"}
+    assert {experiment.name for experiment in own_store.search_experiments()} == {"pretraining", "Default"}
 
 
 @pytest.mark.parametrize("name", ["a?b", "a%20b"])
@@ -318,40 +355,6 @@ def test_home_whose_database_would_be_another_file_is_refused(
     assert tracking_uri() == BertHome().tracking_uri == "http://127.0.0.1:9"
 
 
-def test_copied_checkpoint_artifact_is_a_model_but_no_checkpoint(store: Any, tmp_path: Path) -> None:
-    checkpoint = make_checkpoint(tmp_path, 5)
-    with open_tracker(tmp_path / "run") as run:
-        run.log_checkpoint(checkpoint, 5, {"held_out/mlm_loss": 2.5})
-    model = store.get_logged_model(sync_state(tmp_path / "run")["models"]["5"])
-    copy = Path(mlflow.artifacts.download_artifacts(model.artifact_location, dst_path=str(tmp_path / "copy")))
-    manifest = load_manifest(copy, verify="sha256")
-    assert manifest.provenance["part_of"] == load_manifest(checkpoint).sha256
-    assert model_identity(copy)["content_sha256"] == manifest.sha256  # what fine-tuning checks first
-    load_model(BertForPreTraining, copy)
-    with pytest.raises(ArtifactError, match="expected a checkpoint"):
-        load_manifest(copy, kind="checkpoint")
-
-
-def test_checkpoint_is_copied_where_files_cannot_be_linked(
-    store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("os.link", mock.Mock(side_effect=OSError(errno.EXDEV, "Invalid cross-device link")))
-    with open_tracker(tmp_path / "run") as run:
-        run.log_checkpoint(make_checkpoint(tmp_path, 5), 5, {"held_out/mlm_loss": 2.5})
-    model = store.get_logged_model(sync_state(tmp_path / "run")["models"]["5"])
-    assert "model.safetensors" in {file.path for file in store.list_logged_model_artifacts(model.model_id)}
-
-
-def test_checkpoint_without_upload_has_path_and_hash(store: Any, tmp_path: Path) -> None:
-    checkpoint = make_checkpoint(tmp_path, 5)
-    with open_tracker(tmp_path / "run", upload_checkpoints=False) as run:
-        run.log_checkpoint(checkpoint, 5, {"held_out/mlm_loss": 2.5})
-    model = store.get_logged_model(sync_state(tmp_path / "run")["models"]["5"])
-    assert model.tags["path"] == str(checkpoint)
-    assert len(model.tags["sha256"]) == 64
-    assert store.list_logged_model_artifacts(model.model_id) == []
-
-
 def test_checkpoint_that_was_pruned_before_its_upload_is_no_ready_model(store: Any, tmp_path: Path) -> None:
     checkpoint = make_checkpoint(tmp_path, 5)
     with open_tracker(tmp_path / "run") as run:
@@ -365,41 +368,45 @@ def test_checkpoint_that_was_pruned_before_its_upload_is_no_ready_model(store: A
     shutil.rmtree(checkpoint)
     state = sync_state(tmp_path / "run") | {"copied_lines": 0, "models": {}}
     (tmp_path / "run" / "tracking.json").write_text(json.dumps(state))
-    assert Tracker.replay(tmp_path / "run")
+    assert sync(tmp_path / "run")
     assert str(store.get_logged_model(models["5"].model_id).status) == "READY"
+
+
+def intercept(patched: pytest.MonkeyPatch, names: Sequence[str], refuse: Callable[..., bool], *, sent: bool) -> None:
+    """Let requests of MLflow's client fail where `refuse(arguments)` says so: before or after they are sent."""
+
+    def wrap(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **settings: Any) -> Any:
+            fails = refuse(settings)
+            result = real(*arguments, **settings) if sent or not fails else None
+            if fails:
+                raise ConnectionError("connection refused")
+            return result
+
+        return call
+
+    for name in names:
+        patched.setattr(mlflow.MlflowClient, name, wrap(getattr(mlflow.MlflowClient, name)))
 
 
 def test_copy_interrupted_anywhere_continues_without_duplicates(
     store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint = make_checkpoint(tmp_path, 2)
-    real = mlflow_sync.open_client
-    calls = iter(range(1000))
-
-    class Flaky:
-        """A client of which every second call loses its answer."""
-
-        def __init__(self, uri: str) -> None:
-            self.client = real(uri)
-
-        def __getattr__(self, name: str) -> Any:
-            def call(*arguments: Any, **settings: Any) -> Any:
-                result = getattr(self.client, name)(*arguments, **settings)
-                if next(calls) % 2 == 1:
-                    raise ConnectionError("the answer was lost")
-                return result
-
-            return call
-
-    monkeypatch.setattr(mlflow_sync, "open_client", Flaky)
-    run = open_tracker(tmp_path / "run", tags={"kind": "test"}, params={"seed": 1})
-    for step in (1, 2):
-        run.record("train", step, {"train/loss": float(step)})
-    run.log_checkpoint(checkpoint, 2, {"held_out/mlm_loss": 2.5})
-    run.close()
-    monkeypatch.setattr(mlflow_sync, "open_client", real)
+    calls = itertools.cycle([False, True])  # every second request loses its answer
+    names = ["get_experiment_by_name", "search_runs", "create_run", "get_run", "log_batch", "set_terminated"]
+    names += ["search_logged_models", "create_logged_model", "log_model_artifacts", "finalize_logged_model"]
+    with monkeypatch.context() as patched:
+        intercept(patched, names, lambda _: next(calls), sent=True)
+        run = open_tracker(tmp_path / "run", tags={"kind": "test"}, params={"seed": 1})
+        for step in (1, 2):
+            run.record("train", step, {"train/loss": float(step)})
+        run.log_checkpoint(checkpoint, 2, {"held_out/mlm_loss": 2.5})
+        run.close()
+        for _ in range(20):  # each meets another request
+            sync(tmp_path / "run")
     for _ in range(2):
-        assert Tracker.replay(tmp_path / "run")
+        assert sync(tmp_path / "run")
     run_id = sync_state(tmp_path / "run")["run_id"]
     experiment = store.get_run(run_id).info.experiment_id
     key = sync_state(tmp_path / "run")["key"]
@@ -412,77 +419,66 @@ def test_copy_interrupted_anywhere_continues_without_duplicates(
 
 
 def test_params_of_a_failed_request_are_sent_again(store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, failures = mlflow_sync.open_client, [ConnectionError("connection refused")]
-
-    class FailingOnce:
-        def __init__(self, uri: str) -> None:
-            self.client = real(uri)
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.client, name)
-
-        def log_batch(self, *arguments: Any, **settings: Any) -> None:
-            if settings.get("params") and failures:
-                raise failures.pop()
-            self.client.log_batch(*arguments, **settings)
-
-    monkeypatch.setattr(mlflow_sync, "open_client", FailingOnce)
+    failures = [True]
+    intercept(
+        monkeypatch, ["log_batch"], lambda sent: bool(sent.get("params") and failures and failures.pop()), sent=False
+    )
     run = open_tracker(tmp_path / "run", params={"seed": "7"})
     run.record("train", 1, {"train/loss": 3.0})
-    run.flush(20)  # the first copy fails
-    assert run.flush(20)
+    copied(run, 1)
     run.close()
     assert not failures
-    assert store.get_run(sync_state(tmp_path / "run")["run_id"]).data.params["seed"] == "7"
+    assert store.get_run(run.run_id).data.params["seed"] == "7"
 
 
 def test_failed_request_is_repeated_by_the_same_training(
-    store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real = mlflow_sync.open_client
-    broken: list[bool] = []
-
-    class Breaking:
-        """A client whose server goes away once the run exists: requests with metrics do not arrive."""
-
-        def __init__(self, uri: str) -> None:
-            self.client = real(uri)
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.client, name)
-
-        def log_batch(self, *arguments: Any, **settings: Any) -> None:
-            if broken and settings.get("metrics"):
-                raise ConnectionError("connection refused")
-            self.client.log_batch(*arguments, **settings)
-
-    monkeypatch.setattr(mlflow_sync, "open_client", Breaking)
+    broken: list[bool] = []  # the server goes away once the run exists: requests with metrics do not arrive
+    intercept(monkeypatch, ["log_batch"], lambda sent: bool(broken and sent.get("metrics")), sent=False)
     run = open_tracker(tmp_path / "run")
     run.record("train", 1, {"train/loss": 3.0})
-    assert run.flush(20)
+    copied(run, 1)
     broken.append(True)
     run.record("train", 2, {"train/loss": 2.0})
-    assert not run.flush(20)
+    eventually(lambda: "connection refused; training continues" in caplog.text)
     broken.clear()
     run.record("train", 3, {"train/loss": 1.0})
     run.close()
-    run_id = sync_state(tmp_path / "run")["run_id"]
-    assert history(store, run_id, "train/loss") == [(1, 3.0), (2, 2.0), (3, 1.0)]
+    assert history(store, run.run_id, "train/loss") == [(1, 3.0), (2, 2.0), (3, 1.0)]
 
 
-def test_server_down_loses_no_metrics_and_replay_sends_them(
-    down: None, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_server_that_does_not_answer_delays_the_end_by_its_timeout_only(
+    store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    released = threading.Event()
+    with monkeypatch.context() as patched:
+        intercept(patched, ["log_batch"], lambda _: not released.wait(20), sent=False)
+        run = open_tracker(tmp_path / "run")
+        run.record("train", 1, {"train/loss": 3.0})
+        started = time.monotonic()
+        run.close(timeout_seconds=0.1)
+        assert time.monotonic() - started < 5
+        assert "it did not answer within 0 s" in caplog.text
+        released.set()
+        eventually(lambda: sync_state(tmp_path / "run")["status_sent"] == "FINISHED")
+    assert history(store, run.run_id, "train/loss") == [(1, 3.0)]
+
+
+def test_server_down_loses_no_metrics_and_sync_sends_them(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:hunter2@127.0.0.1:{free_port()}")
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
     run = open_tracker(tmp_path / "run")
     run.record("train", 1, {"train/loss": 3.0})
-    assert not run.flush(20)
     assert run.run_id is None
     run.close(timeout_seconds=20)
     assert [line["step"] for line in lines(tmp_path / "run")] == [1]
     assert "does not have everything" in caplog.text
     assert "hunter2" not in caplog.text + (tmp_path / "run" / "tracking.json").read_text()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", database)
-    assert Tracker.replay(tmp_path / "run")
+    assert sync(tmp_path / "run")
     run_id = sync_state(tmp_path / "run")["run_id"]
     assert history(open_client(database), run_id, "train/loss") == [(1, 3.0)]
 
@@ -501,8 +497,7 @@ def test_without_experiment_no_client_is_opened(tmp_path: Path, monkeypatch: pyt
     with open_tracker(tmp_path / "run", experiment="") as run:
         run.record("train", 1, {"train/loss": 3.0})
         assert run.run_id is None
-        assert not run.flush(5)
-    assert Tracker.replay(tmp_path / "run")
+    assert sync(tmp_path / "run")
 
 
 def test_child_run_has_parent_tags_and_artifacts(store: Any, tmp_path: Path) -> None:
@@ -549,7 +544,6 @@ def test_any_name_of_a_metric_reaches_mlflow(store: Any, tmp_path: Path) -> None
     }
     with open_tracker(tmp_path / "run") as run:
         run.record("exam", 1, dict.fromkeys(sent, 50.0))
-        assert run.flush()
     for key in sent.values():
         assert history(store, run.run_id, key) == [(1, 50.0)], key
 
