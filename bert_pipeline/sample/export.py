@@ -72,8 +72,8 @@ def _export_lines(pages: list[ExportPage]) -> Iterator[str]:
         f'xsi:schemaLocation="{schema} http://www.mediawiki.org/xml/export-0.11.xsd" version="0.11" xml:lang="en">\n'
     )
     yield "  <siteinfo>\n    <sitename>Samplewiki</sitename>\n    <dbname>samplewiki</dbname>\n"
-    yield "    <base>https://samplewiki.invalid/wiki/Main_Page</base>\n    <generator>bert-workflow sample</generator>\n"
-    yield "    <case>first-letter</case>\n    <namespaces>\n"
+    yield "    <base>https://samplewiki.invalid/wiki/Main_Page</base>\n"
+    yield "    <generator>bert-workflow sample</generator>\n    <case>first-letter</case>\n    <namespaces>\n"
     for key, name in _NAMESPACES:
         tail = f">{name}</namespace>" if name else " />"
         yield f'      <namespace key="{key}" case="first-letter"{tail}\n'

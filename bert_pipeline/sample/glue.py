@@ -87,9 +87,12 @@ def write_glue(directory: Path, world: World) -> dict[str, int]:
             path = f"{files.folder}/{name}.tsv"
             rows[path] = _write_tsv(directory / path, header, (layout(*item) for item in enumerate(examples)))
     for name, size, genres in (
-        ("train", 500, MATCHED_GENRES), ("dev_matched", 300, MATCHED_GENRES), ("dev_mismatched", 300, MISMATCHED_GENRES),
-        ("test_matched", 100, MATCHED_GENRES), ("test_mismatched", 100, MISMATCHED_GENRES),
-    ):  # fmt: skip
+        ("train", 500, MATCHED_GENRES),
+        ("dev_matched", 300, MATCHED_GENRES),
+        ("dev_mismatched", 300, MISMATCHED_GENRES),
+        ("test_matched", 100, MATCHED_GENRES),
+        ("test_mismatched", 100, MISMATCHED_GENRES),
+    ):
         part = name.partition("_")[0]
         draw = functools.partial(glue_tasks.inference, genres=genres)
         path = f"MNLI/{name}.tsv"
@@ -116,15 +119,11 @@ def _write_mnli(path: Path, part: str, examples: Iterable[Any]) -> int:
         path,
         header,
         (
-            (index, f"{index}", f"{index}{label[0]}", genre, *[_parse(premise), _parse(hypothesis)] * 2, premise, hypothesis,
-             *[label] * (votes + bool(votes)))
+            (index, f"{index}", f"{index}{label[0]}", genre, *[f"( {premise} )", f"( {hypothesis} )"] * 2, premise,
+             hypothesis, *[label] * (votes + bool(votes)))
             for index, (premise, hypothesis, label, genre) in enumerate(examples)
         ),
     )  # fmt: skip
-
-
-def _parse(sentence: str) -> str:
-    return f"( {sentence} )"
 
 
 def _write_tsv(path: Path, header: Row, rows: Iterable[Row]) -> int:

@@ -4,61 +4,11 @@ Each function draws one example; its index decides the label, so that the classe
 """
 
 import dataclasses
-import functools
-from collections.abc import Callable
 from typing import Any
 
-from bert_pipeline.sample.grammar import mark, plain
-from bert_pipeline.sample.lexicon import FIELDS, TRADES, TRAITS, WORK_PARTS, Noun, Trade, Verb
+from bert_pipeline.sample.grammar import Slots, mark, plain
+from bert_pipeline.sample.lexicon import FIELDS, TASKS, TRADES, TRAITS, WORK_PARTS, Noun, Trade, Verb
 from bert_pipeline.sample.splits import Split
-
-# Each pair is a sentence and the same sentence broken in one place.
-_AGREEMENT: tuple[tuple[str, str], ...] = (
-    ("The {agent} {verbs} the {good}.", "The {agent} {verb} the {good}."),
-    ("The {agents} {verb} {goods} with a~ {tool}.", "The {agents} {verbs} {goods} with a~ {tool}."),
-    ("A~ {agent} {verbs} {goods} in the {place}.", "A~ {agent} {verb} {goods} in the {place}."),
-    ("Many {agents} {verb} a~ {good}.", "Many {agents} {verbs} a~ {good}."),
-)
-_NUMBER: tuple[tuple[str, str], ...] = (
-    ("This {agent} {verbs} {goods}.", "This {agents} {verb} {goods}."),
-    ("These {agents} {verb} the {good}.", "These {agent} {verbs} the {good}."),
-    ("Every {agent} owns a~ {tool}.", "Every {agents} owns a~ {tool}."),
-    ("Many {agents} use a~ {tool}.", "Many {agent} use a~ {tool}."),
-    ("The {agent} needs a~ {tool} for the {good}.", "The {agent} needs a~ {tools} for the {good}."),
-)
-_FORM: tuple[tuple[str, str], ...] = (
-    ("The {agent} can {verb} a~ {good} with the {tool}.", "The {agent} can {verbed} a~ {good} with the {tool}."),
-    ("He learned to {verb} {goods} in the {place}.", "He learned to {verbed} {goods} in the {place}."),
-    ("She knows how to {verb} {goods}.", "She knows how to {verbs} {goods}."),
-    ("Yesterday the {agent} {verbed} {goods}.", "Yesterday the {agent} {verb} {goods}."),
-)
-_ORDER: tuple[tuple[str, str], ...] = (
-    ("The {agent} {verbs} {goods} with a~ {tool}.", "The {agent} {goods} {verbs} with a~ {tool}."),
-    ("The {agents} {verb} a~ {good} in the {place}.", "The {verb} {agents} a~ {good} in the {place}."),
-    ("The {wealth} {agent} {verbed} the {good}.", "The {agent} {wealth} {verbed} the {good}."),
-    ("A~ {temper} {field} owns the {place}.", "A~ {temper} owns {field} the {place}."),
-)
-_SELECTION: tuple[tuple[str, str], ...] = (
-    ("The {agent} {verbs} a~ {good} with the {tool}.", "The {tool} {verbs} a~ {agent} with the {good}."),
-    ("In the {place} the {agents} {verb} {goods}.", "In the {agent} the {places} {verb} {goods}."),
-    ("The {temper} {agent} was born in {year}.", "The {temper} {tool} was born in {year}."),
-    ("The {agent} learned to {verb} {goods}.", "The {good} learned to {verb} {agents}."),
-)
-_ERRORS = (_AGREEMENT, _NUMBER, _FORM, _ORDER, _SELECTION)
-
-_OPINIONS: tuple[str, ...] = (
-    "a~ {quality} {work} with a~ {quality} {part}",
-    "the {part} is {quality} and the {part} is {quality}",
-    "this {work} has a~ {quality} {part}",
-    "{quality} , {quality} and {quality}",
-    "the {work} about the {agent} is a~ {verdict}",
-    "a~ {quality} {verdict} of a {work}",
-    "i found the {part} {quality}",
-    "the {agents} in this {work} are {quality}",
-    "critics {judged} the {part} of the {work}",
-    "a {work} about {agents} , {judged} for its {quality} {part}",
-    "some {work} by {author} ! {quality} from the {place} to the {part}",
-)
 
 
 def acceptability(split: Split, index: int) -> tuple[int, str]:
@@ -66,7 +16,7 @@ def acceptability(split: Split, index: int) -> tuple[int, str]:
     label = index % 2
     writer = split.writer()
     slots = writer.person_slots(split.person())
-    template = split.rng.choice(split.rng.choice(_ERRORS))[1 - label]
+    template = split.rng.choice(split.rng.choice([*TASKS["cola"].values()]))[1 - label]
     return label, plain(writer.grammar.fill(template, slots))
 
 
@@ -80,7 +30,7 @@ def sentiment(split: Split, index: int) -> tuple[str, int]:
         **writer.reception_slots(bool(label)),
         "part": lambda: split.rng.choice(WORK_PARTS),
     }
-    return plain(writer.grammar.fill(split.rng.choice(_OPINIONS), slots)).lower(), label
+    return plain(writer.grammar.fill(split.rng.choice(TASKS["sst2"]["opinions"]), slots)).lower(), label
 
 
 _TRAITS_OF = {
@@ -102,20 +52,8 @@ class Statement:
     place: Noun
 
 
-_SAYINGS: tuple[str, ...] = (
-    "The {adjective} {agent} {verbed} the {goods} in the {place}.",
-    "In the {place} , a~ {adjective} {agent} {verbed} the {goods}.",
-    "The {goods} in the {place} were {verbed} by the {adjective} {agent}.",
-    "The {agent} , who was {adjective} , {verbed} the {goods} in the {place}.",
-)
 _DIFFERENCES = ("event", "event", "event", "agent", "deed", "pole")
 _EVENTS = ("event", "event", "agent", "deed")
-_QUESTIONS: tuple[tuple[str, ...], ...] = (
-    ("Which {tool_word} does a~ {agent} use to {verb} {goods}?", "To {verb} {goods} , what {tool_word} does a~ {agent} use?"),
-    ("Where does a~ {agent} {verb} {goods}?", "In what place does a~ {agent} {verb} {goods}?"),
-    ("How does one become a~ {agent} and {verb} {goods}?", "What must one learn to be a~ {agent} and {verb} {goods}?"),
-    ("Why was the {adjective} {agent} so {adjective}?", "For what reason was the {adjective} {agent} {adjective}?"),
-)  # fmt: skip
 
 
 def _statement(split: Split) -> Statement:
@@ -131,13 +69,13 @@ def _say(split: Split, statement: Statement, template: str) -> str:
     writer = split.writer()
     adjectives = TRAITS[statement.trait][statement.pole].adjectives
     # Verb, good and place are part of the statement; the other words vary with each wording.
-    slots: dict[str, Callable[[], str]] = {
+    slots: Slots = {
         "adjective": lambda: writer.grammar.pick(adjectives),
         "agent": lambda: split.rng.choice(statement.trade.agents).singular,
-        "verb": lambda: statement.verb.base,
-        "verbed": lambda: statement.verb.past,
-        "goods": lambda: statement.good.plural,
-        "place": lambda: statement.place.singular,
+        "verb": statement.verb.base,
+        "verbed": statement.verb.past,
+        "goods": statement.good.plural,
+        "place": statement.place.singular,
         "tool_word": lambda: split.rng.choice(("tool", "instrument")),
     }
     return plain(writer.grammar.fill(template, slots))
@@ -165,7 +103,7 @@ def paraphrase(split: Split, index: int) -> tuple[int, str, str]:
     label = index % 2
     statement = _statement(split)
     other = statement if label else _change(split, statement, split.rng.choice(_DIFFERENCES))
-    first, second = split.rng.sample(_SAYINGS, 2)
+    first, second = split.rng.sample(TASKS["paraphrases"]["sentences"], 2)
     return label, _say(split, statement, first), _say(split, other, second)
 
 
@@ -173,16 +111,15 @@ def duplicate(split: Split, index: int) -> tuple[str, str, int]:
     """QQP: (question, question, 1 or 0): one question in two wordings, or about another thing, or another question."""
     label = index % 2
     statement = _statement(split)
-    kind = split.rng.choice(_QUESTIONS)
-    first, second = split.rng.sample(kind, 2)
+    kind, wordings = split.rng.choice([*TASKS["qqp"].items()])
+    first, second = split.rng.sample(wordings, 2)
     other = statement
     # A different question about the same thing, or the same question about another.
     if not label and split.rng.random() < 0.3:
-        second = split.rng.choice(split.rng.choice([group for group in _QUESTIONS if group is not kind]))
+        second = split.rng.choice(split.rng.choice([group for name, group in TASKS["qqp"].items() if name != kind]))
     elif not label:
         # The question about a character mentions no deed, so a changed deed would change nothing.
-        about_character = kind is _QUESTIONS[-1]
-        other = _change(split, statement, split.rng.choice(("agent", "pole") if about_character else _EVENTS))
+        other = _change(split, statement, split.rng.choice(("agent", "pole") if kind == "character" else _EVENTS))
     return _say(split, statement, first), _say(split, other, second), label
 
 
@@ -196,48 +133,10 @@ def similarity(split: Split, index: int) -> tuple[str, str, float]:
         if index & bit:
             other = _change(split, other, what)
             score -= points
-    first, second = split.rng.sample(_SAYINGS, 2)
+    first, second = split.rng.sample(TASKS["paraphrases"]["sentences"], 2)
     return _say(split, statement, first), _say(split, other, second), score
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Genre:
-    """Premises by topic, and hypotheses, for one kind of entity."""
-
-    kind: str
-    trade: tuple[str, ...]
-    trait: tuple[str, ...]
-    both: tuple[str, ...]
-    trade_claims: tuple[str, ...]
-    trait_claims: tuple[str, ...]
-
-
-_GENRES: dict[str, Genre] = {
-    "person": Genre(
-        "PER",
-        ("{N} {verbed} {goods} in {town}.", "{N} bought a~ {tool} and {verbed} the {goods}.", "The {place} of {N} was full of {goods}."),
-        ("{N} was {x} and had {sign}.", "In {town} {N} was called {x} and {x}."),
-        ("{N} was a~ {x} {agent} from {town}.", "The {x} {agent} {N} {verbed} {goods} in {town}."),
-        ("{N} was a~ {c_field}.", "{N} was a~ {c_field} from {town}."),
-        ("{N} was {y}.", "{N} was {y} and {y}."),
-    ),
-    "town": Genre(
-        "LOC",
-        ("The people of {N} {verb} {goods}.", "{N} is known for its {goods} and {tools}.", "A~ {place} in {N} is full of {goods}."),
-        ("{N} is a~ {x} town with {sign}.", "{N} is {x} and {x}."),
-        ("{N} is a~ {x} town with many {agents}.", "The {agents} of {N} {verb} {goods} in a~ {x} {place}."),
-        ("{N} is a town of {c_fields}.", "Many {c_fields} work in {N}."),
-        ("{N} is {y}.", "{N} is a~ {y} town."),
-    ),
-    "organization": Genre(
-        "ORG",
-        ("The members of the {N} {verb} {goods}.", "The {N} keeps {goods} and {tools}.", "The {N} owns a~ {place} with many {goods}."),
-        ("The {N} is {x} and has {sign}.", "The {N} is a~ {x} and {x} club."),
-        ("The {N} is a~ {x} club of {agents}.", "The {agents} of the {N} {verb} {goods} in a~ {x} {place}."),
-        ("The {N} is a club of {c_fields}.", "Many {c_fields} join the {N}."),
-        ("The {N} is {y}.", "The {N} is a~ {y} club."),
-    ),
-}  # fmt: skip
 _LABELS = ("entailment", "contradiction", "neutral")
 
 
@@ -250,30 +149,29 @@ def inference(split: Split, index: int, genres: tuple[str, ...]) -> tuple[str, s
     """
     label, claims_trade, rng = _LABELS[index % 3], index % 2 == 0, split.rng
     genre_name = rng.choice(genres)
-    writer, genre = split.writer(), _GENRES[genre_name]
+    writer, genre = split.writer(), TASKS["mnli"][genre_name]
     person, town = split.person(), split.town().title
-    name = {"PER": person.title, "LOC": town, "ORG": person.employer.title}[genre.kind]
+    name = {"PER": person.title, "LOC": town, "ORG": person.employer.title}[genre["kind"]]
     given, other_trait = rng.sample(_TRAITS_OF[genre_name], 2)
     given_pole, claimed_pole, field = rng.randrange(2), rng.randrange(2), person.trade.field
     claimed = given
-    premises: tuple[str, ...]
     # Choose premises and a claim that make the label true.
     if claims_trade:
-        premises = genre.trait if label == "neutral" else rng.choice((genre.trade, genre.both))
+        premises = genre["trait"] if label == "neutral" else rng.choice((genre["trade"], genre["both"]))
         if label == "contradiction":
             field = rng.choice([other for other in FIELDS if other != field])
     elif label == "neutral":
-        premises, claimed = rng.choice((genre.trade, genre.both)), other_trait
+        premises, claimed = rng.choice((genre["trade"], genre["both"])), other_trait
     else:
-        premises = rng.choice((genre.trait, genre.both))
+        premises = rng.choice((genre["trait"], genre["both"]))
         claimed_pole = given_pole if label == "entailment" else 1 - given_pole
 
     # x and sign describe the trait that is told, y the one that is claimed, c_field the claimed field.
     adjectives = TRAITS[given][given_pole]
-    slots = {
+    slots: Slots = {
         **writer.grammar.trade_slots(person.trade),
-        "N": lambda: mark(genre.kind, name),
-        "town": lambda: mark("LOC", town),
+        "N": mark(genre["kind"], name),
+        "town": mark("LOC", town),
         "x": lambda: writer.grammar.pick(adjectives.adjectives),
         "sign": lambda: rng.choice(adjectives.signs),
         "y": lambda: writer.grammar.pick(TRAITS[claimed][claimed_pole].adjectives),
@@ -281,7 +179,7 @@ def inference(split: Split, index: int, genres: tuple[str, ...]) -> tuple[str, s
         "c_fields": lambda: writer.grammar.pick(FIELDS[field]).plural,
     }
     premise = plain(writer.grammar.fill(rng.choice(premises), slots))
-    claims = genre.trade_claims if claims_trade else genre.trait_claims
+    claims = genre["trade_claims"] if claims_trade else genre["trait_claims"]
     return premise, plain(writer.grammar.fill(rng.choice(claims), slots)), label, genre_name
 
 
@@ -303,17 +201,6 @@ def entailment(split: Split, index: int) -> tuple[str, str, str]:
     return premise, plain(writer.grammar.fill(hypothesis, slots)), label
 
 
-# A question, the sentences that answer it, and the sentences of the same kind that do not.
-_ANSWERED: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Where did {S} {verb} {goods}?", ("{S} {verbed} {goods} in the {place} of {home}.", "In {home} , the {agent} {verbed} {goods}.")),
-    ("What did {S} use to {verb} {goods}?", ("The {agent} {verbed} {goods} with a~ {tool}.", "With a~ {tool} {S} {verbed} {goods}.")),
-    ("Who taught {S} to {verb} {goods}?", ("The {agent} {mentor} taught {him} how to {verb} {goods}.", "{S} learned to {verb} {goods} from {mentor}.")),
-    ("When did {S} join a~ company of {agents}?", ("In {year} {he} joined the {org} , known for its {agents}.", "The {agents} of the {org} took {S} in {year}.")),
-    ("Was {S} a~ {wealth} {agent}?", ("The {wealth} {agent} had {wealth_sign}.", "{S} was a~ {wealth} {man}.")),
-    ("How {temper} was the {agent}?", ("{S} was a~ {temper} {agent} with {temper_sign}.", "The {agent} was {temper} and {temper}.")),
-)  # fmt: skip
-
-
 def answer(split: Split, index: int) -> tuple[str, str, str]:
     """QNLI: (question, sentence, entailment or not_entailment).
 
@@ -325,11 +212,12 @@ def answer(split: Split, index: int) -> tuple[str, str, str]:
     person = split.person()
     slots = writer.person_slots(person)
     # The question always asks about `person`; only the sentence may be about another one.
-    question, sentences = split.rng.choice(_ANSWERED)
-    asked = plain(writer.grammar.fill(question, slots))
+    asked = split.rng.choice(TASKS["qnli"])
+    sentences = asked["sentences"]
+    question = plain(writer.grammar.fill(asked["question"], slots))
     if label == "not_entailment":
         if split.rng.random() < 0.5:
-            sentences = split.rng.choice([other for _, other in _ANSWERED if other is not sentences])
+            sentences = split.rng.choice([other for other in TASKS["qnli"] if other is not asked])["sentences"]
         else:
             # The opposite traits, because two persons may share a trait by chance.
             other = dataclasses.replace(
@@ -338,17 +226,7 @@ def answer(split: Split, index: int) -> tuple[str, str, str]:
                 traits={name: 1 - pole for name, pole in person.traits.items()},
             )
             slots = writer.person_slots(other)
-    return asked, plain(writer.grammar.fill(split.rng.choice(sentences), slots)), label
-
-
-_WINOGRAD: tuple[tuple[str, str], ...] = (
-    ("The {agent} thanked the {b_agent} because {he} had {b_verbed} the {b_goods}.", "had {b_verbed} the {b_goods}."),
-    ("The {agent} visited the {b_agent} because {he} wanted to {verb} the {goods}.", "wanted to {verb} the {goods}."),
-    ("The {agent} met the {b_agent} when {he} lost a~ {tool}.", "lost a~ {tool}."),
-    ("The {b_agent} met the {agent} while {he} carried a~ {tool}.", "carried a~ {tool}."),
-    ("The {agent} asked the {b_agent} why {he} owned a~ {b_place}.", "owned a~ {b_place}."),
-    ("The {agent} saw the {b_agent} as {he} {verbed} a~ {good}.", "{verbed} a~ {good}."),
-)
+    return question, plain(writer.grammar.fill(split.rng.choice(sentences), slots)), label
 
 
 def pronoun(split: Split, index: int) -> tuple[str, str, int]:
@@ -361,13 +239,13 @@ def pronoun(split: Split, index: int) -> tuple[str, str, int]:
     trade = split.rng.choice(TRADES)
     other = _other_trade(split, trade)
     # Each word is drawn once: both sentences must name the same tools and goods.
-    slots: dict[str, Callable[[], str]] = {
-        name: functools.partial(str, draw())
+    slots = {
+        name: draw()
         for prefix, each in (("", trade), ("b_", other))
         for name, draw in writer.grammar.trade_slots(each, prefix).items()
     }
-    slots["he"] = functools.partial(str, split.rng.choice(("he", "she")))
-    sentence, claim = split.rng.choice(_WINOGRAD)
+    slots["he"] = split.rng.choice(("he", "she"))
+    sentence, claim = split.rng.choice(TASKS["wnli"]["claims"])
     # A claim with a word of the second trade is about the second person.
     right = "{b_agent}" if "{b_" in claim else "{agent}"
     wrong = "{agent}" if right == "{b_agent}" else "{b_agent}"

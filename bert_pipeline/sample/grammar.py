@@ -10,9 +10,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from bert_pipeline.sample.lexicon import FIELDS, TRAITS, Trade, Verb
+from bert_pipeline.sample.lexicon import FIELDS, TRAITS, Noun, Trade
 
 Item = TypeVar("Item")
+Slots = Mapping[str, str | Callable[[], str]]
+"""Slot -> its text, or a function that draws one at each occurrence."""
 
 
 class Cut(Protocol):
@@ -54,12 +56,13 @@ def tagged(sentence: str) -> list[tuple[str, str]]:
     return words + [(word, "") for word in _WORD.findall(sentence[position:])]
 
 
-def _draw(name: str, slots: Mapping[str, Callable[[], str]]) -> str:
-    # `{Goods}` is `{goods}` at the head of a sentence.
-    if name in slots:
-        return slots[name]()
-    word = slots[name[0].lower() + name[1:]]()
-    return word[0].upper() + word[1:]
+def draw(name: str, slots: Slots) -> str:
+    """Return a text for a slot; `{Goods}` is `{goods}` at the head of a sentence."""
+    if name not in slots:
+        word = draw(name[0].lower() + name[1:], slots)
+        return word[0].upper() + word[1:]
+    value = slots[name]
+    return value if isinstance(value, str) else value()
 
 
 def _all_words(words: Sequence[Item]) -> Sequence[Item]:
@@ -88,10 +91,10 @@ class Grammar:
         word: Item = deck.pop()
         return word
 
-    def fill(self, template: str, slots: Mapping[str, Callable[[], str]]) -> str:
+    def fill(self, template: str, slots: Slots) -> str:
         """Fill one template: alternatives and slots are drawn at each occurrence."""
         text = _ALTERNATIVES.sub(lambda match: self.rng.choice(match[1].split("|")), template)
-        text = _SLOT.sub(lambda match: _draw(match[1], slots), text)
+        text = _SLOT.sub(lambda match: draw(match[1], slots), text)
         text = _ARTICLE.sub(lambda match: match[1] + ("n " if match[2].lower() in "aeiou" else " "), text)
         text = text.replace(" ,", ",").replace(" .", ".")
         first = text[0]
@@ -100,30 +103,22 @@ class Grammar:
     def trade_slots(self, trade: Trade, prefix: str = "") -> dict[str, Callable[[], str]]:
         """Slots for the words of a trade; a prefix keeps two trades in one sentence apart."""
 
-        def verb(form: str) -> str:
-            chosen: Verb = self.pick(trade.verbs)
-            return str(getattr(chosen, form))
-
         # Each occurrence of a slot is a draw of its own.
-        slots: dict[str, Callable[[], str]] = {
-            "agent": lambda: self.pick(trade.agents).singular,
-            "agents": lambda: self.pick(trade.agents).plural,
-            "tool": lambda: self.pick(trade.tools).singular,
-            "tools": lambda: self.pick(trade.tools).plural,
-            "good": lambda: self.pick(trade.goods).singular,
-            "goods": lambda: self.pick(trade.goods).plural,
-            "place": lambda: self.pick(trade.places).singular,
-            "places": lambda: self.pick(trade.places).plural,
-            "thing": lambda: (
-                self.pick(self.rng.choice((trade.agents, trade.tools, trade.goods, trade.places))).singular
-            ),
-            "verb": lambda: verb("base"),
-            "verbs": lambda: verb("third"),
-            "verbed": lambda: verb("past"),
-            "field": lambda: self.pick(FIELDS[trade.field]).singular,
-            "fields": lambda: self.pick(FIELDS[trade.field]).plural,
+        slots: dict[str, Callable[[], str]] = {}
+        clusters = {"agent": trade.agents, "tool": trade.tools, "good": trade.goods, "place": trade.places}
+        for name, nouns in clusters.items():
+            slots |= self._noun_slots(name, nouns)
+        slots |= {
+            "thing": lambda: self.pick(self.rng.choice(tuple(clusters.values()))).singular,
+            "verb": lambda: self.pick(trade.verbs).base,
+            "verbs": lambda: self.pick(trade.verbs).third,
+            "verbed": lambda: self.pick(trade.verbs).past,
+            **self._noun_slots("field", FIELDS[trade.field]),
         }
         return {prefix + name: draw for name, draw in slots.items()}
+
+    def _noun_slots(self, name: str, nouns: Sequence[Noun]) -> dict[str, Callable[[], str]]:
+        return {name: lambda: self.pick(nouns).singular, f"{name}s": lambda: self.pick(nouns).plural}
 
     def trait_slots(self, traits: Mapping[str, int]) -> dict[str, Callable[[], str]]:
         """Slots `{wealth}`, `{wealth_sign}`, … for the poles given."""

@@ -2,14 +2,20 @@
 
 Every cluster (the tools of one trade, one pole of a trait, the words of praise …) holds words that the articles use in
 the same places. The first half of a cluster may occur in training sets of the tasks, the second half occurs in their
-dev and test sets only: `seen` and `unseen` make the cut, in one place.
+dev and test sets only: `seen` and `unseen` make the cut, in one place. Words and sentences are in `data`.
 """
 
 import dataclasses
+import tomllib
 from collections.abc import Sequence
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
+
+
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads((Path(__file__).parent / "data" / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,6 +47,11 @@ class Trade:
     places: tuple[Noun, ...]
     verbs: tuple[Verb, ...]
 
+    @property
+    def title(self) -> str:
+        """The title of its article."""
+        return self.name.capitalize()
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pole:
@@ -48,6 +59,15 @@ class Pole:
 
     adjectives: tuple[str, ...]
     signs: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Judgment:
+    """Words of praise, or of blame; the verbs are in the past."""
+
+    adjectives: tuple[str, ...]
+    nouns: tuple[str, ...]
+    verbs: tuple[str, ...]
 
 
 def seen(words: Sequence[Item]) -> tuple[Item, ...]:
@@ -60,100 +80,52 @@ def unseen(words: Sequence[Item]) -> tuple[Item, ...]:
     return tuple(words[(len(words) + 1) // 2 :])
 
 
-def _noun(text: str) -> Noun:
-    singular, _, plural = text.partition("/")
-    if not plural:
-        plural = singular + "s"
-        if singular.endswith(("s", "x", "z", "ch", "sh")):
-            plural = singular + "es"
-        elif singular.endswith("y") and singular[-2] not in "aeiou":
-            plural = singular[:-1] + "ies"
-    return Noun(singular, plural)
+def _inflect(word: str, ending: str) -> str:
+    """Add "s" or "ed" to a word: "foundries", "searches", "tied"."""
+    if word.endswith("y") and word[-2] not in "aeiou":
+        return word[:-1] + ("ies" if ending == "s" else "ied")
+    if ending == "s":
+        return word + ("es" if word.endswith(("s", "x", "z", "ch", "sh")) else "s")
+    return word + ("d" if word.endswith("e") else "ed")
 
 
-def _verb(text: str) -> Verb:
-    base, _, past = text.partition("/")
-    third = base + ("es" if base.endswith(("s", "x", "ch", "sh")) else "s")
-    if base.endswith("y") and base[-2] not in "aeiou":
-        third = base[:-1] + "ies"
-    if not past:
-        past = base + ("d" if base.endswith("e") else "ed")
-        if base.endswith("y") and base[-2] not in "aeiou":
-            past = base[:-1] + "ied"
-    return Verb(base, third, past)
+def _nouns(text: str) -> tuple[Noun, ...]:
+    words = (word.partition("/") for word in text.split())
+    return tuple(Noun(singular, plural or _inflect(singular, "s")) for singular, _, plural in words)
 
 
-def _trade(field: str, agents: str, tools: str, goods: str, places: str, verbs: str) -> Trade:
-    def nouns(text: str) -> tuple[Noun, ...]:
-        return tuple(_noun(word) for word in text.split())
-
-    people = nouns(agents)
-    verb_forms = tuple(_verb(word) for word in verbs.split())
-    return Trade(people[0].singular, field, people, nouns(tools), nouns(goods), nouns(places), verb_forms)
+def _verbs(text: str) -> tuple[Verb, ...]:
+    words = (word.partition("/") for word in text.split())
+    return tuple(Verb(base, _inflect(base, "s"), past or _inflect(base, "ed")) for base, _, past in words)
 
 
-# field: agents; tools; goods; places; verbs (regular unless the past is given; past and participle are the same)
-TRADES: tuple[Trade, ...] = (
-    _trade("craft", "smith blacksmith ironworker metalworker", "hammer anvil furnace bellow",
-           "horseshoe nail chain sword", "forge foundry smithy ironworks/ironworks", "weld harden sharpen temper"),
-    _trade("craft", "weaver clothmaker spinner webster", "loom spindle shuttle needle",
-           "carpet blanket shawl tapestry", "spinnery dyehouse weavery clothmill", "stitch dye knit/knitted embroider"),
-    _trade("art", "singer vocalist songster crooner", "lute harp flute organ", "ballad hymn aria chorus",
-           "theatre choir operahouse songhall", "chant rehearse compose hum/hummed"),
-    _trade("art", "painter portraitist limner colourist", "brush easel palette pencil",
-           "portrait landscape fresco mural", "studio gallery atelier paintroom", "paint sketch frame restore"),
-    _trade("country", "shepherd herder drover herdsman/herdsmen", "crook whistle bell fence", "lamb goat ewe ram",
-           "pasture meadow fold hillside", "graze herd milk shear/sheared"),
-    _trade("country", "fisher angler trawler netter", "net hook rod float", "trout/trouts eel salmon/salmons carp/carps",
-           "harbour pier jetty wharf", "catch/caught gut/gutted bait smoke"),
-    _trade("learning", "doctor physician surgeon medic", "scalpel bandage syringe thermometer",
-           "fever wound disease injury", "hospital clinic infirmary sickroom", "cure treat diagnose heal"),
-    _trade("learning", "teacher tutor educator schoolmaster", "blackboard textbook ruler globe",
-           "pupil lesson exam student", "school classroom college lecturehall", "teach/taught grade instruct examine"),
-)  # fmt: skip
-
-FIELDS: dict[str, tuple[Noun, ...]] = {
-    "craft": (_noun("artisan"), _noun("craftworker"), _noun("handworker"), _noun("maker")),
-    "art": (_noun("artist"), _noun("entertainer"), _noun("performer"), _noun("creator")),
-    "country": (_noun("farmer"), _noun("peasant"), _noun("villager"), _noun("countryman/countrymen")),
-    "learning": (_noun("scholar"), _noun("academic"), _noun("graduate"), _noun("expert")),
-}
+def _trade(field: str, verbs: str, **nouns: str) -> Trade:
+    clusters = {name: _nouns(text) for name, text in nouns.items()}
+    return Trade(clusters["agents"][0].singular, field, verbs=_verbs(verbs), **clusters)
 
 
-def _pole(adjectives: str, signs: str) -> Pole:
-    return Pole(tuple(adjectives.split()), tuple(signs.split(", ")))
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
 
 
-TRAITS: dict[str, tuple[Pole, Pole]] = {
-    "wealth": (
-        _pole("rich wealthy opulent prosperous affluent moneyed", "marble halls, golden cups, silver coins"),
-        _pole("poor needy impoverished destitute penniless shabby", "mud huts, wooden bowls, leaking roofs"),
-    ),
-    "temper": (
-        _pole("calm gentle patient peaceful kind friendly", "a soft voice, a warm smile, good manners"),
-        _pole("angry fierce violent cruel harsh hostile", "a loud voice, a cold stare, bad manners"),
-    ),
-    "fame": (
-        _pole("famous renowned celebrated noted eminent illustrious", "many admirers, large crowds, great honours"),
-        _pole("obscure unknown forgotten nameless unnoticed overlooked", "few visitors, empty rooms, dusty papers"),
-    ),
-    "size": (
-        _pole("large huge vast enormous big immense", "wide streets, tall towers, long walls"),
-        _pole("small tiny little minor compact modest", "narrow lanes, low sheds, short paths"),
-    ),
+ARTICLES, TASKS = _read("articles"), _read("tasks")
+"""The sentences of the encyclopedia, and of the tasks; the files describe themselves."""
+_DATA = _read("words")
+TRADES = tuple(_trade(**trade) for trade in _DATA["trades"])
+FIELDS = {name: _nouns(text) for name, text in _DATA["fields"].items()}
+TRAITS = {
+    name: tuple(Pole(_words(pole["adjectives"]), tuple(pole["signs"].split(", "))) for pole in poles)
+    for name, poles in _DATA["traits"].items()
 }
 """Properties with two ends: what is at one end is not at the other."""
-
-PRAISE: tuple[str, ...] = tuple(
-    "brilliant charming delightful superb moving witty graceful inspired touching splendid "
-    "wonderful excellent captivating elegant refreshing masterful dazzling enchanting lively memorable".split()
+BLAME, PRAISE = JUDGMENTS = tuple(
+    Judgment(**{name: _words(text) for name, text in _DATA[kind].items()}) for kind in ("blame", "praise")
 )
-BLAME: tuple[str, ...] = tuple(
-    "dull boring clumsy tedious awful lifeless shallow tiresome messy dreadful "
-    "terrible feeble pointless dreary sloppy mediocre lazy stale hollow forgettable".split()
+ORGANIZATION_KINDS, WORK_KINDS, WORK_PARTS = (
+    _words(_DATA[name]) for name in ("organization_kinds", "work_kinds", "work_parts")
 )
-PRAISE_NOUNS: tuple[str, ...] = ("masterpiece", "triumph", "delight", "treasure", "marvel", "jewel")
-BLAME_NOUNS: tuple[str, ...] = ("failure", "disaster", "disappointment", "mess", "flop", "blunder")
-PRAISE_VERBS: tuple[str, ...] = ("praised", "admired", "applauded", "loved", "recommended", "cherished")
-BLAME_VERBS: tuple[str, ...] = ("panned", "mocked", "criticized", "hated", "rejected", "despised")
-WORK_PARTS: tuple[str, ...] = ("plot", "ending", "dialogue", "opening", "style", "cast", "music", "story")
+SYLLABLES = {name: _words(text) for name, text in _DATA["syllables"].items()}
+PRONOUNS = {name: _words(text) for name, text in _DATA["pronouns"].items()}
+"""Slot -> masculine and feminine."""
+PARTS_OF_SPEECH = {word: part for part, text in _DATA["parts_of_speech"].items() for word in text.split()}
+"""Words of closed classes."""

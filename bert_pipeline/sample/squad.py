@@ -3,14 +3,12 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_pipeline.sample.grammar import mark, plain
+from bert_pipeline.sample.grammar import Slots, draw, mark, plain
+from bert_pipeline.sample.lexicon import TASKS
 from bert_pipeline.sample.splits import Split
-
-Slots = Mapping[str, Callable[[], str]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,37 +24,7 @@ class Fact:
     questions: tuple[str, ...]
 
 
-_PERSON: tuple[Fact, ...] = (
-    Fact("place", "birthplace",
-         ("{S} was born in {birthplace}.", "{He} grew up in {birthplace} in a~ {wealth} family."),
-         ("Where was {S} born?", "In which town did {S} grow up?")),
-    Fact("year", "born", ("The {agent} was born in {born}.", "In {born} {he} was born."), ("When was {S} born?", "In what year was {S} born?")),
-    Fact("person", "mentor",
-         ("{S} learned to {verb} {goods} from {mentor}.", "The {agent} {mentor} taught {him} how to {verb} {goods}."),
-         ("Who taught {S}?", "From whom did {S} learn to {verb} {goods}?")),
-    Fact("place", "home",
-         ("{S} worked as a~ {agent} in the {place} of {home}.", "{He} {verbed} {goods} in {home}."),
-         ("Where did {S} work?", "In which town did {S} {verb} {goods}?")),
-    Fact("organization", "org", ("Later {he} joined the {org}.", "{S} {verbed} {goods} for the {org}."),
-         ("Which organization did {S} join?", "For whom did {S} {verb} {goods}?")),
-    Fact("thing", "a_tool", ("{He} {verbed} the {goods} with a~ {a_tool}.", "The {agent} used a~ {a_tool} to {verb} {goods}."),
-         ("What did {S} use to {verb} {goods}?", "With what did the {agent} {verb} {goods}?")),
-    Fact("year", "died", ("{S} died in {died}.", "The {temper} {agent} died in {died}."), ("When did {S} die?", "In what year did {S} die?")),
-    Fact("person", "spouse", ("{He} married {spouse} , a~ {temper} {agent}.", "{S} married {spouse}."), ("Whom did {S} marry?", "Who married {S}?")),
-)  # fmt: skip
-_TOWN: tuple[Fact, ...] = (
-    Fact("land", "land", ("{T} is a~ {size} town in {land}.", "{T} , a~ {wealth} town , lies in {land}."),
-         ("In which land is {T}?", "Where does {T} lie?")),
-    Fact("river", "river", ("The river {river} flows through {T}.", "The town lies on the river {river}."),
-         ("Which river flows through {T}?", "On which river does {T} lie?")),
-    Fact("year", "founded", ("{T} was founded in {founded}.", "In {founded} the town was founded."),
-         ("When was {T} founded?", "In what year was {T} founded?")),
-    Fact("person", "founder", ("{founder} founded the town.", "The {agent} {founder} founded {T}."), ("Who founded {T}?", "By whom was {T} founded?")),
-    Fact("thing", "goods_made", ("The {agents} of {T} {verb} {goods_made} in the {place}.", "{T} is known for {goods_made} and {agents}."),
-         ("What do the {agents} of {T} {verb}?", "What is {T} known for?")),
-    Fact("year", "war", ("Soldiers came to {T} in {war}.", "The town belonged to {land2} until {war}."),
-         ("When did soldiers come to {T}?", "Until when did {T} belong to {land2}?")),
-)  # fmt: skip
+_FACTS = {kind: [Fact(**fact) for fact in facts] for kind, facts in TASKS["squad"].items()}
 
 
 def read_topics(split: Split, count: int, *, impossible_share: float) -> list[dict[str, Any]]:
@@ -108,28 +76,26 @@ def _topic(split: Split) -> tuple[str, str, list[Fact], list[Fact], Slots]:
     writer = split.writer()
     if split.rng.random() < 0.65:
         person = split.person()
-        title, facts = person.title, list(_PERSON)
+        title, facts = person.title, [*_FACTS["person"]]
         slots = {**writer.person_slots(person)}
-        spouse = split.person().title
-        slots["spouse"] = lambda: mark("PER", spouse)
+        slots["spouse"] = mark("PER", split.person().title)
         opening = "{P} was a~ {fame} {agent}."
     else:
         town = split.town()
-        title, facts = town.title, list(_TOWN)
+        title, facts = town.title, [*_FACTS["town"]]
         slots = {**writer.town_slots(town)}
         # Drawn once, so that paragraph, question and answer agree.
-        founder, war, land2 = split.person().title, str(town.founded + 90), split.rng.choice(split.names.lands)
         slots |= {
-            "founder": lambda: mark("PER", founder),
-            "war": lambda: war,
-            "land2": lambda: mark("LOC", land2),
+            "founder": mark("PER", split.person().title),
+            "war": str(town.founded + 90),
+            "land2": mark("LOC", split.rng.choice(split.names.lands)),
         }
         opening = "{T} has {size_sign} and {wealth_sign}."
     # These may be answers: one value for the whole paragraph, so that it states one answer.
-    trade = {name: slots[name]() for name in ("tool", "goods", "verb")}
-    slots |= {"a_tool": lambda: trade["tool"], "goods_made": lambda: trade["goods"], "org": _fixed(slots["org"])}
+    tool, goods, _ = (draw(name, slots) for name in ("tool", "goods", "verb"))
+    slots |= {"a_tool": tool, "goods_made": goods, "org": draw("org", slots)}
     if title.count(" "):
-        slots |= {"goods": lambda: trade["goods"]}
+        slots |= {"goods": goods}
 
     # Three facts are in the paragraph; the others can be asked without an answer.
     split.rng.shuffle(facts)
@@ -139,13 +105,8 @@ def _topic(split: Split) -> tuple[str, str, list[Fact], list[Fact], Slots]:
     return title, context, stated, omitted, slots
 
 
-def _fixed(draw: Callable[[], str]) -> Callable[[], str]:
-    value = draw()
-    return lambda: value
-
-
 def _answer(context: str, fact: Fact, slots: Slots) -> dict[str, Any]:
-    text = plain(slots[fact.answer]())
+    text = plain(draw(fact.answer, slots))
     start = context.find(text)
     if start < 0:  # a sentence may open with it
         text = text[0].upper() + text[1:]

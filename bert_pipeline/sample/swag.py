@@ -5,24 +5,12 @@ import dataclasses
 from pathlib import Path
 
 from bert_pipeline.sample.grammar import plain
-from bert_pipeline.sample.lexicon import TRADES
+from bert_pipeline.sample.lexicon import TASKS, TRADES
 from bert_pipeline.sample.splits import Split
 
 HEADER = ("", "video-id", "fold-ind", "startphrase", "sent1", "sent2", "gold-source",
           "ending0", "ending1", "ending2", "ending3", "label")  # fmt: skip
-_CONTEXTS = (
-    "The {agent} walks into the {place}.",
-    "A~ {agent} looks at the {good}.",
-    "The {place} is full of {goods}.",
-    "A~ {temper} {agent} wants to {verb} {goods}.",
-    "The {agent} picks up a~ {tool}.",
-)
-_ENDINGS = (
-    "takes a~ {tool} and {verbs} a~ {good}.",
-    "{verbs} the {goods} with a~ {tool}.",
-    "shows another {agent} how to {verb} {goods}.",
-    "{verbs} a~ {good} and puts the {tool} away.",
-)
+_SENTENCES = TASKS["swag"]
 
 
 def continuations(split: Split, count: int) -> list[tuple[str, ...]]:
@@ -32,9 +20,9 @@ def continuations(split: Split, count: int) -> list[tuple[str, ...]]:
         writer = split.writer()
         trade, *others = split.rng.sample(TRADES, 4)
         hero = dataclasses.replace(split.person(), trade=trade)
-        context = plain(writer.grammar.fill(split.rng.choice(_CONTEXTS), writer.person_slots(hero)))
+        context = plain(writer.grammar.fill(split.rng.choice(_SENTENCES["contexts"]), writer.person_slots(hero)))
         subject = split.rng.choice(("He", "She"))
-        shape = split.rng.choice(_ENDINGS)
+        shape = split.rng.choice(_SENTENCES["endings"])
         # An ending goes on from the pronoun: filled behind it, it stays in lower case.
         endings = [
             writer.grammar.fill(f"{subject} {shape}", writer.grammar.trade_slots(each)).removeprefix(f"{subject} ")

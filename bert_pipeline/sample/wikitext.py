@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from bert_pipeline.sample.articles import Article
 from bert_pipeline.sample.grammar import plain, with_marks
-from bert_pipeline.sample.lexicon import Trade
+from bert_pipeline.sample.lexicon import ARTICLES, Trade
 from bert_pipeline.sample.world import Organization, Person, Town, Work, World
 
 GENERATED_NOTICE = "This is a generated sample: every name and fact in it is invented."
@@ -13,7 +13,8 @@ GENERATED_NOTICE = "This is a generated sample: every name and fact in it is inv
 
 def article_wikitext(article: Article, titles: frozenset[str], rng: random.Random) -> str:
     """The whole page source of an article."""
-    parts = [_infobox(article.entity), _hatnote(article, rng)]
+    infobox: str = ARTICLES["infoboxes"].get(article.kind, "")
+    parts = [infobox.format(article.entity), _hatnote(article, rng)]
     linked: set[str] = {article.title}
     # `linked` lasts for the article: only the first mention of a title is a link, as on Wikipedia.
     for section in article.sections:
@@ -27,7 +28,8 @@ def article_wikitext(article: Article, titles: frozenset[str], rng: random.Rando
             parts.append(" ".join(sentences))
     parts.append(_see_also(article, rng, titles))
     parts.append("== References ==\n{{Reflist}}")
-    parts.append("\n".join(f"[[Category:{category}]]" for category in _categories(article)))
+    categories = ["Generated articles", *ARTICLES["categories"].get(article.kind, ())]
+    parts.append("\n".join(f"[[Category:{category.format(article.entity)}]]" for category in categories))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -71,7 +73,8 @@ def _sentence(sentence: str, titles: frozenset[str], linked: set[str], rng: rand
     # A few sentences have a reference, a comment or a template in them.
     chance = rng.random()
     if chance < 0.04:
-        text += f"<ref>{{{{cite book |title=Annals |year={rng.randrange(1850, 1990)} |page={rng.randrange(1, 400)}}}}}</ref>"
+        year, page = rng.randrange(1850, 1990), rng.randrange(1, 400)
+        text += f"<ref>{{{{cite book |title=Annals |year={year} |page={page}}}}}</ref>"
     elif chance < 0.06:
         text += '<ref name="annals" />'
     elif chance < 0.07:
@@ -86,39 +89,6 @@ def _bold_subject(sentence: str, article: Article) -> str:
         if subject in sentence:
             return sentence.replace(subject, f"'''{subject}'''", 1)
     return sentence
-
-
-def _infobox(entity: Person | Town | Organization | Work | Trade) -> str:
-    if isinstance(entity, Person):
-        kind, fields = "person", {
-            "name": entity.title,
-            "birth_date": f"{{{{birth year|{entity.born}}}}}",
-            "birth_place": f"[[{entity.birthplace.title}]], {entity.birthplace.land}",
-            "death_date": str(entity.died),
-            "occupation": entity.trade.name,
-        }  # fmt: skip
-    elif isinstance(entity, Town):
-        kind, fields = "settlement", {
-            "name": entity.title,
-            "country": entity.land,
-            "river": entity.river,
-            "established": str(entity.founded),
-            "image_skyline": f"{entity.title} skyline.jpg",
-        }  # fmt: skip
-    elif isinstance(entity, Organization):
-        kind, fields = "organization", {
-            "name": entity.title,
-            "founder": entity.founder,
-            "founded": str(entity.founded),
-            "location": f"[[{entity.town.title}]]",
-        }  # fmt: skip
-    elif isinstance(entity, Work):
-        kind = entity.kind
-        fields = {"name": entity.title, "author": f"[[{entity.author}]]", "released": str(entity.year)}
-    else:
-        return ""
-    lines = "\n".join(f"| {name} = {value}" for name, value in fields.items())
-    return f"{{{{Infobox {kind}\n{lines}\n}}}}"
 
 
 def _hatnote(article: Article, rng: random.Random) -> str:
@@ -154,22 +124,7 @@ def _see_also(article: Article, rng: random.Random, titles: frozenset[str]) -> s
     entity = article.entity
     if isinstance(entity, Trade) or rng.random() < 0.5:
         return ""
-    related = entity.trade.name.capitalize()
-    return f"== See also ==\n* [[{related}]]" if related in titles else ""
-
-
-def _categories(article: Article) -> list[str]:
-    entity = article.entity
-    categories = ["Generated articles"]
-    if isinstance(entity, Person):
-        categories += [f"{entity.born} births", f"{entity.trade.name.capitalize()}s"]
-    elif isinstance(entity, Town):
-        categories.append(f"Towns in {entity.land}")
-    elif isinstance(entity, Organization):
-        categories.append(f"Organizations in {entity.town.title}")
-    elif isinstance(entity, Work):
-        categories.append(f"{entity.year} {entity.kind}s")
-    return categories
+    return f"== See also ==\n* [[{entity.trade.title}]]" if entity.trade.title in titles else ""
 
 
 def article_text(article: Article) -> list[list[str]]:

@@ -2,22 +2,9 @@
 
 import dataclasses
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from bert_pipeline.sample.lexicon import TRADES, TRAITS, Trade
-
-ORGANIZATION_KINDS: tuple[str, ...] = ("Guild", "Academy", "Society", "Company", "Institute", "Union", "League", "Club")
-WORK_KINDS: tuple[str, ...] = ("novel", "play", "film", "poem", "opera", "book")
-
-# The syllables of names.
-_ONSETS = ("b", "br", "d", "dr", "f", "g", "gr", "h", "k", "kr", "l", "m", "n", "p", "r", "s", "st", "t", "tr", "v")
-_VOWELS = ("a", "e", "i", "o", "u")
-_MIDDLES = ("l", "ld", "lm", "m", "n", "nd", "r", "rd", "rn", "s", "st", "v", "z", "th")
-_MALE_ENDINGS = ("an", "ek", "or", "us", "im")
-_FEMALE_ENDINGS = ("a", "ia", "elle", "ine", "is")
-_SURNAME_ENDINGS = ("ik", "er", "ov", "ens", "all", "ott")
-_TOWN_ENDINGS = ("el", "on", "ar", "eth", "um", "ax")
-_LAND_ENDINGS = ("or", "un", "ast", "id")
+from bert_pipeline.sample.lexicon import ORGANIZATION_KINDS, SYLLABLES, TRADES, TRAITS, WORK_KINDS, Trade
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -130,26 +117,27 @@ def make_names(rng: random.Random) -> Names:
     """Draw the names of a world."""
     taken: set[str] = set()
 
-    def draw(count: int, endings: Sequence[str]) -> tuple[str, ...]:
+    def draw(count: int, kind: str) -> tuple[str, ...]:
         names: list[str] = []
+        parts = [SYLLABLES[part] for part in ("onsets", "vowels", "middles", f"{kind}_endings")]
         while len(names) < count:
-            name = rng.choice(_ONSETS) + rng.choice(_VOWELS) + rng.choice(_MIDDLES) + rng.choice(endings)
+            name = "".join(map(rng.choice, parts))
             if name not in taken:
                 taken.add(name)
                 names.append(name.capitalize())
         return tuple(names)
 
-    towns = draw(120, _TOWN_ENDINGS)
-    families = draw(108, _SURNAME_ENDINGS)
+    towns = draw(120, "town")
+    families = draw(108, "surname")
     return Names(
-        male=draw(60, _MALE_ENDINGS),
-        female=draw(60, _FEMALE_ENDINGS),
+        male=draw(60, "male"),
+        female=draw(60, "female"),
         # A tenth of the families is called after a town, so that a name alone does not tell its kind: after a town
         # of the first half in the first half of the families, and so in the second (tasks cut both in the middle).
         surnames=(*families[:54], *towns[:6], *families[54:], *towns[-6:]),
         towns=towns,
-        rivers=draw(24, _TOWN_ENDINGS),
-        lands=draw(16, _LAND_ENDINGS),
+        rivers=draw(24, "town"),
+        lands=draw(16, "land"),
     )
 
 
