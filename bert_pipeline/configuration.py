@@ -78,6 +78,19 @@ def to_mapping(config: Any) -> dict[str, Any]:
     return dict(_plain(dataclasses.asdict(config)))
 
 
+def changed_settings(config: Any) -> dict[str, Any]:
+    """Return the settings of a configuration that differ from their defaults, as plain values; all of a mapping."""
+    if isinstance(config, Mapping):
+        return dict(_plain(config))
+    changed = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        if value != default:
+            changed[field.name] = changed_settings(value) if dataclasses.is_dataclass(value) else _plain(value)
+    return changed
+
+
 def documentation_of(config_class: type) -> dict[str, str]:
     """Return the line of documentation under each field of a configuration class, read from its source."""
     found: dict[str, str] = {}

@@ -61,7 +61,7 @@ ROOMS = {
         {"storage"},
         {"atomic", "compression"},
         {"configuration", "manifest", "parquet_io"},
-        {"failed_records", "records"},
+        {"failed_records", "records", "step"},
         {"beam", "sample", "tasks", "wikipedia"},
         {"corpus", "download"},
         {"vocabulary"},

@@ -41,6 +41,7 @@ from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.instances.job import build_instances
 from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.manifest import load_manifest
+from bert_pipeline.step import STEPS
 from bert_pipeline.vocabulary.job import build_vocabulary
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 from workflows import backup, run, serve
@@ -103,8 +104,13 @@ def instances(folder: Path, **settings: Any) -> Path:
     return output
 
 
+def versions(*steps: str) -> str:
+    """Return the first line of a pin of what steps make."""
+    return f"versions: {', '.join(f'{step} {STEPS[step].version}' for step in steps)}"
+
+
 def pin_data(folder: Path) -> str:
-    lines = []
+    lines = [versions("corpus", "vocabulary", "instances")]
     for settings in (
         {"max_seq_length": 64},
         {"max_seq_length": 64, "masking": "static", "whole_word_masking": True},
@@ -160,7 +166,7 @@ def pin_training(folder: Path) -> str:
     events = [json.loads(line) for line in (folder / "training" / "metrics.jsonl").read_text().splitlines()]
     logged = {event["step"]: event["metrics"] for event in events if event["event"] == "train"}
 
-    lines = []
+    lines = [versions("corpus", "vocabulary", "instances", "pretrained_model")]
     phases, tokenizer = load_phases(config)
     for phase in phases:
         reader = InstanceReader(phase.train, seed=config.seed, groups_per_window=config.shuffle_row_groups)
@@ -307,12 +313,32 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("pins")
 
 
+def what_to_do(name: str, pinned: str, now: str) -> str:
+    """Return what to do about a pin that differs, or "" for one whose steps have a new version."""
+    first = now.partition("\n")[0]
+    if first.startswith("versions: ") and first == pinned.partition("\n")[0]:
+        return (
+            f"{name}: a step makes other results under the version that is pinned ({first}), so what users have made "
+            "would be reused; raise its `version` in STEPS of bert_pipeline/step.py, or undo the change"
+        )
+    return ""
+
+
 @pytest.mark.parametrize("name", PINS)
 def test_pin_holds(name: str, folder: Path) -> None:
-    stored = (DATA / name).read_text(encoding="utf-8")
-    difference = list(difflib.unified_diff(stored.splitlines(), PINS[name](folder).splitlines(), "pinned", "now", n=0))
+    stored, now = (DATA / name).read_text(encoding="utf-8"), PINS[name](folder)
+    difference = list(difflib.unified_diff(stored.splitlines(), now.splitlines(), "pinned", "now", n=0))
     advice = (
-        f"{name}: this makes other results; if they are wanted, run `python -m tests.pins.renew {name}`, raise the "
-        "version of what is made (FORMAT_VERSIONS in bert_pipeline/manifest.py), and give the reason in CHANGELOG.md"
+        f"{name}: this makes other results; if they are wanted, run `python -m tests.pins.renew {name}`, raise "
+        "what has changed (a format in FORMAT_VERSIONS of bert_pipeline/manifest.py; with a default the `version` of "
+        "its step in bert_pipeline/step.py), and give the reason in CHANGELOG.md"
     )
-    assert not difference, "\n".join([advice, *difference])
+    assert not difference, "\n".join([what_to_do(name, stored, now) or advice, *difference])
+
+
+def test_results_that_differ_need_a_new_version() -> None:
+    pinned = "versions: corpus 1\ndocuments: 2, abc\n"
+    advice = what_to_do("data.txt", pinned, pinned.replace("abc", "abd"))
+    assert "raise its `version` in STEPS of bert_pipeline/step.py" in advice
+    assert not what_to_do("data.txt", pinned, "versions: corpus 2\ndocuments: 2, abd\n")
+    assert not what_to_do("commands.txt", "$ bert --help\nold\n", "$ bert --help\nnew\n")

@@ -15,6 +15,7 @@ import pytest
 
 from bert_model.training.metrics_log import read_history
 from bert_pipeline.manifest import load_manifest
+from bert_pipeline.step import key_path
 from workflows.defs import promotion
 from workflows.lib.instance import open_instance
 from workflows.lib.processes import process_of
@@ -73,8 +74,8 @@ def test_runs_appear_in_the_instance_as_successes(instance):
 
 
 def test_keys_have_the_code_version_of_the_asset(finished_home):
+
     from workflows.definitions import defs
-    from workflows.lib.reuse import key_path
 
     versions = {spec.key.to_user_string(): spec.code_version for spec in defs().resolve_all_asset_specs()}
     made = {

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from pydantic import Field
 
 from bert_model.presets import SampleConfig
 from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.configuration import to_mapping
-from bert_pipeline.corpus.mixture import recorded_settings
 from bert_pipeline.corpus.sources import parse_source, split_name
 from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import InputError, UsageError
@@ -31,51 +29,33 @@ from bert_pipeline.manifest import (
     publishing,
 )
 from bert_pipeline.progress import RateLimit
+from bert_pipeline.step import COPYING, STEPS
 from bert_pipeline.storage import is_remote, local_copy, remove_tree, size_of, without_secrets
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
-from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
+from workflows.lib.launchpad import config_class, from_launchpad, launchpad_defaults
 from workflows.lib.lineage import SOURCES_NAME, dump_sources
 from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, shortened, table
-from workflows.lib.resources import BertHome, dump_partitions, job_tags, sample_seed
-from workflows.lib.reuse import build_or_reuse, code_version
+from workflows.lib.resources import BertHome, sample_seed, step_asset
 
-OWNERS = ["team:data"]
-data_asset = functools.partial(dg.asset, owners=OWNERS, partitions_def=dump_partitions)
-"""`dg.asset` with the options that all assets of a dump's data share."""
-BEAM_OPTIONS = (
-    list[str],
-    Field(default=list(launchpad_preset().beam_arguments), description="Options of the Beam job, as after `--`."),
-)
+BEAM_OPTIONS = (list[str], "Options of the Beam job, as after `--`.")
 
 # --- dump ---
 
 SITES_VARIABLE = "BERT_DUMP_SITES"
-SAMPLE_CODE = code_version("bert_pipeline.sample.generate_sample")
-DUMP_CODE = code_version("bert_pipeline.sample.generate_sample", "bert_pipeline.download.download_wikipedia")
 
 DumpLaunchpad: Any = config_class(
     SampleConfig,
-    name="DumpLaunchpad",
-    defaults=launchpad_preset().sample,
-    extra={
-        "sources": (
-            list[str],
-            Field(
-                default=[],
-                description="Files in place of a download: PATH or wikipedia:PATH for a MediaWiki export, "
-                "parquet:PATH, jsonl:PATH, lines:PATH, book:PATH, text:PATH, pairs:PATH. "
-                "PATH may be a directory or a URL.",
-            ),
-        )
-    },
+    launchpad_defaults()["dump"],
+    sources=(
+        list[str],
+        "Files in place of a download: PATH or wikipedia:PATH for a MediaWiki export, parquet:PATH, jsonl:PATH, "
+        "lines:PATH, book:PATH, text:PATH, pairs:PATH. PATH may be a directory or a URL.",
+    ),
 )
 
 
-@data_asset(
-    group_name="data",
+@step_asset(
     kinds={"wikipedia", "bzip2"},
-    tags=job_tags("dump"),
-    code_version=DUMP_CODE,
     retry_policy=dg.RetryPolicy(max_retries=2, delay=30, backoff=dg.Backoff.EXPONENTIAL),
 )
 def dump(context: dg.AssetExecutionContext, config: DumpLaunchpad, home: BertHome) -> dg.MaterializeResult[None]:
@@ -149,7 +129,7 @@ def _generate(
         return generate_sample(directory, seed=seed, num_articles=config.num_articles)
 
     settings = {"seed": seed, **to_mapping(config)}
-    return build_or_reuse(directory, "sample", build, code_version=SAMPLE_CODE, settings=settings, log=context.log.info)
+    return STEPS["dump"].make(directory, build, settings=settings, log=context.log.info)
 
 
 def published_dump(name: str) -> tuple[str, str]:
@@ -186,9 +166,7 @@ def _download(wiki: str, date: str, directory: Path, context: dg.AssetExecutionC
         context.log.info(f"downloading {wiki} of {date}")
         return download_wikipedia(wiki, date, directory, sites=dump_sites(), progress=progress)
 
-    # No code version: a published dump does not depend on our code.
-    settings = {"wiki": wiki, "date": date}
-    return build_or_reuse(directory, "dump", build, settings=settings, log=context.log.info)
+    return COPYING.make(directory, build, settings={"wiki": wiki, "date": date}, log=context.log.info)
 
 
 def dump_sites() -> tuple[str, ...]:
@@ -201,27 +179,17 @@ def dump_sites() -> tuple[str, ...]:
 
 # --- corpus ---
 
-CORPUS_CODE = code_version("bert_pipeline.corpus.job.build_corpus")
-
-CorpusLaunchpad: Any = config_class(
-    CorpusConfig, name="CorpusLaunchpad", defaults=launchpad_preset().corpus, extra={"beam_options": BEAM_OPTIONS}
-)
+CorpusLaunchpad: Any = config_class(CorpusConfig, launchpad_defaults()["corpus"], beam_options=BEAM_OPTIONS)
 
 
-@data_asset(
-    deps=[dump],
-    group_name="data",
-    kinds={"beam", "parquet"},
-    tags=job_tags("corpus"),
-    code_version=CORPUS_CODE,
-)
+@step_asset(deps=[dump], kinds={"beam", "parquet"})
 def corpus(context: dg.AssetExecutionContext, config: CorpusLaunchpad, home: BertHome) -> dg.MaterializeResult[None]:
     """The text passages of the articles: documents of sentences.
 
     Lists, tables, headings, references and boxes are left out, as in the paper; documents keep their order of
     sentences. Duplicates are dropped, and a share of the documents, chosen by hash, is held out.
     """
-    from bert_pipeline.corpus.job import build_corpus, corpus_settings
+    from bert_pipeline.corpus.job import build_corpus
 
     name = context.partition_key
     settings = from_launchpad(CorpusConfig, config)
@@ -233,12 +201,10 @@ def corpus(context: dg.AssetExecutionContext, config: CorpusLaunchpad, home: Ber
         templates = {"templates": file_sha256(settings.templates)} if settings.templates else {}
         sources = dump_sources(home.dump(name))
         context.log.info(f"reading {', '.join(map(without_secrets, sources))}")
-        manifest = build_or_reuse(
+        manifest = STEPS["corpus"].make(
             home.corpus(name),
-            "corpus",
             lambda: build_corpus(sources, home.corpus(name), settings, tuple(config.beam_options)),
-            code_version=CORPUS_CODE,
-            settings=corpus_settings(settings),
+            settings=dataclasses.replace(settings, templates=""),  # its hash counts, wherever it is
             inputs={"dump": source.sha256} | templates,
             log=context.log.info,
         )
@@ -250,34 +216,18 @@ def corpus(context: dg.AssetExecutionContext, config: CorpusLaunchpad, home: Ber
 
 # --- vocabulary ---
 
-VOCABULARY_CODE = code_version("bert_pipeline.vocabulary.job.build_vocabulary")
 NUM_SAMPLE_TOKENS = 20
 
 VocabularyLaunchpad: Any = config_class(
     VocabularyConfig,
-    name="VocabularyLaunchpad",
-    defaults=launchpad_preset().vocabulary,
-    extra={
-        "beam_options": BEAM_OPTIONS,
-        "from_model": (
-            str,
-            Field(
-                default="",
-                description="Take this model's vocabulary over (directory, models:/ URI, hub id) to train it further.",
-            ),
-        ),
-        "compare": (str, Field(default="", description="A vocab.txt that is measured on the same held-out documents.")),
-    },
+    launchpad_defaults()["vocabulary"],
+    beam_options=BEAM_OPTIONS,
+    from_model=(str, "Take this model's vocabulary over (directory, models:/ URI, hub id) to train it further."),
+    compare=(str, "A vocab.txt that is measured on the same held-out documents."),
 )
 
 
-@data_asset(
-    deps=[corpus],
-    group_name="data",
-    kinds={"beam", "tokenizers"},
-    tags=job_tags("vocabulary"),
-    code_version=VOCABULARY_CODE,
-)
+@step_asset(deps=[corpus], kinds={"beam", "tokenizers"})
 def vocabulary(
     context: dg.AssetExecutionContext, config: VocabularyLaunchpad, home: BertHome
 ) -> dg.MaterializeResult[None]:
@@ -301,9 +251,8 @@ def vocabulary(
             inputs = {"corpus": load_manifest(home.corpus(name), kind="corpus").sha256}
             if config.compare:
                 inputs["compare"] = file_sha256(vocabulary_file(config.compare))
-            manifest = build_or_reuse(
+            manifest = STEPS["vocabulary"].make(
                 home.vocabulary(name),
-                "vocabulary",
                 lambda: build_vocabulary(
                     home.corpus(name),
                     home.vocabulary(name),
@@ -311,8 +260,7 @@ def vocabulary(
                     tuple(config.beam_options),
                     compare_vocabulary=config.compare or None,
                 ),
-                code_version=VOCABULARY_CODE,
-                settings=recorded_settings(settings),
+                settings=settings,
                 inputs=inputs,
                 log=context.log.info,
             )
@@ -345,15 +293,9 @@ def _copy_vocabulary(context: dg.AssetExecutionContext, model: str, directory: P
             draft.provenance = {"from_model": model}
         return load_manifest(directory, kind="vocabulary")
 
-    # No code version: the tokens are copied, whatever our code is.
     context.log.info(f"the vocabulary of {model} is taken over")
-    return build_or_reuse(
-        directory,
-        "vocabulary",
-        build,
-        settings=configuration,
-        inputs={"vocabulary": tokenizer.sha256},
-        log=context.log.info,
+    return COPYING.make(
+        directory, build, settings=configuration, inputs={"vocabulary": tokenizer.sha256}, log=context.log.info
     )
 
 
@@ -373,33 +315,15 @@ def _quality_rows(manifest: Manifest) -> list[dict[str, Any]]:
 
 # --- instances ---
 
-INSTANCES_CODE = code_version("bert_pipeline.instances.job.build_instances")
-
 InstancesLaunchpad: Any = config_class(
     InstancesConfig,
-    name="InstancesLaunchpad",
-    defaults=launchpad_preset().instances,
-    without=("max_seq_length",),
-    extra={
-        "max_seq_lengths": (
-            list[int],
-            Field(
-                default=list(launchpad_preset().sequence_lengths),
-                description="One directory of instances for each length, in tokens.",
-            ),
-        ),
-        "beam_options": BEAM_OPTIONS,
-    },
+    launchpad_defaults()["instances"],
+    max_seq_lengths=(list[int], "One directory of instances for each length, in tokens."),
+    beam_options=BEAM_OPTIONS,
 )
 
 
-@data_asset(
-    deps=[corpus, vocabulary],
-    group_name="data",
-    kinds={"beam", "parquet"},
-    tags=job_tags("instances"),
-    code_version=INSTANCES_CODE,
-)
+@step_asset(deps=[corpus, vocabulary], kinds={"beam", "parquet"})
 def instances(
     context: dg.AssetExecutionContext, config: InstancesLaunchpad, home: BertHome
 ) -> dg.MaterializeResult[None]:
@@ -419,9 +343,8 @@ def instances(
         for length in config.max_seq_lengths:
             settings = instances_for_length(from_launchpad(InstancesConfig, config), length)
             directory = home.instances(name, length)
-            manifest = build_or_reuse(
+            manifest = STEPS["instances"].make(
                 directory,
-                "instances",
                 functools.partial(
                     build_instances,
                     home.corpus(name),
@@ -430,8 +353,7 @@ def instances(
                     settings,
                     tuple(config.beam_options),
                 ),
-                code_version=INSTANCES_CODE,
-                settings=recorded_settings(settings),
+                settings=settings,
                 inputs=inputs,
                 log=context.log.info,
             )
@@ -485,32 +407,15 @@ def sample_instances(manifest: Manifest) -> list[dict[str, Any]]:
 
 # --- exam ---
 
-EXAM_CODE = code_version("bert_pipeline.exam.job.build_exam")
-
 ExamLaunchpad: Any = config_class(
     ExamConfig,
-    name="ExamLaunchpad",
-    defaults=launchpad_preset().exam,
-    extra={
-        "enabled": (
-            bool,
-            Field(
-                default=launchpad_preset().exam is not None,
-                description="Make the pairs; without them a training is examined on the file that it names, if any.",
-            ),
-        ),
-        "beam_options": BEAM_OPTIONS,
-    },
+    launchpad_defaults()["exam"],
+    enabled=(bool, "Make the pairs; without them a training is examined on the file that it names, if any."),
+    beam_options=BEAM_OPTIONS,
 )
 
 
-@data_asset(
-    deps=[corpus],
-    group_name="data",
-    kinds={"beam"},
-    tags=job_tags("exam"),
-    code_version=EXAM_CODE,
-)
+@step_asset(deps=[corpus], kinds={"beam"})
 def exam(context: dg.AssetExecutionContext, config: ExamLaunchpad, home: BertHome) -> dg.MaterializeResult[None]:
     """Minimal pairs made from the held-out documents, on which pre-trained models are examined without fine-tuning.
 
@@ -530,12 +435,10 @@ def exam(context: dg.AssetExecutionContext, config: ExamLaunchpad, home: BertHom
         # The exam stays in the home, which an engine's workers do not see.
         options = () if is_engine(config.beam_options) else tuple(config.beam_options)
         try:
-            manifest = build_or_reuse(
+            manifest = STEPS["exam"].make(
                 directory,
-                "exam",
                 lambda: build_exam(home.corpus(name), directory, settings, options),
-                code_version=EXAM_CODE,
-                settings=to_mapping(settings),
+                settings=settings,
                 inputs={"corpus": load_manifest(home.corpus(name), kind="corpus").sha256},
                 log=context.log.info,
             )

@@ -15,17 +15,17 @@ from bert_model.finetuning.caveats import read_caveats
 from bert_model.presets import TaskRunsConfig
 from bert_model.training.metrics_log import mlflow_run_id
 from bert_pipeline.atomic import write_text_durably
-from bert_pipeline.configuration import to_mapping
+from bert_pipeline.configuration import changed_settings, to_mapping
 from bert_pipeline.errors import BertError, InputError, UsageError
-from bert_pipeline.manifest import Manifest, load_manifest, publishing
+from bert_pipeline.manifest import Manifest, content_sha256, load_manifest, publishing
 from bert_pipeline.progress import RateLimit
+from bert_pipeline.step import STEPS
 from bert_pipeline.storage import is_file
 from bert_pipeline.tasks.catalogue import Task
 from workflows.defs.automation import AFTER_CANDIDATE, AFTER_INPUTS
-from workflows.defs.data import OWNERS as DATA_OWNERS
 from workflows.defs.data import dump
-from workflows.defs.pretraining import OWNERS, TRAINING_POOL, pretrained_model
-from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
+from workflows.defs.pretraining import TRAINING_POOL, pretrained_model
+from workflows.lib.launchpad import config_class, from_launchpad, launchpad_defaults
 from workflows.lib.lineage import TASK_SOURCE_NAME, load_published_task
 from workflows.lib.metadata import (
     as_dagster_failures,
@@ -36,24 +36,13 @@ from workflows.lib.metadata import (
     shortened,
     table,
 )
-from workflows.lib.resources import (
-    TASK_NAMES,
-    BertHome,
-    dump_and_task,
-    dump_label,
-    dump_task_partitions,
-    job_tags,
-    mlflow_link,
-    sample_seed,
-)
-from workflows.lib.reuse import build_or_reuse, code_version
+from workflows.lib.resources import TASK_NAMES, BertHome, dump_and_task, dump_label, sample_seed, step_asset
 
 if TYPE_CHECKING:
     from bert_model.finetuning.trial import TrialProgress
 
 # --- task_data ---
 
-TASK_DATA_CODE = code_version("bert_pipeline.tasks.task.load_task_data")
 SUITES = {"squad": "squad", "swag": "swag", "conll": "ner"}
 """Reader of a task -> the launchpad's folder for it; the other tasks are GLUE's."""
 
@@ -66,23 +55,13 @@ class TaskDataLaunchpad(dg.Config):
     swag: str = Field(default="", description="Folder with SWAG's CSV files.")
     ner: str = Field(default="", description="Folder with the CoNLL-2003 files (eng.train, …).")
     dev_fraction: float = Field(
-        default=launchpad_preset().finetuning.dev_fraction,
+        default=launchpad_defaults()["task_data"]["dev_fraction"],
         description="Where a task has one file only: the share of it that becomes the dev set; 0 skips the task. "
         "Not used if no folder is given and the files and the share of the last time are.",
     )
 
 
-@dg.asset(
-    deps=[dump],
-    group_name="finetuning",
-    kinds={"json"},
-    owners=DATA_OWNERS,
-    tags=job_tags("task_data"),
-    partitions_def=dump_task_partitions,
-    output_required=False,
-    automation_condition=AFTER_INPUTS,
-    code_version=TASK_DATA_CODE,
-)
+@step_asset(deps=[dump], kinds={"json"}, output_required=False, automation_condition=AFTER_INPUTS)
 def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home: BertHome) -> Any:
     """A task's training and dev examples, read from its official files and identified by their hashes.
 
@@ -206,27 +185,14 @@ def _sample_examples(examples: list[Any]) -> list[dict[str, Any]]:
 
 # --- finetuned_model ---
 
-FINETUNING_CODE = code_version("bert_model.finetuning.finetune.finetune")
-
-FinetuningLaunchpad: Any = config_class(
-    TaskRunsConfig,
-    name="FinetuningLaunchpad",
-    defaults=launchpad_preset().finetuning,
-    without=("dev_fraction",),  # the asset task_data splits the files
-)
+FinetuningLaunchpad: Any = config_class(TaskRunsConfig, launchpad_defaults()["finetuned_model"])
 
 
-@dg.asset(
+@step_asset(
     deps=[task_data, pretrained_model, "candidate_model"],
-    group_name="finetuning",
     kinds={"pytorch", "huggingface"},
-    owners=OWNERS,
-    tags=job_tags("finetuned_model"),
-    metadata=mlflow_link(),
-    partitions_def=dump_task_partitions,
     pool=TRAINING_POOL,
     automation_condition=AFTER_CANDIDATE,
-    code_version=FINETUNING_CODE,
 )
 def finetuned_model(
     context: dg.AssetExecutionContext, config: FinetuningLaunchpad, home: BertHome
@@ -260,10 +226,9 @@ def finetuned_model(
         with contextlib.suppress(BertError):
             replay_search(directory, load_manifest(directory, kind="finetuned_model"))
 
-        # A search of hours is repeated only if the weights, the examples, the settings or the code differ.
-        manifest = build_or_reuse(
+        # A search of hours is repeated only if the weights, the examples, the task, the settings or the step differ.
+        manifest = STEPS["finetuned_model"].make(
             directory,
-            "finetuned_model",
             lambda: (
                 finetune(
                     data,
@@ -276,9 +241,9 @@ def finetuned_model(
                     replace=True,  # the directory is of the dump, whose pre-trained model may be another one by now
                 ).manifest
             ),
-            code_version=FINETUNING_CODE,
-            settings=to_mapping(settings),
+            settings=settings,
             inputs={
+                "task": content_sha256(changed_settings(data.task)),
                 "pretrained_model": load_manifest(model, kind="pretrained_model").sha256,
                 "task_data": load_manifest(home.task_data(name, task_name), kind="task_data").sha256,
             },

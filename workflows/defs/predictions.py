@@ -14,24 +14,19 @@ from pydantic import Field
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.manifest import Manifest, foreign_input, load_manifest, publishing
+from bert_pipeline.step import STEPS
 from bert_pipeline.tasks.catalogue import Task
-from workflows.defs.pretraining import OWNERS
 from workflows.defs.promotion import REGISTRY_RETRIES, registered_model, version_path
 from workflows.lib.launchpad import launchpad_preset
 from workflows.lib.lineage import name_of_preset
 from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, shortened, table
-from workflows.lib.resources import BertHome, job_tags, mlflow_link, task_partitions
-from workflows.lib.reuse import build_or_reuse, code_version
+from workflows.lib.resources import BertHome, step_asset
 
 PREDICTION_POOL = "prediction"
 """One run at a time: each uses the first GPU, or every core."""
 NUM_SAMPLES = 5
 NUM_CANDIDATE_ROWS = 100
 """First rows of a file among which the samples are."""
-
-PREDICTION_CODE = code_version(
-    "bert_model.inference.predict.load_predictor", "bert_model.inference.predict.answer_file"
-)
 
 
 class PredictionLaunchpad(dg.Config):
@@ -49,18 +44,12 @@ class PredictionLaunchpad(dg.Config):
     )
 
 
-@dg.asset(
+@step_asset(
     deps=[registered_model],
-    group_name="finetuning",
     kinds={"pytorch", "mlflow", "json"},
-    owners=OWNERS,
-    tags=job_tags("predictions"),
-    metadata=mlflow_link(),
-    partitions_def=task_partitions,
     pool=PREDICTION_POOL,
     output_required=False,
     retry_policy=REGISTRY_RETRIES,
-    code_version=PREDICTION_CODE,
 )
 def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, home: BertHome) -> Any:
     """The predictions of a task's champion: for each input file one of JSON lines, an answer for each input, in order.
@@ -97,11 +86,9 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
         context.log.info(f"{uri} answers {', '.join(path.name for path in files)}")
         # The same version answers files of the same content once.
         inputs = recorded_inputs(files, {"uri": uri, "content_sha256": version.content_sha256})
-        manifest = build_or_reuse(
+        manifest = STEPS["predictions"].make(
             home.predictions(task),
-            "predictions",
             lambda: _answer(task, download(uri), files, inputs, home.predictions(task)),
-            code_version=PREDICTION_CODE,
             settings={"task": task},
             inputs=inputs,
             log=context.log.info,

@@ -8,7 +8,6 @@ from typing import Any
 
 import dagster as dg
 import yaml
-from pydantic import Field
 
 from bert_model.presets import LaunchConfig, with_phases_in
 from bert_model.pretraining.config import PretrainingConfig
@@ -18,10 +17,11 @@ from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import BertError
 from bert_pipeline.exam.pairs import read_pairs
 from bert_pipeline.manifest import Manifest, load_manifest
+from bert_pipeline.step import STEPS
 from bert_pipeline.storage import without_secrets
 from workflows.defs.automation import MONTHLY
 from workflows.defs.data import exam, instances
-from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
+from workflows.lib.launchpad import config_class, from_launchpad, launchpad_defaults
 from workflows.lib.metadata import (
     as_dagster_failures,
     flat_numbers,
@@ -31,15 +31,11 @@ from workflows.lib.metadata import (
     table,
     training_curves,
 )
-from workflows.lib.resources import BertHome, dump_label, dump_partitions, job_tags, mlflow_link
-from workflows.lib.reuse import code_version
+from workflows.lib.resources import BertHome, dump_label, step_asset
 from workflows.lib.torchrun import Launch, run_training
 
-OWNERS = ["team:modelling"]
 TRAINING_POOL = "training"
 """One training at a time while the pool's limit is 1: each uses every visible GPU."""
-
-PRETRAINING_CODE = code_version("bert_model.pretraining.run.pretrain")
 
 SHOWN_METRICS = {
     "train/mlm_loss": ("MLM loss", 3),
@@ -56,28 +52,16 @@ SHOWN_METRICS = {
 
 PretrainingLaunchpad: Any = config_class(
     PretrainingConfig,
-    name="PretrainingLaunchpad",
-    defaults=launchpad_preset().pretraining,
-    extra={
-        "launch": (
-            config_class(LaunchConfig, name="LaunchLaunchpad", defaults=launchpad_preset().launch),
-            Field(description="Machines and processes."),
-        )
-    },
+    launchpad_defaults()["pretrained_model"],
+    launch=(config_class(LaunchConfig, launchpad_defaults()["pretrained_model"]["launch"]), "Machines and processes."),
 )
 
 
-@dg.asset(
+@step_asset(
     deps=[instances, exam],
-    group_name="pretraining",
     kinds={"pytorch", "huggingface"},
-    owners=OWNERS,
-    tags=job_tags("pretrained_model"),
-    metadata=mlflow_link(),
-    partitions_def=dump_partitions,
     pool=TRAINING_POOL,
     freshness_policy=MONTHLY,
-    code_version=PRETRAINING_CODE,
 )
 def pretrained_model(
     context: dg.AssetExecutionContext, config: PretrainingLaunchpad, home: BertHome
@@ -222,7 +206,7 @@ def _train(
             rendezvous_endpoint=launch.rendezvous_endpoint,
             rendezvous_id=output.name,
             threads_per_process=launch.threads_per_process,
-            environment={**home.environment(), CODE_VERSION_VARIABLE: PRETRAINING_CODE},
+            environment={**home.environment(), CODE_VERSION_VARIABLE: STEPS["pretrained_model"].code_version},
         ),
         report=report,
         log=context.log.info,
@@ -266,11 +250,12 @@ def describe_other_code(events: list[dict[str, Any]], directory: Path) -> str:
             versions = []
         if event.get("event") in ("start", "resume"):
             versions.append(event.get("code_version") or "of unknown version")
-    if versions and set(versions) == {PRETRAINING_CODE}:
+    current = STEPS["pretrained_model"].code_version
+    if versions and set(versions) == {current}:
         return ""
     makers = ", then by code ".join(dict.fromkeys(versions)) or "of unknown version"
     return (
-        f"this model was trained by code {makers}, and today's is {PRETRAINING_CODE}: a finished training is kept when "
+        f"this model was trained by code {makers}, and today's is {current}: a finished training is kept when "
         f"code changes. To train it again, delete {directory} and materialize pretrained_model"
     )
 

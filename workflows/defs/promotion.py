@@ -1,7 +1,6 @@
 """From trained models to a champion: registration, the report, the promotion decision, and the jobs of the registry."""
 
 import base64
-import dataclasses
 import functools
 from pathlib import Path
 from typing import Any
@@ -16,21 +15,12 @@ from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import content_sha256, load_manifest
 from workflows.defs.automation import AFTER_INPUTS, MONTHLY, after_last_of
 from workflows.defs.finetuning import finetuned_model
-from workflows.defs.pretraining import OWNERS, pretrained_model, training_picture
-from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
+from workflows.defs.pretraining import pretrained_model, training_picture
+from workflows.lib.launchpad import config_class, from_launchpad, launchpad_defaults, launchpad_preset
 from workflows.lib.lineage import check_origin, lineage_tags, registered_name, text_license
 from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, table
 from workflows.lib.report import REPORT_NAME, collect_results, write_report
-from workflows.lib.resources import (
-    BertHome,
-    dump_and_task,
-    dump_label,
-    dump_partitions,
-    dump_task_partitions,
-    job_tags,
-    mlflow_link,
-)
-from workflows.lib.reuse import code_version
+from workflows.lib.resources import BertHome, dump_and_task, dump_label, step_asset
 
 # --- registration ---
 
@@ -40,55 +30,32 @@ REGISTRY_POOL = "registry"
 REGISTRY_RETRIES = dg.RetryPolicy(max_retries=3, delay=20, backoff=dg.Backoff.EXPONENTIAL)
 """For a registry that does not answer; a promotion that is refused is not tried again."""
 
-REGISTRY_CODE = code_version("bert_model.registry.operations.register", "bert_model.registry.operations.promote")
-
-LICENSE = Field(
-    default="",
-    description="License of the weights. Empty: that of the text, where it is known (Wikipedia, the generated sample).",
-)
-PROMOTE = (
-    bool,
-    Field(
-        default=True, description="Move the alias where every gate passes; off: print the decision and move nothing."
-    ),
-)
-
-gates_launchpad = functools.partial(config_class, GateConfig, without=("retraining_margin",))
-"""`config_class` of the gates; every launchpad shows the margin that applies."""
-AUTOMATIC = dataclasses.replace(launchpad_preset().promotion, margin=launchpad_preset().promotion.retraining_margin)
+LICENSE = "License of the weights. Empty: that of the text, where it is known (Wikipedia, the generated sample)."
+PROMOTE = (bool, "Move the alias where every gate passes; off: print the decision and move nothing.")
+GATES = launchpad_defaults()["promotion_decision"]
+AUTOMATIC = {**GATES, "margin": launchpad_preset().promotion.retraining_margin, "promote": True}
 """The gates of runs that nobody configures: those that automation starts after a retraining."""
-PromotionLaunchpad: Any = gates_launchpad(name="PromotionLaunchpad", defaults=AUTOMATIC, extra={"promote": PROMOTE})
-TaskRegistrationLaunchpad: Any = gates_launchpad(
-    name="TaskRegistrationLaunchpad",
-    defaults=AUTOMATIC,
-    extra={"promote": PROMOTE, "license": (str, LICENSE)},
+PromotionLaunchpad: Any = config_class(GateConfig, AUTOMATIC, "PromotionLaunchpad", promote=PROMOTE)
+TaskRegistrationLaunchpad: Any = config_class(
+    GateConfig,
+    {**AUTOMATIC, "license": ""},
+    "TaskRegistrationLaunchpad",
+    promote=PROMOTE,
+    license=(str, LICENSE),
 )
 
 
 class RegistrationLaunchpad(dg.Config):
     """What is recorded with a version."""
 
-    license: str = LICENSE
+    license: str = Field(default="", description=LICENSE)
 
 
-registry_asset = functools.partial(
-    dg.asset,
-    kinds={"mlflow"},
-    metadata=mlflow_link(),
-    owners=OWNERS,
-    pool=REGISTRY_POOL,
-    retry_policy=REGISTRY_RETRIES,
-    code_version=REGISTRY_CODE,
-)
-"""`dg.asset` with the options that all assets of the registry share."""
+registry_asset = functools.partial(step_asset, kinds={"mlflow"}, pool=REGISTRY_POOL, retry_policy=REGISTRY_RETRIES)
+"""`step_asset` with the options that all assets of the registry share."""
 
 
-@registry_asset(
-    deps=[pretrained_model],
-    group_name="pretraining",
-    partitions_def=dump_partitions,
-    tags=job_tags("candidate_model"),
-)
+@registry_asset(deps=[pretrained_model])
 def candidate_model(
     context: dg.AssetExecutionContext, config: RegistrationLaunchpad, home: BertHome
 ) -> dg.MaterializeResult[None]:
@@ -101,13 +68,7 @@ def candidate_model(
     return materialization(version.content_sha256, _version_metadata(version))
 
 
-@registry_asset(
-    deps=[finetuned_model],
-    group_name="finetuning",
-    partitions_def=dump_task_partitions,
-    automation_condition=AFTER_INPUTS,
-    tags=job_tags("registered_model"),
-)
+@registry_asset(deps=[finetuned_model], automation_condition=AFTER_INPUTS)
 def registered_model(
     context: dg.AssetExecutionContext, config: TaskRegistrationLaunchpad, home: BertHome
 ) -> dg.MaterializeResult[None]:
@@ -179,18 +140,12 @@ def version_path(version: Any) -> str:
 # --- report ---
 
 
-@dg.asset(
+@step_asset(
     deps=[pretrained_model, finetuned_model],
-    group_name="report",
     kinds={"markdown", "csv", "mlflow"},
-    owners=OWNERS,
-    tags=job_tags("report"),
-    metadata=mlflow_link(),
-    partitions_def=dump_partitions,
     retry_policy=REGISTRY_RETRIES,
     automation_condition=after_last_of("finetuned_model"),
     freshness_policy=MONTHLY,
-    code_version=code_version("workflows.lib.report.collect_results", "workflows.lib.report.write_report"),
 )
 def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeResult[None]:
     """The table of all tasks, the exam, and pictures: scores with and without pre-training, and of the majority class.
@@ -250,11 +205,8 @@ def with_pictures(directory: Path) -> str:
 
 @registry_asset(
     deps=[candidate_model, registered_model, report],
-    group_name="report",
-    partitions_def=dump_partitions,
     automation_condition=after_last_of("report", "registered_model"),  # one that is repeated adds a task
     freshness_policy=MONTHLY,
-    tags=job_tags("promotion_decision"),
 )
 def promotion_decision(
     context: dg.AssetExecutionContext, config: PromotionLaunchpad, home: BertHome
@@ -319,23 +271,22 @@ def decision_metadata(decision: Decision) -> dict[str, Any]:
 
 # --- jobs ---
 
-MODEL_NAME = Field(description="Registered model, such as bert-tiny or bert-tiny-sst2.")
+MODEL_NAME = "Registered model, such as bert-tiny or bert-tiny-sst2."
 
-DecisionLaunchpad: Any = gates_launchpad(
-    name="DecisionLaunchpad",
-    defaults=launchpad_preset().promotion,
-    extra={
-        "name": (str, MODEL_NAME),
-        "version": (int, Field(default=0, description="Version to promote; 0 takes the newest.")),
-        "dry_run": (bool, Field(default=True, description="Print the decision and change nothing.")),
-    },
+DecisionLaunchpad: Any = config_class(
+    GateConfig,
+    {**GATES, "version": 0, "dry_run": True},
+    "DecisionLaunchpad",
+    name=(str, MODEL_NAME),
+    version=(int, "Version to promote; 0 takes the newest."),
+    dry_run=(bool, "Print the decision and change nothing."),
 )
 
 
 class RollbackLaunchpad(dg.Config):
     """Which model is rolled back."""
 
-    name: str = MODEL_NAME
+    name: str = Field(description=MODEL_NAME)
 
 
 @dg.op(pool=REGISTRY_POOL)

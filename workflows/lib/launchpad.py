@@ -34,34 +34,37 @@ def launchpad_preset() -> RunPreset:
     return load_preset(os.environ.get(PRESET_VARIABLE) or DEFAULT_PRESET)
 
 
+@functools.cache
+def launchpad_defaults() -> dict[str, dict[str, Any]]:
+    """Return the run config of each asset for the launchpad's preset."""
+    return asset_configs(launchpad_preset())
+
+
 def config_class(
-    settings_class: type,
-    *,
-    name: str | None = None,
-    defaults: Any = None,
-    without: tuple[str, ...] = (),
-    extra: Mapping[str, Any] | None = None,
+    settings_class: type, defaults: Mapping[str, Any] | None = None, name: str = "", /, **extra: tuple[Any, str]
 ) -> type[dg.Config]:
     """Return a Dagster Config class for a configuration dataclass and the dataclasses nested in it.
 
-    `defaults` is an instance whose values become the launchpad's defaults; without it those of the dataclass apply.
-    `without` leaves out fields that the asset sets itself; `extra` adds fields of the asset, as pydantic takes them:
-    name -> (type, Field).
+    `defaults` maps the fields that the launchpad shows to its defaults, such as the entry of an asset in
+    `asset_configs`; without it all are shown, with those of the dataclass. `extra` adds fields of the asset: their type
+    and description. One without a default is required.
     """
     documentation = documentation_of(settings_class)
-    fields: dict[str, Any] = {}
+    shown: dict[str, tuple[Any, str | None, Any]] = {}  # type, description, default
     for key, field in _fields(settings_class).items():
-        if key in without:
-            continue
-        default = getattr(defaults, key) if defaults is not None else field.get_default(call_default_factory=True)
-        kind = _config_type(field.annotation, default)
+        if defaults is None or key in defaults:
+            default = field.get_default(call_default_factory=True) if defaults is None else defaults[key]
+            shown[key] = _config_type(field.annotation, default), documentation.get(key), default
+    for key, (kind, description) in extra.items():
+        shown[key] = kind, description, (defaults or {}).get(key, PydanticUndefined)
+    fields: dict[str, Any] = {}
+    for key, (kind, documented, default) in shown.items():
         # A nested Config class carries the defaults itself; other defaults become plain JSON values.
-        if dataclasses.is_dataclass(default):
+        if inspect.isclass(kind) and issubclass(kind, dg.Config):
             default = kind()
         elif default is not PydanticUndefined:
             default = to_jsonable_python(default)
-        fields[key] = (kind, Field(default=default, description=documentation.get(key)))
-    fields |= extra or {}
+        fields[key] = (kind, Field(default=default, description=documented))
     config = create_model(name or f"{settings_class.__name__}Launchpad", __base__=dg.Config, **fields)
     config.__doc__ = inspect.getdoc(settings_class)
     return config
@@ -86,7 +89,8 @@ def _config_type(hint: Any, default: Any) -> Any:
     """Return the type of a launchpad field: Config classes for dataclasses, lists for tuples, any values for dicts."""
     if dataclasses.is_dataclass(hint):
         nested = typing.cast(type, hint)
-        return config_class(nested, defaults=default if isinstance(default, nested) else None)
+        default = to_mapping(default) if dataclasses.is_dataclass(default) else default
+        return config_class(nested, default if isinstance(default, Mapping) else None)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         (only,) = [argument for argument in arguments if argument is not type(None)]
@@ -120,7 +124,7 @@ def asset_configs(
     return {
         "dump": {**to_mapping(preset.sample), "sources": list(sources)},
         "corpus": {**to_mapping(preset.corpus), **beam_options},
-        "vocabulary": {**to_mapping(preset.vocabulary), **beam_options},
+        "vocabulary": {**to_mapping(preset.vocabulary), **beam_options, "from_model": "", "compare": ""},
         "instances": {**instances, **beam_options, "max_seq_lengths": list(preset.sequence_lengths)},
         "exam": {**to_mapping(preset.exam or ExamConfig()), **beam_options, "enabled": preset.exam is not None},
         "pretrained_model": {**to_mapping(preset.pretraining), "launch": to_mapping(preset.launch)},

@@ -13,10 +13,11 @@ from bert_model.pretraining.config import INITIAL_SIZE
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.corpus.sources import split_name
 from bert_pipeline.errors import ArtifactError
-from bert_pipeline.manifest import load_manifest
+from bert_pipeline.manifest import content_sha256, file_sha256, load_manifest
 from bert_pipeline.tasks.catalogue import Task
 from workflows.lib.resources import BertHome, sample_seed
-from workflows.lib.reuse import ROOT, packages_version
+
+ROOT = Path(__file__).resolve().parents[2]
 
 SOURCES_NAME = "sources.json"
 """File of a `dump` that lists the local files it refers to."""
@@ -65,7 +66,7 @@ def lineage_tags(dump: str, pretrained: Path, *, run_id: str) -> dict[str, str]:
     tags = {
         "dump": dump,
         "dagster_run_id": run_id,
-        "code_version": packages_version("bert_pipeline", "bert_model"),
+        "code_version": packages_version(),
     }
     if sample_seed(dump) is not None:  # else the files of its task tell whether they were generated
         tags["generated_sample"] = "true"
@@ -77,6 +78,18 @@ def lineage_tags(dump: str, pretrained: Path, *, run_id: str) -> dict[str, str]:
     for item in load_manifest(pretrained, kind="pretrained_model").provenance.get("data", []):
         hashes.setdefault(item["kind"], []).append(item["sha256"])
     return tags | {f"{kind}_sha256": " ".join(found) for kind, found in hashes.items()}
+
+
+def packages_version(root: Path = ROOT) -> str:
+    """Return a hash of every file of the packages that make models."""
+    files = [path for package in ("bert_pipeline", "bert_model") for path in (root / package).rglob("*")]
+    return content_sha256(
+        {
+            path.relative_to(root).as_posix(): file_sha256(path)
+            for path in files
+            if path.is_file() and path.suffix != ".pyc"
+        }
+    )[:12]
 
 
 @functools.cache

@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ import dagster as dg
 from bert_model.training.home import credentials_apart, sqlite_uri
 from bert_pipeline.errors import ArtifactError, BertError, UsageError, suggest
 from bert_pipeline.manifest import MANIFEST_NAME
+from bert_pipeline.step import STEPS
 from bert_pipeline.storage import absolute, local_directory, store_errors, to_path
 from bert_pipeline.tasks.catalogue import NAME_PATTERN, TASKS, Task, get_task
 from workflows.lib.processes import mark_run, wait_for_left_over
@@ -136,9 +137,31 @@ JOBS = {
 """The jobs in the UI, and the assets that each materializes."""
 
 
-def job_tags(asset: str) -> dict[str, str]:
-    """Return the tag that names the job of an asset; the UI selects by it: `tag:job=retrain`."""
-    return {JOB_TAG: next(job for job, assets in JOBS.items() if asset in assets)}
+def step_asset(**options: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """Return `dg.asset` with the options that follow from the name of the asset: those of its step, stage and job.
+
+    `options` are those of this asset alone. The UI selects by the tag of the job: `tag:job=retrain`. The link to MLflow
+    has its address when Dagster loads the code; events outlive it, so the metadata of materializations has only the
+    path below it: `#/runs/…`.
+    """
+
+    def declare(function: Callable[..., Any]) -> dg.AssetsDefinition:
+        name = function.__name__
+        stage = next((stage for stage, assets in STAGE_ASSETS.items() if name in assets), "finetuning")
+        is_data = stage == "data" or name == "task_data"
+        partitions = dump_task_partitions if name in TASK_ASSETS else dump_partitions
+        asset: dg.AssetsDefinition = dg.asset(
+            group_name=stage,
+            owners=["team:data" if is_data else "team:modelling"],
+            tags={JOB_TAG: next(job for job, assets in JOBS.items() if name in assets)},
+            partitions_def=task_partitions if name in ON_REQUEST else partitions,
+            metadata={} if is_data else {"mlflow": dg.MetadataValue.url(BertHome().mlflow_address)},
+            code_version=STEPS[name].code_version,
+            **options,
+        )(function)
+        return asset
+
+    return declare
 
 
 def asset_of_step(step: str) -> str:
@@ -341,11 +364,3 @@ class BertHome(dg.ConfigurableResource[Any]):
                 client.set_terminated(run_id, status="FAILED")
             raise
         return run_id
-
-
-def mlflow_link() -> dict[str, dg.MetadataValue[Any]]:
-    """Return the metadata of an asset's definition that links to MLflow, at its address when Dagster loads the code.
-
-    Events outlive an address, so the metadata of materializations holds only the path below it: `#/runs/…`.
-    """
-    return {"mlflow": dg.MetadataValue.url(BertHome().mlflow_address)}

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import dagster as dg
 import pytest
 
-from bert_pipeline.configuration import configuration, documentation_of
+from bert_pipeline.configuration import configuration, documentation_of, to_mapping
 from bert_pipeline.errors import ConfigurationError
 from workflows.lib.launchpad import config_class, from_launchpad
 
@@ -66,7 +66,7 @@ def test_launchpad_has_defaults_of_the_dataclass():
 
 def test_launchpad_has_defaults_of_a_given_instance():
     other = Whole(name="y", part=Part(steps=9), parts=(Part(steps=1), Part(steps=2)), choice="b", free={"k": [1]})
-    assert run(config_class(Whole, defaults=other), {}) == other
+    assert run(config_class(Whole, to_mapping(other)), {}) == other
 
 
 def test_values_of_every_kind_round_trip():
@@ -106,7 +106,7 @@ def test_values_refused_by_the_dataclass_are_named():
 
 
 def test_extra_fields_are_ignored_and_omitted_ones_get_defaults():
-    config = config_class(Part, without=("steps",), extra={"other": (str, "o")})()
+    config = config_class(Part, {"other": "o"}, other=(str, "Of the asset."))()
     assert config.other == "o"
     assert not hasattr(config, "steps")
     assert from_launchpad(Part, config) == Part()
