@@ -35,6 +35,8 @@ from bert_pipeline.storage import is_remote, open_binary, to_path
 MANIFEST_NAME = "manifest.json"
 FORMAT_VERSIONS = {"corpus": 3, "instances": 2, "checkpoint": 2, "pretrained_model": 2, "finetuned_model": 2}
 """Format of the files of a kind, 1 for any other. No other format is read."""
+SETTLING_SECONDS = 2.0
+"""Age from which a time of change tells whether a file has changed: clocks of file systems count in coarse steps."""
 ATTEMPT = "attempt"
 """Entry of the provenance of an artifact in a store: the directory with its files."""
 
@@ -95,8 +97,9 @@ def load_manifest(
 ) -> Manifest:
     """Read and check the manifest of an artifact directory.
 
-    `verify="sizes"` compares the size of every listed file, `"sha256"` its bytes too. Files that the manifest does not
-    list are ignored. ArtifactError names the file, what was found and what was expected.
+    `verify="sizes"` compares the size of every listed file, `"sha256"` its bytes too: of a file of this machine once a
+    process, until it changes. Files that the manifest does not list are ignored. ArtifactError names the file, what was
+    found and what was expected.
     """
     manifest = read_manifest(directory)
     if kind is not None and manifest.kind != kind:
@@ -112,7 +115,7 @@ def load_manifest(
         if size != entry["bytes"]:
             found = "is missing" if size is None else f"has {size} bytes"
             raise ArtifactError(f"{path}: {found}, expected {entry['bytes']} bytes; make the artifact again")
-        if verify == "sha256" and (actual := file_sha256(path)) != entry["sha256"]:
+        if verify == "sha256" and (actual := _sha256_once(path)) != entry["sha256"]:
             raise ArtifactError(
                 f"{path}: sha256 is {actual[:12]}…, expected {entry['sha256'][:12]}…; the file was changed or damaged"
             )
@@ -486,6 +489,22 @@ def file_sha256(path: Path | str) -> str:
         raise InputError(
             f"{path}: cannot be read ({storage.reason_of(error)}); check the path and its permissions"
         ) from error
+
+
+def _sha256_once(path: Path) -> str:
+    """Return the sha256 of a file; of one that has not changed since this process last asked, without reading it."""
+    if is_remote(path):
+        return file_sha256(path)
+    status = path.stat()
+    # A file that was written this moment could change without another time.
+    if time.time() - status.st_ctime < SETTLING_SECONDS:
+        return file_sha256(path)
+    return _sha256_at(path, status.st_ino, status.st_size, status.st_ctime_ns)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _sha256_at(path: Path, inode: int, size: int, changed_ns: int) -> str:
+    return file_sha256(path)
 
 
 @contextlib.contextmanager

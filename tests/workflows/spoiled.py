@@ -7,7 +7,7 @@ from typing import Any
 
 from bert_pipeline.manifest import load_manifest, publishing
 from bert_pipeline.parquet_io import footer_sha256
-from workflows.lib.data_checks import Verdict
+from workflows.lib.checks import Verdict
 
 
 def republish(directory: Path, change: Callable[[Path], None]) -> None:

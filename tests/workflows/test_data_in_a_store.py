@@ -17,7 +17,7 @@ from bert_pipeline.sample import generate_sample
 from workflows.defs import pretraining
 from workflows.defs.archive import archive
 from workflows.lib import data_checks
-from workflows.lib.data_checks import Check
+from workflows.lib.checks import Check
 from workflows.lib.instance import open_instance
 from workflows.lib.resources import DATA_VARIABLE, STAGE_ASSETS, BertHome
 

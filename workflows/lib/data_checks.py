@@ -1,15 +1,11 @@
-"""Checks of the data: dump, corpus, vocabulary, instances and exam.
-
-A check reopens the artifact of a partition and trusts nothing that its asset reported. It takes the home and the
-partition and returns a `Verdict`; its name and docstring are the check's name and description in the UI.
-"""
+"""Checks of the data: dump, corpus, vocabulary, instances and exam."""
 
 import collections
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ParamSpec, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +16,8 @@ from bert_pipeline.corpus.documents import content_digest
 from bert_pipeline.errors import BertError
 from bert_pipeline.failed_records import DROPPED_NAME, FAILED
 from bert_pipeline.manifest import Manifest, file_sha256, load_manifest, local_artifact
-from bert_pipeline.storage import is_file, open_binary, store_errors, to_path, without_secrets
+from bert_pipeline.storage import is_file, open_binary, to_path, without_secrets
+from workflows.lib.checks import Check, Verdict, check_of, failed, fails_if_unreadable
 from workflows.lib.lineage import dump_sources
 from workflows.lib.resources import BertHome, sample_seed
 
@@ -35,43 +32,7 @@ MIN_SHARE_OF_EARLIER = 0.8
 """Of the sentences of the previous dump of the same wiki."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """The result of a check."""
-
-    passed: bool
-    description: str
-    metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
-    is_warning: bool = False
-    """A failure is shown as a warning and does not block."""
-
-
-Check: TypeAlias = Callable[[BertHome, str], Verdict]
-Parameters = ParamSpec("Parameters")
-
-
-def failed(description: str, metadata: dict[str, Any] | None = None) -> Verdict:
-    """Return the verdict of a check that did not pass."""
-    return Verdict(passed=False, description=description, metadata=metadata or {})
-
-
-def fails_if_unreadable(check: Callable[Parameters, Verdict]) -> Callable[Parameters, Verdict]:
-    """Return the check with errors of a missing or damaged artifact as failed verdicts."""
-
-    @functools.wraps(check)
-    def checked(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Verdict:
-        try:
-            with store_errors():
-                return check(*args, **kwargs)
-        except BertError as error:
-            return failed(str(error))
-        except (OSError, ValueError, KeyError) as error:
-            return failed(f"{type(error).__name__}: {error}")
-
-    return checked
-
-
-@fails_if_unreadable
+@check_of("dump")
 def dump_readable(home: BertHome, dump: str) -> Verdict:
     """The dump's files are there and unchanged."""
     directory = home.dump(dump)
@@ -93,10 +54,10 @@ def dump_readable(home: BertHome, dump: str) -> Verdict:
         name = to_path(without_secrets(path)).name
         if name in expected and file_sha256(path) not in expected[name]:
             return failed(f"{path}: changed since the dump was materialized")
-    return Verdict(passed=True, description=f"{len(sources)} source file(s)", metadata={"sources": len(sources)})
+    return Verdict(True, f"{len(sources)} source file(s)", {"sources": len(sources)})
 
 
-@fails_if_unreadable
+@check_of("corpus")
 def corpus_intact(home: BertHome, dump: str) -> Verdict:
     """Every shard has the bytes that the manifest records."""
     manifest = load_manifest(home.corpus(dump), kind="corpus", verify="sha256")
@@ -108,7 +69,7 @@ def corpus_intact(home: BertHome, dump: str) -> Verdict:
     )
 
 
-@fails_if_unreadable
+@check_of("corpus")
 def corpus_not_empty(home: BertHome, dump: str) -> Verdict:
     """There are training and held-out documents with sentences, as many as the manifest counts."""
     manifest = load_manifest(home.corpus(dump), kind="corpus")
@@ -127,25 +88,23 @@ def corpus_not_empty(home: BertHome, dump: str) -> Verdict:
         return failed("no document is held out", metadata)
     if documents.total() != counted:
         return failed(f"found {documents.total()} documents, the manifest counts {counted}", metadata)
-    return Verdict(
-        passed=True, description=f"{documents.total():,} documents, {sentences:,} sentences", metadata=metadata
-    )
+    return Verdict(True, f"{documents.total():,} documents, {sentences:,} sentences", metadata)
 
 
-@fails_if_unreadable
+@check_of("corpus")
 def corpus_without_markup(home: BertHome, dump: str) -> Verdict:
     """At most 0.1 % of the sentences hold wikitext or HTML; up to 1 %, the failure is a warning."""
     verdict = _verdict_on_sentences(home.corpus(dump), "markup", "markup", MARKUP_WARNING_SHARE)
     return dataclasses.replace(verdict, is_warning=verdict.metadata["markup_share"] <= MAX_MARKUP_SHARE)
 
 
-@fails_if_unreadable
+@check_of("corpus", warns=True)
 def corpus_without_broken_text(home: BertHome, dump: str) -> Verdict:
     """At most 1 % of the sentences lack a part ("born in ,"), as happens where a wiki's templates are unknown."""
     return _verdict_on_sentences(home.corpus(dump), "broken_text", "broken text", MAX_BROKEN_SHARE)
 
 
-@fails_if_unreadable
+@check_of("corpus", warns=True)
 def corpus_without_failures(home: BertHome, dump: str) -> Verdict:
     """The code could digest every page, row and line; others are in dropped.tsv, as many as the manifest counts."""
     manifest = load_manifest(home.corpus(dump), kind="corpus")
@@ -181,7 +140,7 @@ def _verdict_on_sentences(corpus: Path, key: str, fault: str, limit: float) -> V
     )
 
 
-@fails_if_unreadable
+@check_of("corpus")
 def corpus_split_disjoint(home: BertHome, dump: str) -> Verdict:
     """No document is in both training and held-out data, or occurs twice."""
     seen_text: dict[bytes, tuple[str, str]] = {}
@@ -204,11 +163,11 @@ def corpus_split_disjoint(home: BertHome, dump: str) -> Verdict:
     )
 
 
-@fails_if_unreadable
+@check_of("corpus")
 def corpus_not_shrunken(home: BertHome, dump: str) -> Verdict:
     """The corpus is not much smaller than that of the previous dump of the same wiki."""
     if sample_seed(dump) is not None:
-        return Verdict(passed=True, description="a generated sample is as large as it was asked to be")
+        return Verdict(True, "a generated sample is as large as it was asked to be")
     wiki = dump.rpartition("-")[0]
     others = home.dump_directory(dump).parent.glob(f"{wiki}-*") if wiki else ()
     # Names end with the date, so that their order is that of time; the newest earlier dump with a corpus counts.
@@ -226,10 +185,10 @@ def corpus_not_shrunken(home: BertHome, dump: str) -> Verdict:
             f"{MIN_SHARE_OF_EARLIER:.0%}; a part of a dump wants another name than the whole",
             metadata={"share_of_earlier": share},
         )
-    return Verdict(passed=True, description="no earlier dump of this wiki to compare with")
+    return Verdict(True, "no earlier dump of this wiki to compare with")
 
 
-@fails_if_unreadable
+@check_of("vocabulary")
 def vocabulary_layout(home: BertHome, dump: str) -> Verdict:
     """The vocabulary has its configured size, the special tokens, and no token twice."""
     from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -246,7 +205,7 @@ def vocabulary_layout(home: BertHome, dump: str) -> Verdict:
     )
 
 
-@fails_if_unreadable
+@check_of("vocabulary")
 def vocabulary_unknown_rate(home: BertHome, dump: str) -> Verdict:
     """Held-out text is nearly free of [UNK]: at most 0.1 % of the tokens in English (a warning up to 2 %)."""
     from bert_pipeline.vocabulary.quality import MAX_ENGLISH_UNKNOWN_SHARE, MAX_UNKNOWN_SHARE
@@ -300,6 +259,7 @@ def each_length(check: Callable[[Path], Verdict]) -> Check:
     return check_all
 
 
+@check_of("instances")
 @each_length
 def instances_well_formed(directory: Path) -> Verdict:
     """Every instance of every length is [CLS] A [SEP] B [SEP] within the length and the vocabulary."""
@@ -324,6 +284,7 @@ def instances_well_formed(directory: Path) -> Verdict:
     )
 
 
+@check_of("instances")
 @each_length
 def next_sentence_balance(directory: Path) -> Verdict:
     """Random and true next sentences are balanced."""
@@ -340,14 +301,14 @@ def next_sentence_balance(directory: Path) -> Verdict:
     )
 
 
-@fails_if_unreadable
+@check_of("exam")
 def exam_of_held_out_documents(home: BertHome, dump: str) -> Verdict:
     """The pairs are made from held-out documents, and there are some for choosing and some for reporting."""
     from bert_pipeline.exam.pairs import read_pairs
 
     directory = home.exam(dump)
     if not directory.is_dir():
-        return Verdict(passed=True, description="no pairs: the preset has no section `exam`, or the text gives none")
+        return Verdict(True, "no pairs: the preset has no section `exam`, or the text gives none")
     load_manifest(directory, kind="exam", verify="sha256")
     pairs = read_pairs(directory)
     held_out = {document.document_id for document in _documents(home.corpus(dump)) if document.split == "held_out"}

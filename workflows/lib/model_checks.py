@@ -8,7 +8,7 @@ from typing import Any
 
 from bert_model.training.metrics_log import read_history
 from bert_pipeline.manifest import load_manifest
-from workflows.lib.data_checks import Verdict, failed, fails_if_unreadable
+from workflows.lib.checks import Verdict, check_of, failed, fails_if_unreadable
 from workflows.lib.lineage import load_published_task, registered_name
 from workflows.lib.resources import BertHome, dump_and_task
 
@@ -24,7 +24,7 @@ SCORE_TOLERANCE = 0.01
 """Tolerated difference of a repeated evaluation in points of 100: thread counts and libraries differ."""
 
 
-@fails_if_unreadable
+@check_of("pretrained_model")
 def pretrained_model_loads(home: BertHome, dump: str) -> Verdict:
     """The weights are intact, load strictly, and are finite."""
     from bert_model.model.bert import BertForPreTraining
@@ -37,10 +37,10 @@ def pretrained_model_loads(home: BertHome, dump: str) -> Verdict:
     if report.created or report.dropped:
         return failed(f"not a strict load: {report}")
     parameters = sum(tensor.numel() for tensor in model.parameters())
-    return Verdict(passed=True, description=f"{report}, {parameters:,} parameters", metadata={"parameters": parameters})
+    return Verdict(True, f"{report}, {parameters:,} parameters", {"parameters": parameters})
 
 
-@fails_if_unreadable
+@check_of("pretrained_model")
 def pretraining_loss_falls(home: BertHome, dump: str) -> Verdict:
     """The held-out loss is finite and lower at the end than at the start, and better than guessing, ln V."""
     directory = home.current_model(dump)
@@ -80,7 +80,7 @@ def pretraining_loss_falls(home: BertHome, dump: str) -> Verdict:
     )
 
 
-@fails_if_unreadable
+@check_of("pretrained_model")
 def held_out_reproduces(home: BertHome, dump: str) -> Verdict:
     """The exported weights have the held-out loss and accuracy that the training measured in memory."""
     from bert_model.pretraining.evaluation import measure_held_out
@@ -104,7 +104,7 @@ def held_out_reproduces(home: BertHome, dump: str) -> Verdict:
     )
 
 
-@fails_if_unreadable
+@check_of("pretrained_model", warns=True)
 def pretrained_model_beats_ngram_baseline(home: BertHome, dump: str) -> Verdict:
     """The model prefers the right text of more minimal pairs than a trigram model does; passes without an exam."""
     from bert_model.zero_shot.exam import take_exam
@@ -116,7 +116,7 @@ def pretrained_model_beats_ngram_baseline(home: BertHome, dump: str) -> Verdict:
     stored = json.loads((directory.parent / "configuration.json").read_text(encoding="utf-8"))["configuration"]
     exam = stored.get("exam", "")
     if not exam or not (Path(exam) / NGRAM_BASELINE_NAME).is_file():
-        return Verdict(passed=True, description=f"not measured: the training's exam {exam!r} has no trigram model")
+        return Verdict(True, f"not measured: the training's exam {exam!r} has no trigram model")
 
     # The pairs for choosing may have chosen the checkpoint.
     pairs = sample_pairs(read_pairs(exam), PAIRS_PER_KIND, "reporting")
@@ -131,21 +131,17 @@ def pretrained_model_beats_ngram_baseline(home: BertHome, dump: str) -> Verdict:
     )
 
 
-@fails_if_unreadable
+@check_of("task_data")
 def task_data_unchanged(home: BertHome, partition: str) -> Verdict:
     """The official files are the ones that were read, and hold training and dev examples."""
     dump, task = dump_and_task(partition)
     load_manifest(home.task_data(dump, task), kind="task_data", verify="sha256")
     data = load_published_task(home, dump, task)
     sizes = {"train": len(data.train), **{split: len(examples) for split, examples in data.dev.items()}}
-    return Verdict(
-        passed=all(sizes.values()),
-        description=", ".join(f"{size:,} {split} examples" for split, size in sizes.items()),
-        metadata=sizes,
-    )
+    return Verdict(all(sizes.values()), ", ".join(f"{size:,} {split} examples" for split, size in sizes.items()), sizes)
 
 
-@fails_if_unreadable
+@check_of("task_data", warns=True)
 def task_splits_disjoint(home: BertHome, partition: str) -> Verdict:
     """Hardly any dev example has the text of a training example."""
     from bert_pipeline.tasks.example import example_text
@@ -163,7 +159,7 @@ def task_splits_disjoint(home: BertHome, partition: str) -> Verdict:
     )
 
 
-@fails_if_unreadable
+@check_of("finetuned_model")
 def finetuned_scores_reproduce(home: BertHome, partition: str) -> Verdict:
     """The saved weights predict dev with the recorded scores."""
     from bert_model.finetuning.decode import evaluate
@@ -198,14 +194,10 @@ def finetuned_scores_reproduce(home: BertHome, partition: str) -> Verdict:
     if not scores:
         return failed("no recorded score to compare with")
     reproduced = ", ".join(f"{key} {value:.2f}" for key, value in scores.items())
-    return Verdict(
-        passed=not differences,
-        description="; ".join(differences) or f"as recorded: {reproduced}",
-        metadata=dict(scores),
-    )
+    return Verdict(not differences, "; ".join(differences) or f"as recorded: {reproduced}", dict(scores))
 
 
-@fails_if_unreadable
+@check_of("finetuned_model", warns=True)
 def finetuned_not_degenerate(home: BertHome, partition: str) -> Verdict:
     """The model does not give the same prediction for every dev example."""
     directory = home.finetuning(*dump_and_task(partition))
@@ -221,11 +213,7 @@ def finetuned_not_degenerate(home: BertHome, partition: str) -> Verdict:
         description = f"one prediction for everything on {', '.join(collapsed)}"
     else:
         description = "; ".join(f"{split}: {count} different predictions" for split, count in counts.items())
-    return Verdict(
-        passed=bool(counts) and not collapsed,
-        description=description or "no dev predictions",
-        metadata=dict(counts),
-    )
+    return Verdict(bool(counts) and not collapsed, description or "no dev predictions", dict(counts))
 
 
 def _distinct_predictions(path: Path) -> set[str]:
@@ -236,14 +224,14 @@ def _distinct_predictions(path: Path) -> set[str]:
     return {json.dumps(value) for value in document.values()}
 
 
-@fails_if_unreadable
+@check_of("candidate_model", blocks=False)
 def registered_pretrained_consistent(home: BertHome, dump: str) -> Verdict:
     """The registered version has exactly the weights of the pre-trained model."""
     directory = home.current_model(dump)
     return registered_consistent(directory, registered_name(directory, None))
 
 
-@fails_if_unreadable
+@check_of("registered_model", blocks=False)
 def registered_task_consistent(home: BertHome, partition: str) -> Verdict:
     """The registered version has exactly the fine-tuned weights, and the champion can be read."""
     dump, task = dump_and_task(partition)
@@ -276,7 +264,7 @@ def registered_consistent(directory: Path, name: str) -> Verdict:
     # The champion may be another version: it is what users load.
     champion = next((version for version in versions if CHAMPION in version.aliases), None)
     if champion is None:
-        return Verdict(passed=True, description=f"{uri} is what was trained; there is no champion yet")
+        return Verdict(True, f"{uri} is what was trained; there is no champion yet")
     if champion.tags.get("degenerate") == "true" or not champion.tags.get("score"):
         return failed(f"{name}: champion version {champion.version} is degenerate or unscored")
     load_manifest(download(f"models:/{name}@{CHAMPION}"), verify="sha256")
@@ -287,7 +275,7 @@ def registered_consistent(directory: Path, name: str) -> Verdict:
     )
 
 
-@fails_if_unreadable
+@check_of("report", blocks=False)
 def report_intact(home: BertHome, dump: str) -> Verdict:
     """Table and pictures are there, and the table has the scores of the fine-tuned models."""
     directory = home.report(dump)
@@ -303,10 +291,10 @@ def report_intact(home: BertHome, dump: str) -> Verdict:
     pictures = sorted(directory.glob("*.png"))
     if not pictures or any(not path.read_bytes().startswith(b"\x89PNG\r\n") for path in pictures):
         return failed("a picture is missing or not a PNG")
-    return Verdict(passed=True, description=f"{len(rows)} rows, {len(pictures)} pictures")
+    return Verdict(True, f"{len(rows)} rows, {len(pictures)} pictures")
 
 
-@fails_if_unreadable
+@check_of("predictions", blocks=False)
 def predictions_complete(home: BertHome, task: str) -> Verdict:
     """There is an answer for each input that can be read, in intact files."""
     directory = home.predictions(task)
@@ -323,4 +311,4 @@ def predictions_complete(home: BertHome, task: str) -> Verdict:
             return failed(f"{path}: {found} answers, the manifest counts {expected}")
     counts = {name: int(count) for name, count in manifest.counts.items()}
     rest = "".join(f", {count:,} {name}" for name, count in counts.items() if name != "answers")
-    return Verdict(passed=True, description=f"{counts['answers']:,} answers{rest}", metadata=dict(counts))
+    return Verdict(True, f"{counts['answers']:,} answers{rest}", dict(counts))

@@ -137,6 +137,13 @@ JOBS = {
 """The jobs in the UI, and the assets that each materializes."""
 
 
+def partitions_of(asset: str) -> dg.PartitionsDefinition[Any]:
+    """Return the partitions of an asset."""
+    if asset in ON_REQUEST:
+        return task_partitions
+    return dump_task_partitions if asset in TASK_ASSETS else dump_partitions
+
+
 def step_asset(**options: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Return `dg.asset` with the options that follow from the name of the asset: those of its step, stage and job.
 
@@ -149,12 +156,11 @@ def step_asset(**options: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefini
         name = function.__name__
         stage = next((stage for stage, assets in STAGE_ASSETS.items() if name in assets), "finetuning")
         is_data = stage == "data" or name == "task_data"
-        partitions = dump_task_partitions if name in TASK_ASSETS else dump_partitions
         asset: dg.AssetsDefinition = dg.asset(
             group_name=stage,
             owners=["team:data" if is_data else "team:modelling"],
             tags={JOB_TAG: next(job for job, assets in JOBS.items() if name in assets)},
-            partitions_def=task_partitions if name in ON_REQUEST else partitions,
+            partitions_def=partitions_of(name),
             metadata={} if is_data else {"mlflow": dg.MetadataValue.url(BertHome().mlflow_address)},
             code_version=STEPS[name].code_version,
             **options,

@@ -3,7 +3,7 @@
 import dagster as dg
 import pytest
 
-from workflows.lib.data_checks import Verdict, fails_if_unreadable
+from workflows.lib.checks import Verdict, fails_if_unreadable
 from workflows.lib.metadata import (
     as_dagster_failures,
     order_metadata,
