@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_model.presets import RunPreset, load_preset, preset_names
+from bert_model.presets import load_preset, preset_names
 from bert_pipeline.configuration import SettingsAction
 from bert_pipeline.corpus.sources import parse_source, split_name
 from bert_pipeline.errors import ArtifactError, InputError, UsageError, exit_code_of, suggest
@@ -91,16 +91,15 @@ def build_parser() -> argparse.ArgumentParser:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A preset and the files it is run on."""
+    """What is run on a dump."""
 
-    preset: RunPreset
+    preset: str
+    """Name of the preset."""
     preset_reference: str
     """Its name, or the absolute path of its file."""
     dump: str
-    sources: tuple[str, ...]
-    suites: dict[str, str]
-    dev_fraction: float
-    license: str
+    configs: dict[str, dict[str, Any]]
+    """The run config of each asset, for the preset and the files that are given."""
     tasks: tuple[str, ...]
 
 
@@ -145,16 +144,14 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     if not 0 <= dev_fraction < 1:
         raise UsageError(f"--dev-fraction {dev_fraction}: expected a number from 0 to below 1")
     check_dump_is_known(dump, arguments)
+    is_named = arguments.preset in preset_names()
     return Plan(
-        preset=preset,
-        preset_reference=arguments.preset
-        if arguments.preset in preset_names()
-        else str(Path(arguments.preset).resolve()),
+        preset=preset.name,
+        preset_reference=arguments.preset if is_named else str(Path(arguments.preset).resolve()),
         dump=dump,
-        sources=tuple(sources),
-        suites=suites,
-        dev_fraction=dev_fraction,
-        license=arguments.license,
+        configs=asset_configs(
+            preset, sources=sources, suites=suites, dev_fraction=dev_fraction, license=arguments.license
+        ),
         tasks=tasks,
     )
 
@@ -188,7 +185,7 @@ def run_stages(plan: Plan, stages: Sequence[str]) -> int:
     home = BertHome()
     details = home.run_log(plan.dump)
     details.parent.mkdir(parents=True, exist_ok=True)
-    print(f"{plan.dump} with the preset {plan.preset.name}: {', '.join(stages)}; details in {details}", flush=True)
+    print(f"{plan.dump} with the preset {plan.preset}: {', '.join(stages)}; details in {details}", flush=True)
 
     dumps = (DEFAULT_DUMP, plan.dump)
     is_new = not home.dump_directory(plan.dump).is_dir()
@@ -236,7 +233,7 @@ def run_stage(plan: Plan, stage: str, instance: Any) -> list[str]:
             partition_key=partition,
             asset_selection=[dg.AssetKey(name) for name in STAGE_ASSETS[stage]],
             run_config=run_config(plan, stage),
-            tags={"bert/preset": plan.preset.name, "bert/stage": stage, PROCESS_TAG: run_mark(run_id)},
+            tags={"bert/preset": plan.preset, "bert/stage": stage, PROCESS_TAG: run_mark(run_id)},
             raise_on_error=False,
         )
         if not result.success:
@@ -263,14 +260,7 @@ def was_interrupted(instance: Any, run_id: str) -> bool:
 
 def run_config(plan: Plan, stage: str) -> dict[str, Any]:
     """Return the run config of a stage for the plan's preset and files, as it would be entered in the launchpad."""
-    home = BertHome()
-    configs = asset_configs(
-        plan.preset,
-        sources=plan.sources,
-        suites=plan.suites,
-        dev_fraction=plan.dev_fraction,
-        license=plan.license,
-    )
+    home, configs = BertHome(), plan.configs
     return {
         "ops": {name: {"config": configs[name]} for name in STAGE_ASSETS[stage] if name in configs},
         # Relative to the home, so that a run that is executed again after a move writes into the new place.

@@ -31,7 +31,7 @@ from workflows.lib.instance import (
     end_abandoned_runs,
     fail_runs,
     open_instance,
-    unfinished_runs_of,
+    unfinished_runs,
 )
 from workflows.lib.processes import wait_for_left_over
 from workflows.lib.resources import MLFLOW_ADDRESS_VARIABLE, BertHome
@@ -156,21 +156,27 @@ class Service:
 def ui_services(home: BertHome, arguments: argparse.Namespace, folder: Path) -> list[Service]:
     """Return the services of the UIs, MLflow's only if no server holds runs and registry."""
     host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
-    # A code server of its own, as `dagster dev` has, loads the code again when the UI asks for it.
+    # A code server of its own, as `dagster dev` has, loads the code again in another process when the UI asks for it.
     server = folder / "code.socket"
     workspace = folder / "workspace.yaml"
     location = {"grpc_server": {"socket": str(server), "location_name": "bert"}}
     workspace.write_text(json.dumps({"load_from": [location]}), encoding="utf-8")
-    code = Service(name="code server", command=code_command(server), socket=server)
+    code_words = ["--module-name", "workflows.definitions", "--working-directory", str(ROOT), "--location-name", "bert"]
+    code = Service(
+        name="code server",
+        command=_module("dagster", "code-server", "start", "--socket", str(server), *code_words),
+        socket=server,
+    )
+    page = ["--host", arguments.host, "--port", str(arguments.port), "--live-data-poll-rate", "2000"]
     services = [
         code,
         Service(
             name="Dagster",
-            command=webserver_command(arguments, workspace),
+            command=_module("dagster_webserver", "--workspace", str(workspace), *page),
             address=f"http://{host}:{arguments.port}",
             after=code,
         ),
-        Service(name="daemon", command=daemon_command(workspace), after=code),
+        Service(name="daemon", command=_module("dagster._daemon", "run", "--workspace", str(workspace)), after=code),
     ]
     if not home.is_served:
         address = f"http://{host}:{arguments.mlflow_port}"
@@ -178,8 +184,15 @@ def ui_services(home: BertHome, arguments: argparse.Namespace, folder: Path) -> 
         os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
         # Every user of the machine can read a command line, and the URI of a database may hold a password.
         os.environ["MLFLOW_BACKEND_STORE_URI"] = home.tracking_uri
-        services.append(Service(name="MLflow", command=mlflow_command(home, arguments), address=address))
+        words = ["--workers", "1", "--default-artifact-root", home.artifacts.as_uri()]
+        page = ["--host", arguments.host, "--port", str(arguments.mlflow_port)]
+        services.append(Service(name="MLflow", command=_module("mlflow", "server", *words, *page), address=address))
     return services
+
+
+def _module(*words: str) -> list[str]:
+    """Return the command line of a Python module."""
+    return [sys.executable, "-m", *words]
 
 
 def free_port(host: str, port: int, option: str) -> int:
@@ -259,36 +272,6 @@ def _answers(service: Service) -> bool:
         return False
 
 
-def code_command(address: Path) -> list[str]:
-    """Return the command line of the code server at a socket, which starts another process for each reload."""
-    return [
-        *(sys.executable, "-m", "dagster", "code-server", "start", "--socket", str(address)),
-        *("--module-name", "workflows.definitions", "--working-directory", str(ROOT), "--location-name", "bert"),
-    ]
-
-
-def webserver_command(arguments: argparse.Namespace, workspace: Path) -> list[str]:
-    """Return the command line of Dagster's webserver."""
-    return [
-        *(sys.executable, "-m", "dagster_webserver", "--workspace", str(workspace)),
-        *("--host", arguments.host, "--port", str(arguments.port), "--live-data-poll-rate", "2000"),
-    ]
-
-
-def daemon_command(workspace: Path) -> list[str]:
-    """Return the command line of Dagster's daemon."""
-    return [sys.executable, "-m", "dagster._daemon", "run", "--workspace", str(workspace)]
-
-
-def mlflow_command(home: BertHome, arguments: argparse.Namespace) -> list[str]:
-    """Return the command line of MLflow's server; the environment names its database."""
-    return [
-        *(sys.executable, "-m", "mlflow", "server", "--workers", "1"),
-        *("--default-artifact-root", home.artifacts.as_uri()),
-        *("--host", arguments.host, "--port", str(arguments.mlflow_port)),
-    ]
-
-
 def serve_code(arguments: argparse.Namespace) -> int:
     """Run Dagster's code server, for an instance whose webserver and daemon run elsewhere.
 
@@ -300,12 +283,10 @@ def serve_code(arguments: argparse.Namespace) -> int:
     arguments.port = free_port(arguments.host, arguments.port, "--port")
     # Listed before the start: afterwards the runs of the new server have the same address.
     with database_errors(), open_instance(home) as instance:
-        left = unfinished_runs_of(instance, os.environ.get(CODE_HOST_VARIABLE) or "localhost", arguments.port)
+        left = unfinished_runs(instance, (os.environ.get(CODE_HOST_VARIABLE) or "localhost", arguments.port))
     home.apply_environment()
-    command = [
-        *(sys.executable, "-m", "dagster", "api", "grpc", "--module-name", "workflows.definitions"),
-        *("--host", arguments.host, "--port", str(arguments.port), "--location-name", "bert"),
-    ]
+    words = ["--host", arguments.host, "--port", str(arguments.port), "--location-name", "bert"]
+    command = _module("dagster", "api", "grpc", "--module-name", "workflows.definitions", *words)
 
     # A signal is passed on to the server, and this process waits for its end.
     server = start(command, start_new_session=False)

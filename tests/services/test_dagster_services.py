@@ -7,7 +7,7 @@ from dump_site import DumpSite
 from stack import Stack
 
 from bert_pipeline.manifest import load_manifest
-from workflows.defs.automation import RETRAINING_SCHEDULE
+from workflows.defs.automation import monthly_retraining
 from workflows.lib.resources import DUMP_ASSETS, TASK_ASSETS, BertHome, dump_task_key
 
 pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.timeout(2400, method="signal")]
@@ -37,17 +37,17 @@ def test_daemon_runs_a_backfill_of_several_tasks(dagster: DagsterApi, trained: s
 
 
 def test_due_schedule_tick_starts_one_run_on_the_new_dump(dagster: DagsterApi, stack: Stack, dump_site: DumpSite):
-    schedule = dagster.switch_on(RETRAINING_SCHEDULE)
+    schedule = dagster.switch_on(monthly_retraining.name)
 
     def started() -> list[str]:
-        return [run for tick in dagster.ticks(RETRAINING_SCHEDULE) for run in tick["runIds"]]
+        return [run for tick in dagster.ticks(monthly_retraining.name) for run in tick["runIds"]]
 
     runs = wait_for(started, "a tick that starts a run", every=1.0)
     dagster.switch_off(schedule)
     assert len(runs) == 1
     run = dagster.run(runs[0])
     assert run["tags"]["dagster/partition"] == dump_site.dump
-    assert run["tags"]["dagster/schedule_name"] == RETRAINING_SCHEDULE
+    assert run["tags"]["dagster/schedule_name"] == monthly_retraining.name
     wait_for(lambda: (dump_site.dump, runs[0]) in dagster.materializations("corpus"), "the corpus of the dump")
     dagster.terminate(runs[0])
     wait_for(lambda: dagster.run(runs[0])["status"] == "CANCELED", "the run's cancellation")

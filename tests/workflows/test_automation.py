@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -99,79 +99,93 @@ def place(folder: Path, name: str, *, modified: float = 1000.0) -> Path:
     return path
 
 
-def evaluate_schedule(repository, instance, home, day: int, month: int = 11):
-    schedule = repository.get_schedule_def(automation.RETRAINING_SCHEDULE)
-    moment = datetime.datetime(2026, month, day, 3, 0, tzinfo=datetime.UTC)
-    with dg.build_schedule_context(
-        instance=instance, scheduled_execution_time=moment, repository_def=repository, resources={"home": home}
-    ) as context:
-        return schedule.evaluate_tick(context)
+@pytest.fixture
+def schedule(repository, instance, home) -> Callable[..., Any]:
+    """Evaluate the schedule on a day."""
+
+    def evaluate(day: int, month: int = 11) -> Any:
+        moment = datetime.datetime(2026, month, day, 3, 0, tzinfo=datetime.UTC)
+        with dg.build_schedule_context(
+            instance=instance, scheduled_execution_time=moment, repository_def=repository, resources={"home": home}
+        ) as context:
+            return repository.get_schedule_def("monthly_retraining").evaluate_tick(context)
+
+    return evaluate
 
 
-def evaluate_sensor(repository, instance, home, name: str):
-    sensor = repository.get_sensor_def(name)
-    with dg.build_sensor_context(
-        instance_ref=instance.get_ref(), resources={"home": home}, repository_def=repository
-    ) as context:
-        return sensor.evaluate_tick(context)
+@pytest.fixture
+def sensor(repository, instance, home) -> Callable[[str], Any]:
+    """Evaluate a sensor."""
+
+    def evaluate(name: str) -> Any:
+        with dg.build_sensor_context(
+            instance_ref=instance.get_ref(), resources={"home": home}, repository_def=repository
+        ) as context:
+            return repository.get_sensor_def(name).evaluate_tick(context)
+
+    return evaluate
 
 
-def test_schedule_and_sensors_are_off_until_switched_on(repository):
-    assert {item.default_status for item in repository.schedule_defs} == {dg.DefaultScheduleStatus.STOPPED}
-    running = {item.name for item in repository.sensor_defs if item.default_status != dg.DefaultSensorStatus.STOPPED}
-    assert running == {"abandoned_runs"}  # which starts nothing
+@pytest.fixture
+def site_sensor(sensor) -> Callable[[], Any]:
+    return lambda: sensor("new_dump_on_site")
 
 
-def test_monthly_schedule_waits_for_the_dump_and_requests_one_run(repository, instance, home, site):
-    early = evaluate_schedule(repository, instance, home, day=5)
+@pytest.fixture
+def folder_sensor(sensor) -> Callable[[], Any]:
+    return lambda: sensor("new_dump_in_folder")
+
+
+def test_monthly_schedule_waits_for_the_dump_and_requests_one_run(schedule, repository, instance, site):
+    early = schedule(day=5)
     assert not early.run_requests
     assert "articlesmultistreamdump is in-progress" in early.skip_message
     assert not instance.has_dynamic_partition(str(dump_partitions.name), "enwiki-20261101")
     site["/enwiki/20261101/dumpstatus.json"] = status("done")
-    (request,) = evaluate_schedule(repository, instance, home, day=9).run_requests
+    (request,) = schedule(day=9).run_requests
     assert request.partition_key == "enwiki-20261101"
     assert instance.has_dynamic_partition(str(dump_partitions.name), "enwiki-20261101")
     assert dg.validate_run_config(repository.get_job(automation.PRETRAINING_JOB), request.run_config)
     # The daemon was killed after it had added the partition: the month is not lost.
-    (repeated,) = evaluate_schedule(repository, instance, home, day=10).run_requests
+    (repeated,) = schedule(day=10).run_requests
     assert repeated.run_key == request.run_key
     add_run(instance, "enwiki-20261101")
-    later = evaluate_schedule(repository, instance, home, day=10)
+    later = schedule(day=10)
     assert not later.run_requests
     assert "has a run already" in later.skip_message
 
 
-def test_schedule_finds_the_dump_that_was_finished_after_its_last_tick(repository, instance, home, site):
+def test_schedule_finds_the_dump_that_was_finished_after_its_last_tick(schedule, instance, site):
     site["/enwiki/20261101/dumpstatus.json"] = status("done")  # on the thirtieth
-    (request,) = evaluate_schedule(repository, instance, home, day=5, month=12).run_requests
+    (request,) = schedule(day=5, month=12).run_requests
     assert request.partition_key == "enwiki-20261101"
     add_run(instance, "enwiki-20261101")
-    later = evaluate_schedule(repository, instance, home, day=6, month=12)
+    later = schedule(day=6, month=12)
     assert not later.run_requests
     assert "20261201" in later.skip_message
     assert "enwiki-20261101 has a run already" in later.skip_message
     # Last month's dump is not looked for once this month's is trained on.
     instance.delete_dynamic_partition(str(dump_partitions.name), "enwiki-20261101")
     add_run(instance, "enwiki-20261201")
-    assert not evaluate_schedule(repository, instance, home, day=7, month=12).run_requests
+    assert not schedule(day=7, month=12).run_requests
 
 
-def test_failed_retraining_is_tried_three_times(repository, instance, home, site, monkeypatch):
+def test_failed_retraining_is_tried_three_times(site_sensor, schedule, instance, site, monkeypatch):
     dump, failure = "enwiki-20261101", dg.DagsterRunStatus.FAILURE
     site["/enwiki/20261101/dumpstatus.json"] = status("done")
     keys = []
     for attempt in range(3):
-        (request,) = evaluate_sensor(repository, instance, home, automation.SITE_SENSOR).run_requests
+        (request,) = site_sensor().run_requests
         keys.append(request.run_key)
         run = add_run(instance, dump, dg.DagsterRunStatus.CANCELED if attempt == 1 else failure)
         # Dagster's own repetition after a killed process is part of the attempt.
         run = add_run(instance, dump, failure, root=run)
         end = instance.get_run_record_by_id(run).end_time
         monkeypatch.setattr(automation, "time", SimpleNamespace(time=lambda end=end: end + 6 * 3600 - 1))
-        tick = evaluate_sensor(repository, instance, home, automation.SITE_SENSOR)
+        tick = site_sensor()
         assert tick.run_requests == []
         assert f"its run {run} failed" in tick.skip_message
-        assert run in evaluate_schedule(repository, instance, home, day=9).skip_message
+        assert run in schedule(day=9).skip_message
         if attempt < 2:
             assert "is tried again after 6 hours" in tick.skip_message
             monkeypatch.setattr(automation, "time", SimpleNamespace(time=lambda end=end: end + 6 * 3600 + 1))
@@ -182,10 +196,10 @@ def test_failed_retraining_is_tried_three_times(repository, instance, home, site
 @pytest.mark.parametrize(
     ("assets", "known"), [({"dump"}, False), ({"report"}, False), ({"pretrained_model", "candidate_model"}, True)]
 )
-def test_runs_started_by_hand_count_if_they_train(repository, instance, home, site, assets, known):
+def test_runs_started_by_hand_count_if_they_train(site_sensor, instance, site, assets, known):
     site["/enwiki/20261101/dumpstatus.json"] = status("done")
     add_run(instance, "enwiki-20261101", job="__ASSET_JOB", assets={dg.AssetKey(asset) for asset in assets})
-    requests = evaluate_sensor(repository, instance, home, automation.SITE_SENSOR).run_requests
+    requests = site_sensor().run_requests
     assert [request.partition_key for request in requests] == ([] if known else ["enwiki-20261101"])
 
 
@@ -201,26 +215,26 @@ def test_cron_expression_that_is_none_is_refused_in_one_sentence(clean_environme
     assert "Traceback" not in ended.stderr
 
 
-def test_unreachable_site_skips_the_tick(repository, instance, home, site, monkeypatch):
+def test_unreachable_site_skips_the_tick(site_sensor, schedule, site, monkeypatch):
     monkeypatch.setenv(data.SITES_VARIABLE, "http://127.0.0.1:9")
-    assert "no site has" in evaluate_schedule(repository, instance, home, day=5).skip_message
-    assert "no site has" in evaluate_sensor(repository, instance, home, automation.SITE_SENSOR).skip_message
+    assert "no site has" in schedule(day=5).skip_message
+    assert "no site has" in site_sensor().skip_message
 
 
-def test_site_sensor_requests_the_newest_finished_dump_once(repository, instance, home, site):
-    waiting = evaluate_sensor(repository, instance, home, automation.SITE_SENSOR)
+def test_site_sensor_requests_the_newest_finished_dump_once(site_sensor, instance, site):
+    waiting = site_sensor()
     assert waiting.run_requests == []
     assert "is finished" in waiting.skip_message
     site["/enwiki/20261101/dumpstatus.json"] = status("done")
-    result = evaluate_sensor(repository, instance, home, automation.SITE_SENSOR)
+    result = site_sensor()
     (request,) = result.run_requests
     assert request.partition_key == "enwiki-20261101"
     assert request.run_config["ops"]["dump"]["config"]["sources"] == []  # the asset downloads it
     (addition,) = result.dynamic_partitions_requests
     instance.add_dynamic_partitions(addition.partitions_def_name, addition.partition_keys)
-    assert evaluate_sensor(repository, instance, home, automation.SITE_SENSOR).run_requests == [request]
+    assert site_sensor().run_requests == [request]
     add_run(instance, "enwiki-20261101")
-    again = evaluate_sensor(repository, instance, home, automation.SITE_SENSOR)
+    again = site_sensor()
     assert again.run_requests == []
     assert "has a run already" in again.skip_message
 
@@ -273,29 +287,29 @@ def test_text_that_gives_no_pairs_leaves_no_exam(clean_environment):
     assert not home.exam("enwiki-1").exists()
 
 
-def test_folder_sensor_without_new_files_gives_a_reason(repository, instance, home):
-    result = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR)
+def test_folder_sensor_without_new_files_gives_a_reason(folder_sensor):
+    result = folder_sensor()
     assert result.run_requests == []
     assert "no new dump" in result.skip_message
 
 
-def test_folder_sensor_names_failed_retrainings_and_dumps_without_a_date(repository, instance, home):
+def test_folder_sensor_names_failed_retrainings_and_dumps_without_a_date(folder_sensor, instance, home):
     for date in ("20261001", "20261101", "latest"):
         place(home.dumps, f"enwiki-{date}-pages-articles.xml.bz2")
     add_run(instance, "enwiki-20261001", dg.DagsterRunStatus.FAILURE)
     add_run(instance, "enwiki-20261001")
     failed = add_run(instance, "enwiki-20261101", dg.DagsterRunStatus.FAILURE)
     add_run(instance, "enwiki-latest")
-    message = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR).skip_message
+    message = folder_sensor().skip_message
     assert f"enwiki-20261101 is tried again after 6 hours: its run {failed} failed" in message
     assert "a newer dump needs its date" in message
     assert "enwiki-20261001" not in message
 
 
-def test_folder_sensor_requests_partition_and_run_for_a_new_dump(repository, instance, home):
+def test_folder_sensor_requests_partition_and_run_for_a_new_dump(folder_sensor, repository, home):
     files = [place(home.dumps, f"enwiki-20261101-pages-articles{number}.xml.bz2") for number in (1, 2)]
     place(home.dumps, "README.txt")
-    result = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR)
+    result = folder_sensor()
     (request,) = result.run_requests
     assert request.partition_key == "enwiki-20261101"
     assert request.run_config["ops"]["dump"]["config"]["sources"] == [str(file) for file in files]
@@ -304,13 +318,13 @@ def test_folder_sensor_requests_partition_and_run_for_a_new_dump(repository, ins
     assert dg.validate_run_config(repository.get_job(automation.PRETRAINING_JOB), request.run_config)
 
 
-def test_sensor_and_schedule_continue_from_the_champion(repository, instance, home, site, monkeypatch):
+def test_sensor_and_schedule_continue_from_the_champion(folder_sensor, schedule, home, site, monkeypatch):
     monkeypatch.setattr(automation, "starting_model", lambda _: "models:/bert-tiny/3")
     site["/enwiki/20261101/dumpstatus.json"] = status("done")
     place(home.dumps, "dewiki-20261101-pages-articles.xml.bz2")
     ticks = (
-        evaluate_schedule(repository, instance, home, day=9),
-        evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR),
+        schedule(day=9),
+        folder_sensor(),
     )
     for (request,) in (tick.run_requests for tick in ticks):
         ops = request.run_config["ops"]
@@ -318,52 +332,52 @@ def test_sensor_and_schedule_continue_from_the_champion(repository, instance, ho
         assert ops["vocabulary"]["config"]["from_model"] == "models:/bert-tiny/3"
 
 
-def test_folder_sensor_adds_no_name_that_an_asset_refuses(repository, instance, home):
+def test_folder_sensor_adds_no_name_that_an_asset_refuses(folder_sensor, home):
     place(home.dumps, f"{'a' * 95}-20261101-pages-articles.xml.bz2")
     place(home.dumps, "enwiki-20261101-pages-articles.xml.bz2")
-    result = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR)
+    result = folder_sensor()
     assert [request.partition_key for request in result.run_requests] == ["enwiki-20261101"]
 
 
 @pytest.mark.parametrize("wiki", ["English wiki", "../enwiki", "EnWiki", "enwiki-20261101"])
-def test_schedule_adds_no_name_that_an_asset_refuses(repository, instance, home, site, monkeypatch, wiki):
+def test_schedule_adds_no_name_that_an_asset_refuses(schedule, instance, site, monkeypatch, wiki):
     monkeypatch.setenv(automation.WIKI_VARIABLE, wiki)
     before = instance.get_dynamic_partitions(str(dump_partitions.name))
     with pytest.raises(dg.DagsterError) as caught:
-        evaluate_schedule(repository, instance, home, day=9)
+        schedule(day=9)
     assert f"BERT_WIKI: found '{wiki}'" in f"{caught.value} {caught.value.__cause__}"
     assert instance.get_dynamic_partitions(str(dump_partitions.name)) == before
 
 
-def test_folder_sensor_waits_for_all_files_of_a_dump(repository, instance, home, monkeypatch):
+def test_folder_sensor_waits_for_all_files_of_a_dump(folder_sensor, home, monkeypatch):
     place(home.dumps, "enwiki-20261101-pages-articles1.xml.bz2", modified=1000.0)
     place(home.dumps, "enwiki-20261101-pages-articles2.xml.bz2", modified=1990.0)
     monkeypatch.setattr(automation, "time", SimpleNamespace(time=lambda: 2000.0))
-    early = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR)
+    early = folder_sensor()
     assert early.run_requests == []
     assert "enwiki-20261101 changed within the last" in early.skip_message
     monkeypatch.setattr(automation, "time", SimpleNamespace(time=lambda: 2500.0))  # more parts may follow
-    assert "within the last 600" in evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR).skip_message
+    assert "within the last 600" in folder_sensor().skip_message
     monkeypatch.setattr(automation, "time", SimpleNamespace(time=lambda: 2591.0))
-    (request,) = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR).run_requests
+    (request,) = folder_sensor().run_requests
     assert len(request.run_config["ops"]["dump"]["config"]["sources"]) == 2
 
 
 @pytest.mark.parametrize("modified", [1990.0, 2005.0])  # the second by a clock that is ahead
-def test_folder_sensor_waits_for_a_file_that_changed_just_now(repository, instance, home, monkeypatch, modified):
+def test_folder_sensor_waits_for_a_file_that_changed_just_now(folder_sensor, home, monkeypatch, modified):
     place(home.dumps, "enwiki-20261101-pages-articles.xml.bz2", modified=modified)
     monkeypatch.setattr(automation, "time", SimpleNamespace(time=lambda: 2000.0))
-    assert evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR).run_requests == []
+    assert folder_sensor().run_requests == []
     monkeypatch.setattr(automation, "time", SimpleNamespace(time=lambda: 2036.0))
-    assert evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR).run_requests
+    assert folder_sensor().run_requests
 
 
-def test_entries_that_cannot_be_read_do_not_keep_a_dump_from_its_training(repository, instance, home):
+def test_entries_that_cannot_be_read_do_not_keep_a_dump_from_its_training(folder_sensor, home):
     eight_hours = 8 * 3600
     place(home.dumps, "dewiki-20261101-pages-articles.xml.bz2", modified=time.time() + eight_hours)
     (home.dumps / "enwiki-20261101-pages-articles.xml.bz2").symlink_to(home.dumps / "absent")
     (home.dumps / "frwiki-20261101-pages-articles.xml").mkdir()
-    (request,) = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR).run_requests
+    (request,) = folder_sensor().run_requests
     assert request.partition_key == "dewiki-20261101"
 
 
@@ -382,27 +396,27 @@ def test_entries_that_cannot_be_read_do_not_keep_a_dump_from_its_training(reposi
         (["articles1.xml.bz2", "articles3.xml.bz2"], "part 2 is missing"),
     ],
 )
-def test_folder_sensor_tells_which_part_is_missing(repository, instance, home, files, reason):
+def test_folder_sensor_tells_which_part_is_missing(folder_sensor, home, files, reason):
     for file in files:
         place(home.dumps, f"enwiki-20261101-pages-{file}")
-    tick = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR)
+    tick = folder_sensor()
     assert tick.run_requests == []
     assert f"enwiki-20261101 is not complete: {reason}" in tick.skip_message
 
 
-def test_complete_edition_is_used_where_another_lacks_parts(repository, instance, home):
+def test_complete_edition_is_used_where_another_lacks_parts(folder_sensor, home):
     parts = ["multistream2.xml-p1000p2000.bz2", "multistream10.xml-p2001p3000.bz2", "multistream1.xml-p1p999.bz2"]
     paths = [str(place(home.dumps, f"test2wiki-20261101-pages-articles-{part}")) for part in parts]
     place(home.dumps, "test2wiki-20261101-pages-articles1.xml-p1p999.bz2")
-    (request,) = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR).run_requests
+    (request,) = folder_sensor().run_requests
     assert request.partition_key == "test2wiki-20261101"
     assert request.run_config["ops"]["dump"]["config"]["sources"] == [paths[2], paths[0], paths[1]]
 
 
-def test_folder_sensor_ignores_dumps_with_runs(repository, instance, home):
+def test_folder_sensor_ignores_dumps_with_runs(folder_sensor, instance, home):
     place(home.dumps, "enwiki-20261101-pages-articles.xml.bz2")
     add_run(instance, "enwiki-20261101")
-    assert evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR).run_requests == []
+    assert folder_sensor().run_requests == []
 
 
 @pytest.mark.parametrize(
@@ -415,9 +429,9 @@ def test_folder_sensor_ignores_dumps_with_runs(repository, instance, home):
         (["-pages-articles.xml.bz2", "-pages-articles.xml", "-pages-articles (1).xml.bz2"], 1),
     ],
 )
-def test_editions_of_one_dump_are_read_once(repository, instance, home, files, used):
+def test_editions_of_one_dump_are_read_once(folder_sensor, home, files, used):
     paths = [str(place(home.dumps, f"enwiki-20261101{file}")) for file in files]
-    (request,) = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR).run_requests
+    (request,) = folder_sensor().run_requests
     assert request.run_config["ops"]["dump"]["config"]["sources"] == paths[:used]
 
 

@@ -1,6 +1,5 @@
 """Servers bind to loopback by default: in the programs, and in every command of the docs."""
 
-import argparse
 import os
 import re
 import socket
@@ -47,15 +46,16 @@ def hosts(command: list[str]) -> list[str]:
     return [following for word, following in zip(command, command[1:]) if word == "--host"]
 
 
-def commands_of_services(folder: Path) -> dict[str, list[str]]:
-    arguments = serve.build_parser().parse_args(PORTS)
+def commands_of_services(folder: Path, *words: str) -> dict[str, list[str]]:
+    arguments = serve.build_parser().parse_args([*PORTS, *words])
     return {service.name: service.command for service in serve.ui_services(BertHome(), arguments, folder)}
 
 
-def test_both_uis_bind_to_loopback_by_default(clean_environment, tmp_path):
-    commands = commands_of_services(tmp_path)
+@pytest.mark.parametrize(("words", "host"), [([], "127.0.0.1"), (["--host", "192.0.2.1"], "192.0.2.1")])
+def test_both_uis_bind_to_loopback_or_the_given_host(clean_environment, tmp_path, words, host):
+    commands = commands_of_services(tmp_path, *words)
     bound = {name: hosts(command) for name, command in commands.items() if "--port" in command}
-    assert bound == {"Dagster": ["127.0.0.1"], "MLflow": ["127.0.0.1"]}
+    assert bound == {"Dagster": [host], "MLflow": [host]}
     assert set(commands) - set(bound) == {"code server", "daemon"}
     assert "--socket" in commands["code server"]
 
@@ -144,12 +144,6 @@ def test_second_ui_of_a_home_ends_with_a_sentence(started, clean_environment, ca
         assert serve.main(["ui", "--port", "0", "--mlflow-port", "0"]) == 2
     assert "is running already" in capsys.readouterr().err
     assert not started
-
-
-def test_uis_bind_to_the_given_host():
-    arguments = argparse.Namespace(host="192.0.2.1", port=3000, mlflow_port=5000)
-    assert hosts(serve.webserver_command(arguments, Path("workspace.yaml"))) == ["192.0.2.1"]
-    assert hosts(serve.mlflow_command(BertHome(), arguments)) == ["192.0.2.1"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

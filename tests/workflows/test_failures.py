@@ -35,7 +35,7 @@ def failed(caplog) -> Iterator[dg.RunFailureSensorContext]:
             instance=instance, raise_on_error=False, tags={"dagster/partition": "enwiki-20261101"}
         )
         with dg.build_run_status_sensor_context(
-            sensor_name=automation.FAILURE_SENSOR,
+            sensor_name="failed_runs",
             dagster_instance=instance,
             dagster_run=result.dagster_run,
             dagster_event=result.get_run_failure_event(),

@@ -19,7 +19,6 @@ from bert_model.registry.operations import download, list_models
 from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import load_manifest
 from workflows.definitions import defs
-from workflows.defs.automation import TASK_SENSOR
 from workflows.lib.instance import open_instance
 from workflows.lib.launchpad import asset_configs
 from workflows.lib.lineage import load_published_task
@@ -83,7 +82,7 @@ def test_new_home_has_every_task_as_partition(tasks, clean_environment, instance
 
 def test_sensor_adds_a_task_that_appears_and_names_a_broken_file(clean_environment, instance, tasks):
     repository = defs().get_repository_def()
-    sensor = repository.get_sensor_def(TASK_SENSOR)
+    sensor = repository.get_sensor_def("new_task_in_folder")
 
     def evaluate() -> Any:
         with dg.build_sensor_context(

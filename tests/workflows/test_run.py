@@ -185,7 +185,8 @@ def test_task_keeps_its_files_where_no_folder_is_given(clean_environment, tmp_pa
 def test_dump_file_in_a_store_keeps_its_url():
     fsspec.filesystem("memory").pipe_file("/bucket/enwiki.xml", b"<mediawiki>")
     words = ["--preset", "laptop", "--dump", "enwiki-1", "--dump-file", "memory://bucket/enwiki.xml"]
-    assert plan_of(build_parser().parse_args(words)).sources == ("wikipedia:memory://bucket/enwiki.xml",)
+    configs = plan_of(build_parser().parse_args(words)).configs
+    assert configs["dump"]["sources"] == ["wikipedia:memory://bucket/enwiki.xml"]
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "-x", "a b", "a" * 101, "a..b"])

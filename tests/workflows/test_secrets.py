@@ -84,7 +84,7 @@ def test_tracking_credentials_reach_only_the_server(home, server, monkeypatch, c
         failed = asking_job.execute_in_process(instance=instance, resources={"home": home}, raise_on_error=False)
         assert not failed.success
         with dg.build_run_status_sensor_context(
-            sensor_name=automation.FAILURE_SENSOR,
+            sensor_name="failed_runs",
             dagster_instance=instance,
             dagster_run=failed.dagster_run,
             dagster_event=failed.get_run_failure_event(),

@@ -1,5 +1,6 @@
 """A webserver over workspace.yaml serves the graph and runs assets launched by GraphQL, as the UI does."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -12,7 +13,7 @@ from pathlib import Path
 import dagster as dg
 import miniature
 import pytest
-from dagster_api import DagsterApi
+from dagster_api import IN_ONE_PROCESS, DagsterApi
 from processes import Server, free_port
 from training_processes import ranks_of, training_processes, wait_until
 
@@ -44,6 +45,29 @@ def home(empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> BertHom
 
 
 @pytest.fixture(scope="module")
+def killed_run(server: DagsterApi, home: BertHome) -> str:
+    """A run that holds a slot and whose process was killed while the server runs."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    run_id = str(uuid.uuid4())
+    with in_home(home), open_instance(home) as instance:
+        tags = {PROCESS_TAG: run_mark(run_id, process.pid)}
+        instance.create_run_for_job(empty_job, run_id=run_id, tags=tags, status=dg.DagsterRunStatus.STARTED)
+        instance.event_log_storage.set_concurrency_slots(TRAINING_POOL, 1)
+        instance.event_log_storage.claim_concurrency_slot(TRAINING_POOL, run_id, "step")
+    process.kill()
+    process.wait()
+    return run_id
+
+
+@contextlib.contextmanager
+def in_home(home: BertHome) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BERT_HOME", str(home.path))
+        patch.setenv("DAGSTER_HOME", str(home.path / "dagster"))
+        yield
+
+
+@pytest.fixture(scope="module")
 def server(home: BertHome) -> Iterator[DagsterApi]:
     """Webserver and daemon of a fresh home whose launchpad defaults are the miniature preset."""
     tmp_path = home.path.parent
@@ -52,9 +76,7 @@ def server(home: BertHome) -> Iterator[DagsterApi]:
         "BERT_PRESET": str(miniature.write_preset(tmp_path)),
         "DAGSTER_HOME": str(home.path / "dagster"),
     }
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("DAGSTER_HOME", "BERT_HOME"):
-            patch.setenv(name, environment[name])
+    with in_home(home):
         open_instance(home).dispose()
     port = free_port()
     command = [sys.executable, "-m", "dagster", "dev", "-w", str(miniature.ROOT / "workspace.yaml"), "-p", str(port)]
@@ -75,44 +97,29 @@ def answers(api: DagsterApi) -> bool:
         return False
 
 
-def test_ui_serves_the_graph_and_runs_with_default_configuration(server, home, monkeypatch):
+def test_ui_serves_the_graph_and_runs_with_default_configuration(server, home, killed_run):
     nodes = server.ask(GRAPH)
     assert {node["assetKey"]["path"][-1] for node in nodes} == set(ASSETS)
     assert all(node["description"] for node in nodes)
-    server.succeeded(server.launch(["dump", "corpus"], miniature.DUMP))
+    server.succeeded(server.launch(["dump"], miniature.DUMP))
+    server.succeeded(server.launch(["corpus"], miniature.DUMP, IN_ONE_PROCESS))
     corpus = load_manifest(home.corpus(miniature.DUMP), kind="corpus")
     assert corpus.counts["documents"] > 100
 
     asked = {"path": ["corpus"], "partition": miniature.DUMP}
     assert server.ask(STALE, **asked) == {"staleStatus": "FRESH", "staleCauses": []}
-    monkeypatch.setenv("BERT_HOME", str(home.path))
-    monkeypatch.setenv("DAGSTER_HOME", str(home.path / "dagster"))
     other = dg.AssetMaterialization("dump", partition=miniature.DUMP, tags={"dagster/data_version": "another dump"})
-    with open_instance(home) as instance:
+    with in_home(home), open_instance(home) as instance:
         instance.report_runless_asset_event(other)
     shown = server.ask(STALE, **asked)  # what depends on an input that has changed
     assert shown["staleStatus"] == "STALE"
     assert "data version" in shown["staleCauses"][0]["reason"]
 
 
-def test_run_of_a_killed_process_frees_its_slot_while_the_ui_is_open(server, home, monkeypatch):
-    monkeypatch.setenv("BERT_HOME", str(home.path))
-    monkeypatch.setenv("DAGSTER_HOME", str(home.path / "dagster"))
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    with open_instance(home) as instance:
-        run_id = str(uuid.uuid4())
-        run = instance.create_run_for_job(
-            empty_job,
-            run_id=run_id,
-            tags={PROCESS_TAG: run_mark(run_id, process.pid)},
-            status=dg.DagsterRunStatus.STARTED,
-        )
-        instance.event_log_storage.set_concurrency_slots(TRAINING_POOL, 1)
-        instance.event_log_storage.claim_concurrency_slot(TRAINING_POOL, run.run_id, "step")
-        process.kill()
-        process.wait()
-        wait_until(lambda: server.run(run.run_id)["status"] == "FAILURE")
-        wait_until(lambda: run.run_id not in instance.event_log_storage.get_concurrency_run_ids())
+def test_run_of_a_killed_process_frees_its_slot_while_the_ui_is_open(server, home, killed_run):
+    wait_until(lambda: server.run(killed_run)["status"] == "FAILURE")
+    with in_home(home), open_instance(home) as instance:
+        wait_until(lambda: killed_run not in instance.event_log_storage.get_concurrency_run_ids())
 
 
 @dg.op

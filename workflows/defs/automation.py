@@ -119,12 +119,6 @@ DEFAULT_CRON = "0 3 5-28 * *"
 START_VARIABLE = "BERT_RETRAIN_FROM"
 STARTS = ("scratch", "champion")
 
-RETRAINING_SCHEDULE = "monthly_retraining"
-SITE_SENSOR = "new_dump_on_site"
-FOLDER_SENSOR = "new_dump_in_folder"
-TASK_SENSOR = "new_task_in_folder"
-AUTOMATION_SENSOR = "tasks_after_pretraining"
-
 DUMP_FILE = re.compile(
     r"(?P<wiki>[a-z][a-z0-9_]*)-(?P<date>\d{8}|latest)-pages-articles(?P<multistream>-multistream)?(?P<number>\d*)"
     r"\.xml(-p(?P<first>\d+)p(?P<last>\d+))?(\.bz2|\.gz)?"
@@ -257,7 +251,6 @@ def request_runs(instance: dg.DagsterInstance, home: BertHome, dumps: dict[str, 
 
 
 @dg.schedule(
-    name=RETRAINING_SCHEDULE,
     cron_schedule=retraining_cron(),
     execution_timezone="UTC",
     job=retrain,
@@ -289,7 +282,6 @@ def monthly_retraining(context: dg.ScheduleEvaluationContext, home: BertHome) ->
 
 
 @dg.sensor(
-    name=SITE_SENSOR,
     job=retrain,
     minimum_interval_seconds=6 * SECONDS_PER_HOUR,
     default_status=dg.DefaultSensorStatus.STOPPED,
@@ -337,7 +329,6 @@ def why_incomplete(parts: Sequence[DumpPart]) -> str:
 
 
 @dg.sensor(
-    name=FOLDER_SENSOR,
     job=retrain,
     minimum_interval_seconds=60,
     default_status=dg.DefaultSensorStatus.STOPPED,
@@ -396,7 +387,6 @@ def new_dump_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> d
 
 
 @dg.sensor(
-    name=TASK_SENSOR,
     minimum_interval_seconds=60,
     default_status=dg.DefaultSensorStatus.STOPPED,
     description="Watches BERT_TASKS: a YAML file that describes a task makes it a partition, which "
@@ -416,7 +406,7 @@ def new_task_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> d
 
 
 tasks_after_pretraining = dg.AutomationConditionSensorDefinition(
-    name=AUTOMATION_SENSOR,
+    name="tasks_after_pretraining",
     target=dg.AssetSelection.assets(*JOBS[FINETUNING_JOB], *JOBS[REPORT_JOB]),
     default_status=dg.DefaultSensorStatus.STOPPED,
     run_tags={MAX_RUNTIME_TAG: str(MAX_QUEUED_SECONDS), MAX_RETRIES_TAG: "2"},
@@ -427,11 +417,8 @@ tasks_after_pretraining = dg.AutomationConditionSensorDefinition(
 
 # --- failed and abandoned runs ---
 
-ABANDONED_SENSOR = "abandoned_runs"
-
 
 @dg.sensor(
-    name=ABANDONED_SENSOR,
     minimum_interval_seconds=60,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Marks runs whose process was killed as failed, which frees their place in the queue and in the pools. "
@@ -444,7 +431,6 @@ def abandoned_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     return dg.SkipReason(f"{len(ended)} runs had lost their process")
 
 
-FAILURE_SENSOR = "failed_runs"
 WEBHOOK_VARIABLE = "BERT_FAILURE_WEBHOOK"
 """An address that takes a POST of {"text": …}, as chat services do. It is a secret and never logged."""
 TIMEOUT_SECONDS = 10.0
@@ -452,7 +438,6 @@ MAX_CHARACTERS = 2000
 
 
 @dg.run_failure_sensor(
-    name=FAILURE_SENSOR,
     default_status=dg.DefaultSensorStatus.STOPPED,
     description="Logs each failed run with its cause, and posts the same sentence to the webhook in "
     "BERT_FAILURE_WEBHOOK.",

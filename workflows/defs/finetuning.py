@@ -31,6 +31,7 @@ from workflows.lib.metadata import (
     as_dagster_failures,
     manifest_metadata,
     materialization,
+    observe,
     picture,
     score_bars,
     shortened,
@@ -83,11 +84,7 @@ def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home
             ) as draft:
                 draft.counts = {"reason": reason}
             context.log.warning(f"skipped: {task_name}: {reason}")
-            context.log_event(
-                dg.AssetObservation(
-                    asset_key=context.asset_key, partition=context.partition_key, metadata={"skipped": reason}
-                )
-            )
+            observe(context, {"skipped": reason})
             return
 
         # The examples stay in their files, which the artifact names by path and hash.

@@ -19,7 +19,7 @@ from bert_pipeline.tasks.catalogue import Task
 from workflows.defs.promotion import REGISTRY_RETRIES, registered_model, version_path
 from workflows.lib.launchpad import launchpad_preset
 from workflows.lib.lineage import name_of_preset
-from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, shortened, table
+from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, observe, shortened, table
 from workflows.lib.resources import BertHome, step_asset
 
 PREDICTION_POOL = "prediction"
@@ -74,9 +74,7 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
             skipped = why = f"no champion: {champion} {reason}"
         if skipped:
             context.log.warning(f"skipped: {why}")
-            context.log_event(
-                dg.AssetObservation(asset_key=context.asset_key, partition=task, metadata={"skipped": skipped})
-            )
+            observe(context, {"skipped": skipped})
             return
 
         # The alias may move while this runs: the version is fixed now, and part of the inputs.

@@ -27,6 +27,7 @@ from workflows.lib.metadata import (
     flat_numbers,
     manifest_metadata,
     materialization,
+    observe,
     picture,
     table,
     training_curves,
@@ -185,15 +186,8 @@ def _train(
 
     def report(event: dict[str, Any]) -> None:
         context.log.info(describe_event(event, settings))
-        # The UI plots observations while the asset is still being materialized.
         if event.get("event") in ("evaluation", "exam", "exam_report") and event.get("metrics"):
-            context.log_event(
-                dg.AssetObservation(
-                    asset_key=context.asset_key,
-                    partition=context.partition_key,
-                    metadata={"step": int(event["step"]), **flat_numbers(event["metrics"])},
-                )
-            )
+            observe(context, {"step": int(event["step"]), **flat_numbers(event["metrics"])})
 
     run_training(
         Launch(

@@ -117,14 +117,14 @@ def end_abandoned_runs(instance: dg.DagsterInstance) -> list[str]:
     Without it they would count as running, and the next run would wait for a slot that is never released. A run without
     a mark, because it has no process yet, is left to Dagster's time limit for starts. Return the ids of the runs.
     """
-    abandoned = [run.run_id for run in _unfinished(instance) if _has_lost_its_process(run)]
+    abandoned = [run for run in unfinished_runs(instance) if _has_lost_its_process(run)]
     # A killed process has not released its slots either.
-    abandoned = fail_runs(instance, abandoned, "the process that executed this run was killed")
+    failed = fail_runs(instance, abandoned, "the process that executed this run was killed")
     for run_id in instance.event_log_storage.get_concurrency_run_ids():
         holder = instance.get_run_by_id(run_id)
         if holder is None or holder.is_finished:
             instance.event_log_storage.free_concurrency_slots_for_run(run_id)
-    return abandoned
+    return failed
 
 
 def _has_lost_its_process(run: dg.DagsterRun) -> bool:
@@ -135,35 +135,21 @@ def _has_lost_its_process(run: dg.DagsterRun) -> bool:
     return host == socket.gethostname() and process_id.isdigit() and process_mark(int(process_id)) != mark
 
 
-def unfinished_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Return the ids of all runs that have begun and not ended."""
-    return [run.run_id for run in _unfinished(instance)]
-
-
-def _unfinished(instance: dg.DagsterInstance) -> Sequence[dg.DagsterRun]:
-    return instance.get_runs(filters=dg.RunsFilter(statuses=UNFINISHED))
-
-
-def unfinished_runs_of(instance: dg.DagsterInstance, host: str, port: int) -> list[str]:
-    """Return the ids of the unfinished runs of the code server at an address.
+def unfinished_runs(instance: dg.DagsterInstance, server: tuple[str, int] | None = None) -> list[dg.DagsterRun]:
+    """Return the runs that have begun and not ended: all, or those of the code server at an address (host, port).
 
     The processes of a former server at that address are assumed to have ended with it, as those of a container or of a
     systemd unit do.
     """
-    found = []
-    for run in _unfinished(instance):
-        server = json.loads(run.tags.get(GRPC_TAG, "{}"))
-        if (server.get("host"), server.get("port")) == (host, port):
-            found.append(run.run_id)
-    return found
+    runs = instance.get_runs(filters=dg.RunsFilter(statuses=UNFINISHED))
+    addresses = [json.loads(run.tags.get(GRPC_TAG, "{}")) for run in runs]
+    return [run for run, at in zip(runs, addresses) if server is None or (at.get("host"), at.get("port")) == server]
 
 
-def fail_runs(instance: dg.DagsterInstance, run_ids: Sequence[str], reason: str) -> list[str]:
+def fail_runs(instance: dg.DagsterInstance, runs: Sequence[dg.DagsterRun], reason: str) -> list[str]:
     """Mark those of the runs that are still unfinished as failed; return their ids."""
-    if not run_ids:  # an empty filter would match every run
-        return []
-    failed = []
-    for run in instance.get_runs(filters=dg.RunsFilter(run_ids=run_ids, statuses=UNFINISHED)):
+    unfinished = {run.run_id for run in unfinished_runs(instance)} if runs else set()
+    failed = [run for run in runs if run.run_id in unfinished]
+    for run in failed:
         instance.report_run_failed(run, reason)
-        failed.append(run.run_id)
-    return failed
+    return [run.run_id for run in failed]

@@ -85,6 +85,12 @@ def materialization(version: str, metadata: Mapping[str, Any]) -> dg.Materialize
     return dg.MaterializeResult(metadata=order_metadata(metadata), data_version=dg.DataVersion(version))
 
 
+def observe(context: dg.AssetExecutionContext, metadata: Mapping[str, Any]) -> None:
+    """Record an observation of the partition; the UI plots its numbers while the asset is still being materialized."""
+    key, partition = context.asset_key, context.partition_key
+    context.log_event(dg.AssetObservation(asset_key=key, partition=partition, metadata=metadata))
+
+
 def flat_numbers(values: Mapping[str, Any], prefix: str = "") -> dict[str, int | float]:
     """Return the finite numbers of a nested mapping, with keys joined by slashes."""
     numbers: dict[str, int | float] = {}

@@ -107,6 +107,7 @@ def asset_of_a_pool() -> None:
 
 
 def test_waiting_for_a_pool_is_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(console, "TIME_LEFT", TimeLeft())
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     (tmp_path / "dagster.yaml").write_text(instance.DAGSTER_YAML)
     job = dg.Definitions(

@@ -22,7 +22,7 @@ from workflows.lib.instance import (
     end_abandoned_runs,
     fail_runs,
     open_instance,
-    unfinished_runs_of,
+    unfinished_runs,
 )
 from workflows.lib.processes import GRPC_TAG, PROCESS_TAG, left_over, process_mark, process_of
 from workflows.lib.resources import BertHome, dump_partitions
@@ -222,10 +222,10 @@ def test_unfinished_runs_of_a_former_code_server_are_failed(instance):
         run_on(instance, dg.DagsterRunStatus.SUCCESS, host="code", port=4000),
     ]
     before = [instance.get_run_by_id(run).status for run in others]
-    left = unfinished_runs_of(instance, "code", 4000)
-    assert left == [started]
+    left = unfinished_runs(instance, ("code", 4000))
+    assert [run.run_id for run in left] == [started]
     assert fail_runs(instance, left, "its code server was ended") == [started]
     assert instance.get_run_by_id(started).status == dg.DagsterRunStatus.FAILURE
     assert [instance.get_run_by_id(run).status for run in others] == before
-    assert unfinished_runs_of(instance, "code", 4000) == []
+    assert unfinished_runs(instance, ("code", 4000)) == []
     assert fail_runs(instance, left, "its code server was ended") == []
