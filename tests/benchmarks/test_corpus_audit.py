@@ -49,7 +49,7 @@ def test_headings_labels_and_short_lines_are_not_prose():
     assert list(prose_sentences(text, WIKITEXT, "en")) == ["The town lies on a wide river."]
 
 
-def test_sentences_end_with_the_marks_of_every_script() -> None:
+def test_sentences_end_with_the_marks_of_every_script():
     text = "Il dit : « La ville est au nord. »\nनगर उत्तर में नदी पर है।\nLa ville est au nord,"
     assert list(prose_sentences(text, "", "fr")) == text.split("\n")[:2]
 

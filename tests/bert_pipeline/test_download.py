@@ -105,13 +105,13 @@ def served_site() -> Iterator[Site]:
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
+def site():
     with served_site() as site:
         yield site
 
 
 @pytest.fixture(autouse=True)
-def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatience(monkeypatch):
     monkeypatch.setattr("bert_pipeline.download.RETRY_SECONDS", 0.0)
     monkeypatch.setattr("bert_pipeline.download.ATTEMPTS", 3)
 
@@ -120,7 +120,7 @@ def download(site: Site, output: Path, date: str = "20260101", **options: Any) -
     return download_wikipedia("testwiki", date, output, **{"sites": [site.url], **options})
 
 
-def test_finished_dump_is_downloaded_with_its_manifest(site: Site, tmp_path: Path) -> None:
+def test_finished_dump_is_downloaded_with_its_manifest(site, tmp_path):
     seen: list[int] = []
     manifest = download(site, tmp_path / "dump", progress=seen.append)
     assert (tmp_path / "dump" / NAME).read_bytes() == DATA
@@ -131,12 +131,12 @@ def test_finished_dump_is_downloaded_with_its_manifest(site: Site, tmp_path: Pat
     assert [entry.name for entry in tmp_path.iterdir()] == ["dump"]
 
 
-def test_latest_takes_the_newest_finished_dump(site: Site, tmp_path: Path) -> None:
+def test_latest_takes_the_newest_finished_dump(site, tmp_path):
     manifest = download(site, tmp_path / "dump", "latest")
     assert manifest.configuration == {"wiki": "testwiki", "date": "20260101"}
 
 
-def test_broken_transfer_is_resumed_where_it_broke(site: Site, tmp_path: Path) -> None:
+def test_broken_transfer_is_resumed_where_it_broke(site, tmp_path):
     site.break_after = [1_000_000, 700_000]
     download(site, tmp_path / "dump")
     assert (tmp_path / "dump" / NAME).read_bytes() == DATA
@@ -144,7 +144,7 @@ def test_broken_transfer_is_resumed_where_it_broke(site: Site, tmp_path: Path) -
     assert ranges == ["", "bytes=1000000-", "bytes=1700000-"]
 
 
-def test_later_call_resumes_failed_download(site: Site, tmp_path: Path) -> None:
+def test_later_call_resumes_failed_download(site, tmp_path):
     site.break_after = [500_000, 0, 0, 0]
     with pytest.raises(InputError, match=r"interrupted at 500,000 of 3,000,000 bytes .* run the same command again"):
         download(site, tmp_path / "dump")
@@ -154,7 +154,7 @@ def test_later_call_resumes_failed_download(site: Site, tmp_path: Path) -> None:
     assert site.requests[-1][1] == "bytes=500000-"
 
 
-def test_second_download_to_an_output_is_refused_while_the_first_one_runs(site: Site, tmp_path: Path) -> None:
+def test_second_download_to_an_output_is_refused_while_the_first_one_runs(site, tmp_path):
     refused: list[str] = []
 
     def download(progress: Any = None) -> Any:
@@ -171,15 +171,13 @@ def test_second_download_to_an_output_is_refused_while_the_first_one_runs(site: 
     assert [path.name for path in tmp_path.iterdir()] == ["dump"]
 
 
-def test_disk_without_locks_is_downloaded_to(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_without_locks_is_downloaded_to(site, tmp_path, monkeypatch):
     monkeypatch.setattr("fcntl.flock", mock.Mock(side_effect=OSError(errno.ENOLCK, "No locks available")))
     manifest = download_wikipedia("testwiki", "20260101", tmp_path / "dump", sites=[site.url])
     assert manifest.counts["bytes"] == len(DATA)
 
 
-def test_interruption_while_files_are_hashed_loses_no_transfer(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interruption_while_files_are_hashed_loses_no_transfer(site, tmp_path, monkeypatch):
     def interrupt(path: Path) -> str:
         raise KeyboardInterrupt
 
@@ -193,7 +191,7 @@ def test_interruption_while_files_are_hashed_loses_no_transfer(
     assert not any(path.endswith(NAME) for path, _, _ in site.requests)
 
 
-def test_directory_of_other_files_is_refused_before_the_transfer(site: Site, tmp_path: Path) -> None:
+def test_directory_of_other_files_is_refused_before_the_transfer(site, tmp_path):
     (tmp_path / "dump").mkdir()
     (tmp_path / "dump" / "thesis.txt").write_text("years of work")
     with pytest.raises(ArtifactError, match="not ours"):
@@ -201,14 +199,14 @@ def test_directory_of_other_files_is_refused_before_the_transfer(site: Site, tmp
     assert not site.requests
 
 
-def test_server_without_ranges_is_read_from_the_beginning(site: Site, tmp_path: Path) -> None:
+def test_server_without_ranges_is_read_from_the_beginning(site, tmp_path):
     site.has_ranges = False
     site.break_after = [1_000_000]
     download(site, tmp_path / "dump")
     assert (tmp_path / "dump" / NAME).read_bytes() == DATA
 
 
-def test_server_without_ranges_that_always_breaks_off_is_given_up(site: Site, tmp_path: Path) -> None:
+def test_server_without_ranges_that_always_breaks_off_is_given_up(site, tmp_path):
     site.has_ranges = False
     site.break_after = [1_000_000] * 50
     with pytest.raises(InputError, match=r"interrupted at 1,000,000 of .*run the same command again"):
@@ -216,7 +214,7 @@ def test_server_without_ranges_that_always_breaks_off_is_given_up(site: Site, tm
     assert len(site.break_after) > 40
 
 
-def test_damaged_file_is_refused_and_fetched_again_by_a_later_call(site: Site, tmp_path: Path) -> None:
+def test_damaged_file_is_refused_and_fetched_again_by_a_later_call(site, tmp_path):
     site.files[f"/testwiki/20260101/{NAME}"] = DATA[:-1] + bytes([DATA[-1] ^ 1])
     with pytest.raises(InputError, match="sha1 is .*, the published one is .*; run the same command to fetch it again"):
         download(site, tmp_path / "dump")
@@ -226,16 +224,14 @@ def test_damaged_file_is_refused_and_fetched_again_by_a_later_call(site: Site, t
     assert (tmp_path / "dump" / NAME).read_bytes() == DATA
 
 
-def test_mirror_stands_in_for_a_site_without_the_file(site: Site, tmp_path: Path) -> None:
+def test_mirror_stands_in_for_a_site_without_the_file(site, tmp_path):
     del site.files[f"/testwiki/20260101/{NAME}"]
     with served_site() as mirror:
         download(site, tmp_path / "dump", sites=[site.url, mirror.url])
     assert load_manifest(tmp_path / "dump", verify="sha256").counts["bytes"] == len(DATA)
 
 
-def test_retry_after_header_is_obeyed_and_the_wait_is_said(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_retry_after_header_is_obeyed_and_the_wait_is_said(site, tmp_path, monkeypatch, caplog):
     waited: list[float] = []
     monkeypatch.setattr("bert_pipeline.download.time.sleep", waited.append)
     monkeypatch.setattr("bert_pipeline.download.RETRY_SECONDS", 1.0)
@@ -252,14 +248,14 @@ def test_retry_after_header_is_obeyed_and_the_wait_is_said(
 @pytest.mark.parametrize(
     "content", [b"{", b"[]", b'{"jobs": null}', b'{"jobs": {"articlesdump": 1}}', b"<html>busy</html>"]
 )
-def test_malformed_dump_status_raises(site: Site, tmp_path: Path, content: bytes) -> None:
+def test_malformed_dump_status_raises(site, tmp_path, content):
     site.files["/testwiki/20260101/dumpstatus.json"] = content
     with pytest.raises(InputError, match="not a dump status") as raised:
         download(site, tmp_path / "dump")
     assert "\n" not in str(raised.value)
 
 
-def test_several_files_are_taken_in_the_order_of_their_parts(site: Site, tmp_path: Path) -> None:
+def test_several_files_are_taken_in_the_order_of_their_parts(site, tmp_path):
     names = [f"testwiki-20260101-pages-articles{n}.xml-p{n}p{n}9.bz2" for n in (1, 2, 10)]
     files = {}
     for number, name in enumerate(reversed(names)):
@@ -276,19 +272,19 @@ def test_several_files_are_taken_in_the_order_of_their_parts(site: Site, tmp_pat
     assert taken == names
 
 
-def test_unfinished_dump_is_refused(site: Site, tmp_path: Path) -> None:
+def test_unfinished_dump_is_refused(site, tmp_path):
     with pytest.raises(InputError, match="20260201: the dump is not finished .*articlesmultistreamdump is in-progress"):
         download(site, tmp_path / "dump", "20260201")
 
 
-def test_unknown_wiki_raises_one_sentence(site: Site, tmp_path: Path) -> None:
+def test_unknown_wiki_raises_one_sentence(site, tmp_path):
     with pytest.raises(InputError, match="no site has /nowiki/20260101/dumpstatus.json") as raised:
         download_wikipedia("nowiki", "20260101", tmp_path / "dump", sites=[site.url])
     assert "\n" not in str(raised.value)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_unreachable_sites_raise_one_sentence(tmp_path: Path) -> None:
+def test_unreachable_sites_raise_one_sentence(tmp_path):
     with pytest.raises(InputError, match="refused"):
         download_wikipedia("testwiki", "20260101", tmp_path / "dump", sites=["http://127.0.0.1:9"])
 
@@ -296,7 +292,7 @@ def test_unreachable_sites_raise_one_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wiki", "date"), [("../etc", "20260101"), ("enwiki", "yesterday"), ("EN", "latest"), ("", "latest")]
 )
-def test_names_and_dates_are_checked(tmp_path: Path, wiki: str, date: str) -> None:
+def test_names_and_dates_are_checked(tmp_path, wiki, date):
     with pytest.raises(UsageError):
         download_wikipedia(wiki, date, tmp_path / "dump", sites=[])
 
@@ -336,7 +332,7 @@ def serve_tasks(site: Site, suite: str, contents: dict[str, bytes], monkeypatch:
     monkeypatch.setitem(OFFICIAL_FILES, suite, (site.url, files))
 
 
-def test_table_of_task_files_has_the_official_addresses() -> None:
+def test_table_of_task_files_has_the_official_addresses():
     addresses = {f"{site}/{file.path}" for site, files in OFFICIAL_FILES.values() for file in files}
     assert {
         "https://dl.fbaipublicfiles.com/glue/data/CoLA.zip",
@@ -348,7 +344,7 @@ def test_table_of_task_files_has_the_official_addresses() -> None:
     assert all(len(file.sha256) == 64 and file.size for _, files in OFFICIAL_FILES.values() for file in files)
 
 
-def test_files_with_the_published_hashes_are_official_wherever_they_are() -> None:
+def test_files_with_the_published_hashes_are_official_wherever_they_are():
     published = {file.name: file.sha256 for file in OFFICIAL_FILES["squad"][1] if "v1.1" in file.name}
     data = TaskData(task=TASKS["squad1"], train=[], dev={}, sha256=published)
     assert data.is_official
@@ -356,7 +352,7 @@ def test_files_with_the_published_hashes_are_official_wherever_they_are() -> Non
     assert not dataclasses.replace(data, sha256=published | {"dev-v1.1.json": "0" * 64}).is_official
 
 
-def test_glue_is_unpacked_as_every_task_reads_it(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_glue_is_unpacked_as_every_task_reads_it(site, tmp_path, monkeypatch):
     serve_tasks(site, "glue", glue_contents(), monkeypatch)
     manifest = download_tasks("glue", tmp_path / "glue")
     assert manifest.inputs["CoLA.zip"]["sha256"] == hashlib.sha256(site.files["/glue/data/CoLA.zip"]).hexdigest()
@@ -378,9 +374,7 @@ def test_glue_is_unpacked_as_every_task_reads_it(site: Site, tmp_path: Path, mon
     assert not load_task_data("rte", tmp_path / "copy").is_official
 
 
-def test_mrpc_is_split_by_the_dev_ids_and_its_test_rows_are_numbered(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mrpc_is_split_by_the_dev_ids_and_its_test_rows_are_numbered(site, tmp_path, monkeypatch):
     serve_tasks(site, "glue", glue_contents(), monkeypatch)
     download_tasks("glue", tmp_path / "glue")
     data = load_task_data("mrpc", tmp_path / "glue")
@@ -392,9 +386,7 @@ def test_mrpc_is_split_by_the_dev_ids_and_its_test_rows_are_numbered(
     ]
 
 
-def test_task_files_of_a_folder_come_before_the_network(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_task_files_of_a_folder_come_before_the_network(site, tmp_path, monkeypatch, caplog):
     contents = {f"rowanz/swagaf/master/data/{name}.csv": name.encode() * 9 for name in ("train", "val", "test")}
     serve_tasks(site, "swag", contents, monkeypatch)
     folder = tmp_path / "downloads"
@@ -408,9 +400,7 @@ def test_task_files_of_a_folder_come_before_the_network(
     assert "val.csv: sha256 is" in caplog.text
 
 
-def test_task_mirror_is_asked_first_and_the_official_site_next(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_task_mirror_is_asked_first_and_the_official_site_next(site, tmp_path, monkeypatch):
     contents = {f"SQuAD-explorer/dataset/{name}.json": name.encode() for name in ("train-v1.1", "dev-v1.1")}
     serve_tasks(site, "squad", contents, monkeypatch)
     with served_site() as mirror:
@@ -420,9 +410,7 @@ def test_task_mirror_is_asked_first_and_the_official_site_next(
     assert (tmp_path / "squad" / "train-v1.1.json").read_bytes() == b"train-v1.1"
 
 
-def test_changed_task_file_is_refused_and_leaves_no_directory(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_task_file_is_refused_and_leaves_no_directory(site, tmp_path, monkeypatch):
     serve_tasks(site, "swag", {"rowanz/swagaf/master/data/val.csv": b"official"}, monkeypatch)
     site.files["/rowanz/swagaf/master/data/val.csv"] = b"tampered"
     with pytest.raises(InputError, match=r"val.csv: sha256 is .*, the published one is .*; run the same"):
@@ -430,9 +418,7 @@ def test_changed_task_file_is_refused_and_leaves_no_directory(
     assert not (tmp_path / "swag").exists()
 
 
-def test_hostile_or_incomplete_archive_publishes_nothing(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hostile_or_incomplete_archive_publishes_nothing(site, tmp_path, monkeypatch):
     contents = glue_contents()
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
@@ -451,9 +437,7 @@ def test_hostile_or_incomplete_archive_publishes_nothing(
     assert not (tmp_path / "escaped.tsv").exists()
 
 
-def test_download_command_prints_the_files_and_refuses_options_of_dumps(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_download_command_prints_the_files_and_refuses_options_of_dumps(site, tmp_path, monkeypatch, capsys):
     serve_tasks(site, "swag", {"rowanz/swagaf/master/data/val.csv": b"rows"}, monkeypatch)
     assert run_command("download", "swag", "--output", str(tmp_path / "swag")) == 0
     assert capsys.readouterr().out.split() == [str(tmp_path / "swag" / "val.csv")]
@@ -473,9 +457,7 @@ def run_command(*words: str) -> int:
 
 
 @pytest.mark.real_data
-def test_mrpc_of_the_original_files_equals_the_output_of_glues_script(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real_data: Path
-) -> None:
+def test_mrpc_of_the_original_files_equals_the_output_of_glues_script(site, tmp_path, monkeypatch, real_data):
     official = {file.name: file for file in OFFICIAL_FILES["glue"][1]}
     contents = glue_contents()
     for path in contents:

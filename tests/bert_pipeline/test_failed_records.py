@@ -45,7 +45,7 @@ _segment = sentencex.segment
 
 
 @pytest.fixture(autouse=True)
-def panics(monkeypatch: pytest.MonkeyPatch) -> None:
+def panics(monkeypatch):
     monkeypatch.setattr(sentencex, "segment", segment)
 
 
@@ -75,9 +75,7 @@ def build(directory: Path, kind: str, texts: list[str], **settings: Any) -> Mani
 
 
 @pytest.mark.parametrize("kind", ["wikipedia", "jsonl", "parquet"])
-def test_record_that_panics_is_listed_and_counted_and_the_others_are_kept(
-    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_record_that_panics_is_listed_and_counted_and_the_others_are_kept(kind, tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         manifest = build(tmp_path, kind, texts_with((3, 7), 12), split_bytes=2000)
     assert manifest.counts["documents"] == 10
@@ -92,7 +90,7 @@ def test_record_that_panics_is_listed_and_counted_and_the_others_are_kept(
     assert warning.endswith("(dropped.tsv lists them)")
 
 
-def test_too_many_failed_records_stop_the_job_with_the_first_three(tmp_path: Path) -> None:
+def test_too_many_failed_records_stop_the_job_with_the_first_three(tmp_path):
     with pytest.raises(InputError, match=r"^21 of 50 pages failed, expected at most 20: .*own:1 \(Panic") as raised:
         build(tmp_path, "jsonl", texts_with(tuple(range(1, 22)), 50), split_bytes=3000)
     assert "own:3 (" in str(raised.value)
@@ -102,7 +100,7 @@ def test_too_many_failed_records_stop_the_job_with_the_first_three(tmp_path: Pat
         build(tmp_path, "jsonl", texts_with((2, 3), 4))
 
 
-def test_records_are_counted_once_when_their_batch_is_repeated(tmp_path: Path) -> None:
+def test_records_are_counted_once_when_their_batch_is_repeated(tmp_path):
     config = CorpusConfig(language="en")
     (split,) = plan_splits([source_of("jsonl", tmp_path, texts_with((3,), 12))], config)
     first, second = (list(read_batches(split, config, tmp_path)) for _ in range(2))
@@ -124,9 +122,7 @@ def panicking(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def test_document_that_panics_in_vocabulary_or_instances_is_listed_and_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_document_that_panics_in_vocabulary_or_instances_is_listed_and_left_out(tmp_path, monkeypatch, caplog):
     documents = make_documents(40, held_out=(5, 6))
     bad = {2: f"Ka {BAD}.", 5: f"{BAD} é."}
     marked = [
@@ -159,7 +155,7 @@ def test_document_that_panics_in_vocabulary_or_instances_is_listed_and_left_out(
     )
 
 
-def test_error_that_no_document_causes_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_that_no_document_causes_is_raised(tmp_path, monkeypatch):
     def broken(*args: Any) -> None:
         raise RuntimeError("our mistake")
 
@@ -176,13 +172,13 @@ def test_error_that_no_document_causes_is_raised(tmp_path: Path, monkeypatch: py
         UnavailableError("the store does not answer"), InputError("own.toml: malformed"), ArtifactError("damaged"),
     ],
 )  # fmt: skip
-def test_what_is_not_about_a_record_is_raised(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_about_a_record_is_raised(error, monkeypatch):
     with pytest.raises(type(error)) as raised:
         failure(error)
     assert raised.value is error
 
 
-def test_end_of_the_process_ends_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_end_of_the_process_ends_the_job(tmp_path, monkeypatch):
     def interrupted(*args: Any, **kwargs: Any) -> Any:
         raise MemoryError("no memory")
 
@@ -192,13 +188,13 @@ def test_end_of_the_process_ends_the_job(tmp_path: Path, monkeypatch: pytest.Mon
     assert not (tmp_path / "corpus").exists()
 
 
-def test_reason_is_one_line_of_text() -> None:
+def test_reason_is_one_line_of_text():
     assert failure(ValueError("found\n\ta \ud83d")) == "ValueError: found a \\ud83d"
     assert failure(IndexError()) == "IndexError"
     assert len(failure(ValueError("x" * 10_000))) == 300
 
 
-def test_limit_is_one_in_a_thousand_and_at_least_twenty() -> None:
+def test_limit_is_one_in_a_thousand_and_at_least_twenty():
     assert check_failures("rows", 0, 0, []) == ""
     assert check_failures("rows", 20, 41, ["a (E)"]) == "20 of 41 rows failed and are left out; the first: a (E)"
     assert check_failures("rows", 1000, 1_000_000, list("abcd")).endswith("the first: a; b; c")

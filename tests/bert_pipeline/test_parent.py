@@ -7,7 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ SLEEP = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str
 
 
 @pytest.fixture
-def killed(tmp_path: Path) -> Iterator[Callable[..., list[psutil.Process]]]:
+def killed(tmp_path):
     """Run a program, kill it when its descendants have written their ids to files, and return these."""
     found: list[psutil.Process] = []
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +143,7 @@ class Training:
 
 
 @pytest.fixture(scope="module")
-def training(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[Training]:
+def training(tmp_path_factory, empty_store):
     folder = tmp_path_factory.mktemp("killed")
     preset = folder / "killed.yaml"
     preset.write_text(yaml.safe_dump(PRESET), encoding="utf-8")

@@ -5,7 +5,6 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from bert_pipeline.beam.options import pipeline_options
         ("corpus", "/corpus", "bert-corpus"),
     ],
 )
-def test_job_is_named_after_what_it_makes(stage: str, directory: str, name: str) -> None:
+def test_job_is_named_after_what_it_makes(stage, directory, name):
     assert job_name(stage, Path(directory)) == name
 
 
@@ -46,7 +45,7 @@ class Rest:
 
 
 @pytest.fixture
-def rest() -> Iterator[Rest]:
+def rest():
     served = Rest()
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -82,7 +81,7 @@ def job(rest: Rest, files: Path, *more: str) -> engine._Job:
     return engine._Job(options, files)
 
 
-def test_a_job_is_reported_with_its_state_and_what_its_workers_wrote(rest, tmp_path, caplog) -> None:
+def test_a_job_is_reported_with_its_state_and_what_its_workers_wrote(rest, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     here = job(rest, tmp_path)
     rest.show([("f1", "RUNNING", {"total": 9, "running": 2, "finished": 3, "failed": 0})])
@@ -108,7 +107,7 @@ def test_a_job_is_reported_with_its_state_and_what_its_workers_wrote(rest, tmp_p
 )
 def test_after_a_minute_without_a_result_what_is_missing_is_named_once(
     overview, expected, rest, tmp_path, caplog, monkeypatch
-) -> None:
+):
     caplog.set_level(logging.WARNING, logger="bert_pipeline.beam.engine")  # lines of progress are another test's
     rest.answers["/overview"] |= overview
     here = job(rest, tmp_path)
@@ -122,7 +121,7 @@ def test_after_a_minute_without_a_result_what_is_missing_is_named_once(
     assert re.search(f"bert-corpus-a: no result after 0 s; most likely {expected}", record.getMessage())
 
 
-def test_a_job_of_a_killed_program_is_named_with_how_to_end_it(rest, tmp_path, caplog) -> None:
+def test_a_job_of_a_killed_program_is_named_with_how_to_end_it(rest, tmp_path, caplog):
     rest.show([("f0", "RUNNING", {})])
     job(rest, tmp_path).warn()
     (record,) = caplog.records
@@ -132,13 +131,13 @@ def test_a_job_of_a_killed_program_is_named_with_how_to_end_it(rest, tmp_path, c
 @pytest.mark.parametrize(
     ("slots", "more", "warned"), [(4, (), True), (4, ("--sdk_worker_parallelism=4",), False), (2, (), False)]
 )
-def test_slots_that_share_one_process_are_warned_of(slots, more, warned, rest, tmp_path, caplog) -> None:
+def test_slots_that_share_one_process_are_warned_of(slots, more, warned, rest, tmp_path, caplog):
     rest.answers["/overview"]["slots-total"] = slots
     job(rest, tmp_path, *more).warn()
     assert ["share one Python process" in record.getMessage() for record in caplog.records] == [True] * warned
 
 
-def test_an_interrupted_job_is_cancelled_and_an_earlier_one_is_not(rest, tmp_path, monkeypatch) -> None:
+def test_an_interrupted_job_is_cancelled_and_an_earlier_one_is_not(rest, tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "_CANCEL_SECONDS", 0.5)
     rest.show([("f0", "RUNNING", {})])
     here = job(rest, tmp_path)
@@ -165,7 +164,7 @@ def test_an_interrupted_job_is_cancelled_and_an_earlier_one_is_not(rest, tmp_pat
         ("java.lang.OutOfMemoryError: Java heap space", ""),
     ],
 )
-def test_failure_names_who_did_not_answer(text: str, expected: str) -> None:
+def test_failure_names_who_did_not_answer(text, expected):
     options = ("--runner=PortableRunner", "--job_endpoint=host:8099", "--environment_type=EXTERNAL")
     found = explain(text, pipeline_options((*options, "--environment_config=localhost:50000")))
     assert found.startswith(expected)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -51,7 +50,7 @@ class Engine(beam_fn_api_pb2_grpc.BeamFnControlServicer, beam_provision_api_pb2_
 
 
 @pytest.fixture
-def pool(tmp_path: Path) -> Iterator[tuple[subprocess.Popen, beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub, Path]]:
+def pool(tmp_path):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -83,7 +82,7 @@ def wait_until(condition, seconds=120):
 
 
 @pytest.mark.slow
-def test_a_worker_ends_with_its_connection_and_never_by_an_id(pool) -> None:
+def test_a_worker_ends_with_its_connection_and_never_by_an_id(pool):
     process, stub, log = pool
     engines = [Engine(), Engine()]
     for engine in engines:  # two jobs, which count their workers from the beginning
@@ -105,7 +104,7 @@ def test_a_worker_ends_with_its_connection_and_never_by_an_id(pool) -> None:
 
 
 @pytest.mark.slow
-def test_a_job_that_stages_files_is_refused(pool) -> None:
+def test_a_job_that_stages_files_is_refused(pool):
     process, stub, _ = pool
     engine = Engine(stages_files=True)
     error = stub.StartWorker(engine.request("1-1")).error
@@ -115,7 +114,7 @@ def test_a_job_that_stages_files_is_refused(pool) -> None:
 
 
 @pytest.mark.slow
-def test_a_taken_port_is_one_sentence(pool) -> None:
+def test_a_taken_port_is_one_sentence(pool):
     process, _, log = pool
     port = log.read_text().partition("port ")[2].partition(":")[0]
     assert os.path.exists(f"/proc/{process.pid}")

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,7 @@ def build(output: Path, *pages: str, **settings: Any) -> Manifest:
 
 
 @pytest.fixture
-def output(tmp_path: Path) -> Iterator[Path]:
+def output(tmp_path):
     """The path of a corpus; the test fails if other files remain next to it."""
     path = tmp_path / "made" / "corpus"
     path.parent.mkdir()
@@ -69,9 +68,7 @@ def output(tmp_path: Path) -> Iterator[Path]:
         ("_read_batches", r"parts of the sources that were read: found \d+, expected \d+"),
     ],
 )
-def test_lost_shard_or_part_keeps_the_earlier_corpus(
-    output: Path, monkeypatch: pytest.MonkeyPatch, function: str, message: str
-) -> None:
+def test_lost_shard_or_part_keeps_the_earlier_corpus(output, monkeypatch, function, message):
     settings = {"split_bytes": 3000, "shard_bytes": 9000}
     earlier = build(output, *some_pages(), **settings)
     assert len([name for name in earlier.files if name.startswith("documents-")]) > 2
@@ -90,9 +87,7 @@ def test_lost_shard_or_part_keeps_the_earlier_corpus(
         ("_find", lambda found: found.by == "id", r"comparisons: found 21, expected 22; nothing was published"),
     ],
 )
-def test_lost_element_is_not_published(
-    output: Path, monkeypatch: pytest.MonkeyPatch, function: str, lost: Callable[[Any], bool], message: str
-) -> None:
+def test_lost_element_is_not_published(output, monkeypatch, function, lost, message):
     """A runner that drops elements in silence: here one step drops some of its results."""
     work = getattr(job, function)
 
@@ -106,7 +101,7 @@ def test_lost_element_is_not_published(
         build_corpus([f"lines:{text}"], output, CorpusConfig(pages_per_split=10), ONE)
 
 
-def test_documents_compared_in_many_parts_are_decided_alike(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_compared_in_many_parts_are_decided_alike(output, monkeypatch):
     pages = [*some_pages(), make_page(1, article(1, words=3)), make_page(90, article(2))]
     contents = []
     for limit in (1 << 20, 2):
@@ -116,7 +111,7 @@ def test_documents_compared_in_many_parts_are_decided_alike(output: Path, monkey
     assert {"same id", "same text"} <= contents[0]["counts"]["dropped"].keys()
 
 
-def test_documents_carry_id_title_language_passages_and_split(output: Path) -> None:
+def test_documents_carry_id_title_language_passages_and_split(output):
     text = "One is here. Two is here.\n\n== H ==\nThree is here.&lt;ref&gt;x&lt;/ref&gt;"
     manifest = build(output, make_page(7, text, title="Tom &amp; Jerry"), make_page(8, article(8)))
     first, _ = documents_of(output)
@@ -131,7 +126,7 @@ def test_documents_carry_id_title_language_passages_and_split(output: Path) -> N
     assert manifest.files["documents-00000.parquet"]["rows"] == 2
 
 
-def test_pages_are_dropped_and_counted_by_reason(output: Path) -> None:
+def test_pages_are_dropped_and_counted_by_reason(output):
     pages = [
         make_page(1, article(1)),
         make_page(2, "#REDIRECT [[X]]", head='<ns>0</ns><redirect title="X" />'),
@@ -148,7 +143,7 @@ def test_pages_are_dropped_and_counted_by_reason(output: Path) -> None:
     assert manifest.counts["documents"] == 1
 
 
-def test_every_article_without_output_is_listed_with_its_reason(tmp_path: Path, output: Path) -> None:
+def test_every_article_without_output_is_listed_with_its_reason(tmp_path, output):
     newer = make_page(6, "Newer text is here.").replace("<id>60</id>", "<id>61</id>")
     pages = [
         make_page(1, article(1)),
@@ -174,7 +169,7 @@ def test_every_article_without_output_is_listed_with_its_reason(tmp_path: Path, 
     assert "dropped.tsv" in manifest.files
 
 
-def test_sample_passages_are_whole_passages_of_different_documents(output: Path) -> None:
+def test_sample_passages_are_whole_passages_of_different_documents(output):
     pages = [make_page(number, f"One is {number}. Two is too.\n\nThree is {number}.") for number in range(1, 31)]
     manifest = build(output, *pages, make_page(99, article(99, words=90)), split_bytes=2000, shard_bytes=200)
     sample = manifest.counts["passages_sample"]
@@ -187,7 +182,7 @@ def test_sample_passages_are_whole_passages_of_different_documents(output: Path)
     assert sample[0]["passage"] in text
 
 
-def test_few_documents_give_several_sampled_passages(output: Path) -> None:
+def test_few_documents_give_several_sampled_passages(output):
     pages = [make_page(number, "\n\n".join(f"Part {part} is of {number}." for part in range(8))) for number in (1, 2)]
     manifest = build(output, *pages)
     sample = manifest.counts["passages_sample"]
@@ -195,7 +190,7 @@ def test_few_documents_give_several_sampled_passages(output: Path) -> None:
     assert len({entry["document_id"] for entry in sample}) == 2
 
 
-def test_bytes_do_not_depend_on_workers_or_compression(tmp_path: Path) -> None:
+def test_bytes_do_not_depend_on_workers_or_compression(tmp_path):
     pages = some_pages(60)
     streams = [HEADER, *("".join(pages[i : i + 7]) for i in range(0, 60, 7)), FOOTER]
     dump = write(tmp_path / "d.xml.bz2", b"".join(bz2.compress(part.encode()) for part in streams))
@@ -214,7 +209,7 @@ def test_bytes_do_not_depend_on_workers_or_compression(tmp_path: Path) -> None:
     assert three.counts["sentences"] == one.counts["sentences"]
 
 
-def test_repeated_batch_has_equal_bytes(tmp_path: Path) -> None:
+def test_repeated_batch_has_equal_bytes(tmp_path):
     dump = write(tmp_path / "d.xml", make_export(*some_pages(20), make_page(99, "* only a list")))
     config = CorpusConfig(split_bytes=4000)
     for name in ("once", "again"):
@@ -228,14 +223,14 @@ def test_repeated_batch_has_equal_bytes(tmp_path: Path) -> None:
     assert len(written) > 6
 
 
-def test_names_of_files_and_categories_come_from_the_dump(output: Path) -> None:
+def test_names_of_files_and_categories_come_from_the_dump(output):
     text = "Текст. [[Файл:A.jpg|мини|надпис [[тук]]]] [[Категория:X]] [[Файл]] остава. [[Image:B.png|thumb|caption]]"
     build(output, make_page(1, text))
     assert documents_of(output)[0].sentences == ("Текст.", "Файл остава.")
 
 
 @pytest.mark.parametrize("version", ["0.3", "0.5", "0.8", "0.10", "0.11"])
-def test_exports_of_every_schema_version_are_read(tmp_path: Path, output: Path, version: str) -> None:
+def test_exports_of_every_schema_version_are_read(tmp_path, output, version):
     old = version in ("0.3", "0.5")
     head = HEADER.replace("0.11", version)
     if old:
@@ -252,7 +247,7 @@ def test_exports_of_every_schema_version_are_read(tmp_path: Path, output: Path, 
 
 
 @pytest.mark.parametrize("behind", ["", "\n" * 100, f"<!-- {'x' * 100} -->"], ids=["nothing", "line ends", "a comment"])
-def test_sound_dump_is_whole_wherever_its_last_range_begins(tmp_path: Path, behind: str) -> None:
+def test_sound_dump_is_whole_wherever_its_last_range_begins(tmp_path, behind):
     export = (make_export(*some_pages(6)) + behind).encode()
     plain, packed = write(tmp_path / "d.xml", export), write(tmp_path / "d.xml.bz2", bz2.compress(export))
     for path in (plain, packed):
@@ -264,7 +259,7 @@ def test_sound_dump_is_whole_wherever_its_last_range_begins(tmp_path: Path, behi
             assert [problem for unit in units for problem in unit.problems] == []
 
 
-def test_replaced_dump_is_read_again(tmp_path: Path) -> None:
+def test_replaced_dump_is_read_again(tmp_path):
     for number in (3, 5):
         path = write(tmp_path / "d.xml", make_export(*some_pages(number)))
         config = CorpusConfig()
@@ -272,9 +267,7 @@ def test_replaced_dump_is_read_again(tmp_path: Path) -> None:
         assert sum(unit.counts["pages_read"] for unit in read_batches(split, config, tmp_path)) == number
 
 
-def test_cycles_are_searched_between_batches_and_after_an_error_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cycles_are_searched_between_batches_and_after_an_error_only(tmp_path, monkeypatch):
     while_made: list[bool] = []
     finish = PageBatchWriter.finish
 
@@ -299,7 +292,7 @@ def test_cycles_are_searched_between_batches_and_after_an_error_only(
 
 
 @pytest.mark.parametrize("is_read", [False, True], ids=["before", "while it is read"])
-def test_source_that_changes_after_planning_is_refused(tmp_path: Path, is_read: bool) -> None:
+def test_source_that_changes_after_planning_is_refused(tmp_path, is_read):
     lines = [json.dumps({"text": f"Record {number:03} is here."}) + "\n" for number in range(200)]
     text, dump = write(tmp_path / "a.jsonl", "".join(lines)), write(tmp_path / "d.xml", make_export(*some_pages(40)))
     config = CorpusConfig(split_bytes=1200, pages_per_split=10)
@@ -313,7 +306,7 @@ def test_source_that_changes_after_planning_is_refused(tmp_path: Path, is_read: 
             list(batches)
 
 
-def test_shard_holds_min_size_or_everything(tmp_path: Path) -> None:
+def test_shard_holds_min_size_or_everything(tmp_path):
     dump = write(tmp_path / "d.xml", make_export(*some_pages(40)))
     whole = build_corpus([dump], tmp_path / "whole", CorpusConfig(split_bytes=3000), ONE)
     (only,) = whole.file_paths("documents-")
@@ -325,7 +318,7 @@ def test_shard_holds_min_size_or_everything(tmp_path: Path) -> None:
     assert documents_of(tmp_path / "parts") == documents_of(tmp_path / "whole")
 
 
-def test_latest_revision_of_an_id_is_kept(output: Path) -> None:
+def test_latest_revision_of_an_id_is_kept(output):
     old = make_page(1, "Old text is here.").replace("<id>10</id>", "<id>5</id>")
     new = make_page(1, "New text is here.")
     manifest = build(output, new, make_page(2, article(2)), old)
@@ -333,7 +326,7 @@ def test_latest_revision_of_an_id_is_kept(output: Path) -> None:
     assert manifest.counts["dropped"] == {"same id": 1}
 
 
-def test_first_of_equal_texts_is_kept(output: Path) -> None:
+def test_first_of_equal_texts_is_kept(output):
     pages = [make_page(number, article(number % 10)) for number in range(1, 31)]
     manifest = build(output, *pages, split_bytes=2000, held_out_per_mille=300)
     documents = documents_of(output)
@@ -342,24 +335,24 @@ def test_first_of_equal_texts_is_kept(output: Path) -> None:
     assert len({document.sentences for document in documents}) == 10
 
 
-def test_split_follows_the_hash_of_the_id(output: Path) -> None:
+def test_split_follows_the_hash_of_the_id(output):
     build(output, *some_pages(40), held_out_per_mille=200)
     for document in documents_of(output):
         expected = "held_out" if id_hash(document.document_id) % 1000 < 200 else "train"
         assert document.split == expected
 
 
-def test_at_least_one_document_is_held_out(output: Path) -> None:
+def test_at_least_one_document_is_held_out(output):
     manifest = build(output, *some_pages(5))
     assert (manifest.counts["documents_train"], manifest.counts["documents_held_out"]) == (4, 1)
 
 
-def test_corpus_without_held_out_documents_is_a_warning(output: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_corpus_without_held_out_documents_is_a_warning(output, caplog):
     assert build(output, *some_pages(1)).counts["documents_held_out"] == 0
     assert "no document is held out" in caplog.text
 
 
-def test_several_sources_make_one_corpus(tmp_path: Path, output: Path) -> None:
+def test_several_sources_make_one_corpus(tmp_path, output):
     folder = tmp_path / "dumps"
     folder.mkdir()
     write(folder / "a.xml", make_export(make_page(1, article(1))))
@@ -376,7 +369,7 @@ def test_several_sources_make_one_corpus(tmp_path: Path, output: Path) -> None:
     assert [entry["name"] for entry in manifest.inputs.values()] == ["a.xml", "b.xml.bz2", "t.txt", "j.jsonl", "p.tsv"]
 
 
-def test_every_kind_gives_the_same_corpus_for_any_units_and_workers(tmp_path: Path) -> None:
+def test_every_kind_gives_the_same_corpus_for_any_units_and_workers(tmp_path):
     texts = [f"Document {number} is here. It has two lines.\n\nÜber {number}. End." for number in range(40)]
     table = pa.table({"id": list(range(40)), "url": ["u"] * 40, "title": ["T"] * 40, "text": texts})
     pq.write_table(table, tmp_path / "p.parquet", row_group_size=3)
@@ -397,7 +390,7 @@ def test_every_kind_gives_the_same_corpus_for_any_units_and_workers(tmp_path: Pa
     assert documents_of(tmp_path / "one") == documents_of(tmp_path / "whole")
 
 
-def test_batches_of_a_compressed_file_are_flushed_by_size(tmp_path: Path) -> None:
+def test_batches_of_a_compressed_file_are_flushed_by_size(tmp_path):
     text = "\n\n".join(f"A document of one sentence, number {number}." for number in range(100))
     source = "lines:" + write(tmp_path / "a.txt.gz", gzip.compress(text.encode()))
     config = CorpusConfig(split_bytes=1000)
@@ -405,7 +398,7 @@ def test_batches_of_a_compressed_file_are_flushed_by_size(tmp_path: Path) -> Non
     assert [batch.counts["pages_read"] for batch in read_batches(split, config, tmp_path)] == [27, 27, 27, 19]
 
 
-def test_records_without_text_are_counted(tmp_path: Path, output: Path) -> None:
+def test_records_without_text_are_counted(tmp_path, output):
     lines = [{"text": "A text is here."}, {"text": " "}, {"text": "Another."}]
     source = "jsonl:" + write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines)))
     manifest = build_corpus([source], output, CorpusConfig(), ONE)
@@ -413,9 +406,7 @@ def test_records_without_text_are_counted(tmp_path: Path, output: Path) -> None:
     assert manifest.counts["dropped"] == {"empty": 1}
 
 
-def test_decision_on_text_is_logged_and_is_that_of_the_named_kind(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_decision_on_text_is_logged_and_is_that_of_the_named_kind(tmp_path, caplog):
     caplog.set_level("INFO")
     hindi = "\n\n".join(f"यह वाक्य {number} है।\nदूसरा वाक्य {number} है।" for number in range(40))
     write(tmp_path / "h.txt", hindi)
@@ -428,7 +419,7 @@ def test_decision_on_text_is_logged_and_is_that_of_the_named_kind(
     assert f"text:{tmp_path}: read as book (running text): novel.txt.gz" in caplog.text
 
 
-def test_files_of_one_name_get_different_ids(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_of_one_name_get_different_ids(tmp_path, caplog):
     folders = ("a", "b", "c")
     for folder in folders:
         (tmp_path / folder).mkdir()
@@ -448,9 +439,7 @@ def test_files_of_one_name_get_different_ids(tmp_path: Path, caplog: pytest.LogC
     assert two.content["files"] == one.content["files"]
 
 
-def test_part_of_a_long_book_and_a_book_of_that_name_differ(
-    tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_part_of_a_long_book_and_a_book_of_that_name_differ(tmp_path, output, monkeypatch):
     monkeypatch.setattr("bert_pipeline.corpus.text_files.MAX_DOCUMENT_BYTES", 10)
     write(tmp_path / "a.txt", "The first part.\n\nThe second part.\n")
     write(tmp_path / "a-1.txt", "Another book.\n")
@@ -459,9 +448,7 @@ def test_part_of_a_long_book_and_a_book_of_that_name_differ(
     assert [document.document_id for document in documents_of(output)] == ["own:a-1.2", "own:a", "own:a-1", "own:b-1"]
 
 
-def test_files_of_one_name_are_a_warning_where_records_have_ids(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_files_of_one_name_are_a_warning_where_records_have_ids(tmp_path, caplog):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         write(tmp_path / folder / "x.txt", f"A line of {folder} is here.\n")
@@ -474,7 +461,7 @@ def test_files_of_one_name_are_a_warning_where_records_have_ids(
     assert "give each source a name, as in books=jsonl:PATH" in message
 
 
-def test_documents_that_share_an_id_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_documents_that_share_an_id_are_a_warning(tmp_path, caplog):
     for name in ("a", "b"):
         write(tmp_path / f"{name}.jsonl", json.dumps({"id": 1, "text": f"A text of {name} is here."}) + "\n")
     names = [f"web=jsonl:{tmp_path}/a.jsonl", f"web=jsonl:{tmp_path}/b.jsonl"]
@@ -487,14 +474,14 @@ def test_documents_that_share_an_id_are_a_warning(tmp_path: Path, caplog: pytest
 
 
 @pytest.mark.parametrize("kind", ["text", "lines", "book", "jsonl", "parquet", "pairs"])
-def test_empty_file_is_refused(tmp_path: Path, output: Path, kind: str) -> None:
+def test_empty_file_is_refused(tmp_path, output, kind):
     with pytest.raises(InputError, match=r"a\.txt: the file is empty"):
         build_corpus([f"{kind}:{write(tmp_path / 'a.txt', '')}"], output, CorpusConfig(), ONE)
 
 
 @pytest.mark.parametrize("kind", ["wikipedia", "text", "lines", "book", "jsonl", "parquet", "pairs"])
 @pytest.mark.parametrize("name", [b"caf\xe9/a.txt", b"caf\xe9.txt"], ids=["folder", "file"])
-def test_name_that_is_not_utf8_is_refused(tmp_path: Path, kind: str, name: bytes) -> None:
+def test_name_that_is_not_utf8_is_refused(tmp_path, kind, name):
     path = os.path.join(os.fsencode(tmp_path), name)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "wb") as stream:
@@ -504,7 +491,7 @@ def test_name_that_is_not_utf8_is_refused(tmp_path: Path, kind: str, name: bytes
     str(raised.value).encode()
 
 
-def test_tabs_and_line_ends_of_ids_do_not_break_the_list_of_dropped(tmp_path: Path, output: Path) -> None:
+def test_tabs_and_line_ends_of_ids_do_not_break_the_list_of_dropped(tmp_path, output):
     rows = [{"id": identifier, "title": "A\tB", "text": "A text is here."} for identifier in ("0", "1\t2\n3\r4\x855")]
     build_corpus(
         ["jsonl:" + write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))], output, CorpusConfig(), ONE
@@ -515,20 +502,18 @@ def test_tabs_and_line_ends_of_ids_do_not_break_the_list_of_dropped(tmp_path: Pa
     ]
 
 
-def test_utf16_export_is_read(tmp_path: Path, output: Path) -> None:
+def test_utf16_export_is_read(tmp_path, output):
     dump = write(tmp_path / "d.xml.bz2", bz2.compress(make_export(*some_pages(3)).encode("utf-16")))
     assert build_corpus([dump], output, CorpusConfig(), ONE).counts["documents"] == 3
 
 
-def test_name_replaces_missing_dbname(tmp_path: Path, output: Path) -> None:
+def test_name_replaces_missing_dbname(tmp_path, output):
     dump = write(tmp_path / "d.xml", make_export(*some_pages(2)).replace("<dbname>testwiki</dbname>", ""))
     build_corpus([dump], output, CorpusConfig(name="mine"), ONE)
     assert documents_of(output)[0].document_id == "mine:1"
 
 
-def test_missing_end_tag_is_counted_with_a_warning(
-    tmp_path: Path, output: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_missing_end_tag_is_counted_with_a_warning(tmp_path, output, caplog):
     dump = write(tmp_path / "d.xml", make_export(*some_pages(3)).removesuffix(FOOTER))
     manifest = build_corpus([dump], output, CorpusConfig(), ONE)
     assert manifest.counts["documents"] == 3
@@ -537,7 +522,7 @@ def test_missing_end_tag_is_counted_with_a_warning(
     assert "of 3 pages read, 3 documents were kept" in caplog.text
 
 
-def test_page_cut_off_is_counted(tmp_path: Path, output: Path) -> None:
+def test_page_cut_off_is_counted(tmp_path, output):
     text = make_export(*some_pages(3))
     manifest = build_corpus([write(tmp_path / "d.xml", text[: text.rindex("It says")])], output, CorpusConfig(), ONE)
     assert manifest.counts["documents"] == 2
@@ -545,7 +530,7 @@ def test_page_cut_off_is_counted(tmp_path: Path, output: Path) -> None:
     assert manifest.counts["broken_files"] == 1
 
 
-def test_dump_that_breaks_off_between_units_is_one_broken_file(tmp_path: Path, output: Path) -> None:
+def test_dump_that_breaks_off_between_units_is_one_broken_file(tmp_path, output):
     text = make_export(*some_pages(3))
     size = text.rindex("</text>")
     dump = write(tmp_path / "d.xml", text[:size])
@@ -563,7 +548,7 @@ def test_dump_that_breaks_off_between_units_is_one_broken_file(tmp_path: Path, o
     ],
     ids=["no end tag", "inside a page", "bz2 without end tag", "cut gzip"],
 )
-def test_strict_refuses_a_dump_that_breaks_off(tmp_path: Path, output: Path, content: bytes, message: str) -> None:
+def test_strict_refuses_a_dump_that_breaks_off(tmp_path, output, content, message):
     with pytest.raises(InputError, match=message):
         build_corpus([write(tmp_path / "d.xml", content)], output, CorpusConfig(strict=True), ONE)
     assert not output.exists()
@@ -596,22 +581,20 @@ def test_strict_refuses_a_dump_that_breaks_off(tmp_path: Path, output: Path, con
         "no prose",
     ],
 )
-def test_malformed_input_raises_one_sentence_and_leaves_nothing(
-    tmp_path: Path, output: Path, name: str, content: bytes, message: str
-) -> None:
+def test_malformed_input_raises_one_sentence_and_leaves_nothing(tmp_path, output, name, content, message):
     with pytest.raises(InputError, match=message) as raised:
         build_corpus([write(tmp_path / name, content)], output, CorpusConfig(), ONE)
     assert "\n" not in str(raised.value)
     assert not output.exists()
 
 
-def test_error_of_worker_process_is_raised_unchanged(tmp_path: Path, output: Path) -> None:
+def test_error_of_worker_process_is_raised_unchanged(tmp_path, output):
     dump = write(tmp_path / "d.xml", make_export(make_page(1), make_page(2, "a < b")))
     with pytest.raises(InputError, match="page 'Page 2': malformed XML"):
         build_corpus([dump], output, CorpusConfig(), ("--workers", "2"))
 
 
-def test_failed_job_does_not_wait_for_the_hash_of_its_input(tmp_path: Path) -> None:
+def test_failed_job_does_not_wait_for_the_hash_of_its_input(tmp_path):
     dump = write(tmp_path / "d.xml", make_export(make_page(1, "a < b")))
     program = f"""
 import time
@@ -624,14 +607,14 @@ job.build_corpus([{dump!r}], {str(tmp_path / "corpus")!r}, beam_options=("--work
     assert ended.returncode == 1
 
 
-def test_failed_build_keeps_older_corpus(tmp_path: Path, output: Path) -> None:
+def test_failed_build_keeps_older_corpus(tmp_path, output):
     good = build_corpus([write(tmp_path / "d.xml", make_export(*some_pages(2)))], output, CorpusConfig(), ONE)
     with pytest.raises(InputError):
         build_corpus([write(tmp_path / "e.xml", make_export(make_page(1, "a < b")))], output, CorpusConfig(), ONE)
     assert load_manifest(output).sha256 == good.sha256
 
 
-def test_batches_are_a_function_of_the_input(tmp_path: Path) -> None:
+def test_batches_are_a_function_of_the_input(tmp_path):
     dump = write(tmp_path / "d.xml", make_export(*some_pages(40)))
     splits = plan_splits([dump], CorpusConfig(split_bytes=5000))
     assert [split.start for split in splits] == list(range(0, Path(dump).stat().st_size, 5000))
@@ -643,12 +626,12 @@ def test_batches_are_a_function_of_the_input(tmp_path: Path) -> None:
     "values",
     [{"shard_bytes": 0}, {"held_out_per_mille": 501}, {"language": "e n"}, {"name": "a/b"}, {"split_bytes": -1}],
 )
-def test_configuration_is_checked(values: dict[str, Any]) -> None:
+def test_configuration_is_checked(values):
     with pytest.raises(ConfigurationError, match=next(iter(values))):
         CorpusConfig(**values)
 
 
-def test_progress_counts_pages(tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_counts_pages(tmp_path, output, monkeypatch):
     monkeypatch.setattr("bert_pipeline.beam.progress._POLL_SECONDS", 0.01)
     seen: list[int] = []
     dump = write(tmp_path / "d.xml", make_export(*some_pages(400)))
@@ -657,7 +640,7 @@ def test_progress_counts_pages(tmp_path: Path, output: Path, monkeypatch: pytest
     assert seen[-1] == 400
 
 
-def test_article_is_shown_beside_its_wikitext(tmp_path: Path) -> None:
+def test_article_is_shown_beside_its_wikitext(tmp_path):
     text = "{{Infobox|a}}\nThe first passage is here.\n\n== Heading ==\nThe second passage is here."
     dump = write(tmp_path / "d.xml", make_export(make_page(1, text, title="Ada Lovelace")))
     shown = preview_article("ada_Lovelace", dump)
@@ -670,7 +653,7 @@ def test_article_is_shown_beside_its_wikitext(tmp_path: Path) -> None:
 
 
 @pytest.mark.real_data
-def test_english_dump_gives_clean_corpus(real_data: Path, output: Path) -> None:
+def test_english_dump_gives_clean_corpus(real_data, output):
     dump = real_data / "wikipedia" / "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
     manifest = build_corpus([str(dump)], output, CorpusConfig(), ONE)
     assert manifest.counts["documents"] >= 95
@@ -678,7 +661,7 @@ def test_english_dump_gives_clean_corpus(real_data: Path, output: Path) -> None:
     assert manifest.counts["broken_text_per_million_characters"] < 4
 
 
-def test_template_file_is_applied_and_recorded(output: Path, tmp_path: Path) -> None:
+def test_template_file_is_applied_and_recorded(output, tmp_path):
     own = tmp_path / "own.toml"
     own.write_text('[templates]\n"people" = "some {1} people"\n')
     text = "In the town of Foo live {{people|12345}} today. " + "It is as it is. " * 20
@@ -688,7 +671,7 @@ def test_template_file_is_applied_and_recorded(output: Path, tmp_path: Path) -> 
     assert "templates" not in manifest.configuration  # its path is no part of the identity
 
 
-def test_template_file_may_name_templates_of_the_language_of_the_dump(output: Path, tmp_path: Path) -> None:
+def test_template_file_may_name_templates_of_the_language_of_the_dump(output, tmp_path):
     own = tmp_path / "own.toml"
     own.write_text('[templates]\n"citation longue bis" = "=citation bloc"\n')
     text = "Il a dit ceci. {{citation longue bis|Le texte de la citation est ici.}} " + "C'est comme ça. " * 20
@@ -704,9 +687,7 @@ def test_template_file_may_name_templates_of_the_language_of_the_dump(output: Pa
         build(output, make_page(1, article(1)), templates=str(own))
 
 
-def test_template_file_that_is_edited_meanwhile_is_used_and_recorded_as_it_was(
-    output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_template_file_that_is_edited_meanwhile_is_used_and_recorded_as_it_was(output, tmp_path, monkeypatch):
     own = tmp_path / "own.toml"
     own.write_text('[templates]\n"people" = "some {1} people"\n')
     before, run = file_sha256(own), job._run
@@ -722,7 +703,7 @@ def test_template_file_that_is_edited_meanwhile_is_used_and_recorded_as_it_was(
     assert manifest.inputs["templates"] == {"name": "own.toml", "sha256": before}
 
 
-def test_bad_template_file_leaves_nothing_behind(output: Path, tmp_path: Path) -> None:
+def test_bad_template_file_leaves_nothing_behind(output, tmp_path):
     own = tmp_path / "own.toml"
     own.write_text('[templates]\n"people" = "{1"\n')
     with pytest.raises(InputError, match=r"own\.toml, line 2: .* has an open brace"):

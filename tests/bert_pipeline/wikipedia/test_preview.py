@@ -39,7 +39,7 @@ def preview_rows(folder: Path, wikitext: str) -> list[tuple[str, str]]:
     ],
     ids=["later line", "caption", "twice", "markup"],
 )
-def test_passage_is_in_the_row_of_its_first_line(tmp_path: Path, wikitext: str) -> None:
+def test_passage_is_in_the_row_of_its_first_line(tmp_path, wikitext):
     rows = preview_rows(tmp_path, wikitext)
     prose = [line for line in wikitext.split("\n") if not line.startswith(("*", "[[File"))]
     with_passage = [left for left, right in rows if right and left in prose]
@@ -47,20 +47,20 @@ def test_passage_is_in_the_row_of_its_first_line(tmp_path: Path, wikitext: str) 
     assert all(not right for left, right in rows if left not in prose)
 
 
-def test_passages_of_one_line_are_in_rows_below_each_other(tmp_path: Path) -> None:
+def test_passages_of_one_line_are_in_rows_below_each_other(tmp_path):
     rows = preview_rows(tmp_path, "One stands here.<p>Two stands here.</p>\n\nThree stands here.")
     assert [right for _, right in rows if right] == ["One stands here.", "Two stands here.", "Three stands here."]
     assert ("Three stands here.", "Three stands here.") in rows
 
 
-def test_passages_are_printed_once_and_in_order(tmp_path: Path) -> None:
+def test_passages_are_printed_once_and_in_order(tmp_path):
     sentences = [f"The {number}th sentence is like the others but for its number." for number in range(200)]
     rows = preview_rows(tmp_path, "\n\n".join(sentences))
     assert [right for _, right in rows if right] == sentences
     assert all(left == right for left, right in rows if right)
 
 
-def test_preview_uses_a_template_file_and_lists_the_templates_that_are_in_none(tmp_path: Path) -> None:
+def test_preview_uses_a_template_file_and_lists_the_templates_that_are_in_none(tmp_path):
     (tmp_path / "own.toml").write_text('[templates]\n"people" = "some {1} people"\n', encoding="utf-8")
     text = "In this old town live {{people|500}} and {{others|5}} today{{cn}}."
     page = f"<page><title>T</title><ns>0</ns><id>1</id><revision><id>2</id><text>{text}</text></revision></page>"
