@@ -1,18 +1,16 @@
 """Jobs on engines, with a stand-in of Flink's REST: names, lines, warnings, cancellation, explained failures."""
 
-import http.server
 import json
 import logging
 import re
-import threading
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loopback import Handler, serving
 
-from bert_pipeline.beam import engine
-from bert_pipeline.beam.engine import explain, job_name
+from bert_pipeline.beam.engine import Job, explain, job_name
 from bert_pipeline.beam.options import pipeline_options
 
 
@@ -48,37 +46,32 @@ class Rest:
 def rest():
     served = Rest()
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps(served.answers[self.path]).encode())
+    class Served(Handler):
+        def do_GET(self):
+            self.answer(200, json.dumps(served.answers[self.path]).encode())
 
-        def do_PATCH(self) -> None:
+        def do_PATCH(self):
             served.patched.append(self.path)
-            self.send_response(202)
+            self.answer(202, b"{}")
+
+        def answer(self, status, content):
+            self.send_response(status)
             self.end_headers()
-            self.wfile.write(b"{}")
+            self.wfile.write(content)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    served.address = f"127.0.0.1:{server.server_port}"
-    yield served
-    server.shutdown()
-    server.server_close()
+    with serving(Served) as url:
+        served.address = url.removeprefix("http://")
+        yield served
 
 
-def job(rest: Rest, files: Path, *more: str) -> engine._Job:
+def job(rest: Rest, files: Path, *more: str) -> Job:
     options = pipeline_options(
         [
             "--runner=FlinkRunner", f"--flink_master={rest.address}", "--job_name=bert-corpus-a", "--parallelism=2",
             "--environment_type=EXTERNAL", "--environment_config=localhost:50000", *more,
         ]
     )  # fmt: skip
-    return engine._Job(options, files)
+    return Job(options, files)
 
 
 def test_a_job_is_reported_with_its_state_and_what_its_workers_wrote(rest, tmp_path, caplog):
@@ -105,18 +98,15 @@ def test_a_job_is_reported_with_its_state_and_what_its_workers_wrote(rest, tmp_p
         ({}, r"workers: a pool has to answer at localhost:50000 beside each TaskManager or Spark worker"),
     ],
 )
-def test_after_a_minute_without_a_result_what_is_missing_is_named_once(
-    overview, expected, rest, tmp_path, caplog, monkeypatch
-):
+def test_without_a_result_what_is_missing_is_named_once(overview, expected, rest, tmp_path, caplog):
     caplog.set_level(logging.WARNING, logger="bert_pipeline.beam.engine")  # lines of progress are another test's
     rest.answers["/overview"] |= overview
     here = job(rest, tmp_path)
     rest.show([("f1", "RUNNING", {"total": 9, "scheduled": 9})])
     here.report(None)
     assert not caplog.records
-    monkeypatch.setattr(engine, "_FIRST_RESULT_SECONDS", 0.0)
-    here.report(None)
-    here.report(None)
+    here.report(None, patience=0.0)
+    here.report(None, patience=0.0)
     (record,) = caplog.records
     assert re.search(f"bert-corpus-a: no result after 0 s; most likely {expected}", record.getMessage())
 
@@ -137,8 +127,7 @@ def test_slots_that_share_one_process_are_warned_of(slots, more, warned, rest, t
     assert ["share one Python process" in record.getMessage() for record in caplog.records] == [True] * warned
 
 
-def test_an_interrupted_job_is_cancelled_and_an_earlier_one_is_not(rest, tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "_CANCEL_SECONDS", 0.5)
+def test_an_interrupted_job_is_cancelled_and_an_earlier_one_is_not(rest, tmp_path):
     rest.show([("f0", "RUNNING", {})])
     here = job(rest, tmp_path)
     rest.show([("f0", "RUNNING", {}), ("f1", "RUNNING", {})])
@@ -148,7 +137,7 @@ def test_an_interrupted_job_is_cancelled_and_an_earlier_one_is_not(rest, tmp_pat
         class result:
             cancel = staticmethod(lambda: called.append("cancel"))
 
-    here.cancel(Pipeline, Future())  # the job server is gone: it does not end the job
+    here.cancel(Pipeline, Future(), patience=0.5)  # the job server is gone: it does not end the job
     assert called == ["cancel"]
     assert rest.patched == ["/jobs/f1"]
 

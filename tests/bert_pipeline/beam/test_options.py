@@ -6,8 +6,7 @@ import pytest
 from apache_beam.options.pipeline_options import PortableOptions, StandardOptions
 from apache_beam.transforms.environments import ExternalEnvironment
 
-from bert_pipeline.beam import options as beam_options
-from bert_pipeline.beam.options import num_processes, num_workers, pipeline_options
+from bert_pipeline.beam.options import available_cores, num_processes, num_workers, pipeline_options
 from bert_pipeline.errors import UsageError
 
 
@@ -62,7 +61,6 @@ def test_nothing_is_staged_for_the_workers_of_an_engine():
 @pytest.mark.parametrize(("limit", "cores"), [("150000 100000", 1), ("50000 100000", 1), ("900000 100000", 8)])
 def test_default_workers_are_within_the_limit_of_a_container(limit, cores, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
-    monkeypatch.setattr(beam_options, "CONTAINER_LIMIT", tmp_path / "cpu.max")
     for text, expected in (("max 100000", 8), (limit, cores)):
         (tmp_path / "cpu.max").write_text(text + "\n")
-        assert beam_options.available_cores() == expected
+        assert available_cores(tmp_path / "cpu.max") == expected

@@ -2,16 +2,15 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apache_beam as beam
 import grpc
+import psutil
 import pytest
 from apache_beam.portability.api import (
     beam_fn_api_pb2,
@@ -20,6 +19,10 @@ from apache_beam.portability.api import (
     beam_provision_api_pb2_grpc,
     beam_runner_api_pb2,
 )
+from processes import free_port
+from training_processes import wait_until
+
+pytestmark = pytest.mark.slow
 
 
 class Engine(beam_fn_api_pb2_grpc.BeamFnControlServicer, beam_provision_api_pb2_grpc.ProvisionServiceServicer):
@@ -51,10 +54,7 @@ class Engine(beam_fn_api_pb2_grpc.BeamFnControlServicer, beam_provision_api_pb2_
 
 @pytest.fixture
 def pool(tmp_path):
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    log = tmp_path / "log"
+    port, log = free_port(), tmp_path / "log"
     with open(log, "wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "bert_pipeline.beam.pool", "--port", str(port)], stdout=output, stderr=output
@@ -67,21 +67,9 @@ def pool(tmp_path):
 
 
 def children(process: subprocess.Popen) -> set[int]:
-    return set(map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())) | {
-        int(child)
-        for task in Path(f"/proc/{process.pid}/task").iterdir()
-        for child in (task / "children").read_text().split()
-    }
+    return {child.pid for child in psutil.Process(process.pid).children()}
 
 
-def wait_until(condition, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-@pytest.mark.slow
 def test_a_worker_ends_with_its_connection_and_never_by_an_id(pool):
     process, stub, log = pool
     engines = [Engine(), Engine()]
@@ -103,7 +91,6 @@ def test_a_worker_ends_with_its_connection_and_never_by_an_id(pool):
         engine.server.stop(0)
 
 
-@pytest.mark.slow
 def test_a_job_that_stages_files_is_refused(pool):
     process, stub, _ = pool
     engine = Engine(stages_files=True)
@@ -113,7 +100,6 @@ def test_a_job_that_stages_files_is_refused(pool):
     engine.server.stop(0)
 
 
-@pytest.mark.slow
 def test_a_taken_port_is_one_sentence(pool):
     process, _, log = pool
     port = log.read_text().partition("port ")[2].partition(":")[0]

@@ -264,10 +264,7 @@ def test_directory_without_vocabulary_raises(tmp_path):
     [
         (["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"], r"5 tokens, but no \[MASK\]"),
         ([*SPECIAL_TOKENS, "a", "b", "a"], r"vocab\.txt:8: 'a' is on line 6 already; replace it by an unused entry"),
-        (
-            [*SPECIAL_TOKENS, "", "", "[unused0]"],
-            r"vocab\.txt:7: '' .* such as \[unused1\] on line 6, and remove no",
-        ),
+        ([*SPECIAL_TOKENS, "", "", "[unused0]"], r"vocab\.txt:7: '' .* such as \[unused1\] on line 6, and remove no"),
     ],
 )
 def test_malformed_vocabulary_raises_with_line(tokenizer, tmp_path, lines, message):
