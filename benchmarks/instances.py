@@ -36,7 +36,7 @@ from benchmarks.harness import (
     run_timed,
     working_directory,
 )
-from benchmarks.inputs import cut_corpus, repeat_corpus, sample_dump, source_name, text_bytes
+from benchmarks.inputs import cut_corpus, load_or_make, repeat_corpus, sample_dump, source_name, text_bytes
 from benchmarks.reference import ReferenceSettings, create_instances, pad_features
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.parquet import read_documents, read_sentences
@@ -46,7 +46,7 @@ from bert_pipeline.instances.job import tokenize_shard
 from bert_pipeline.instances.pairs import InstancesConfig, InstanceStatistics, make_instances, make_pairs
 from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP, InstanceWriter
 from bert_pipeline.instances.tfrecord import TfrecordWriter
-from bert_pipeline.manifest import Manifest, load_manifest
+from bert_pipeline.manifest import Manifest
 from bert_pipeline.vocabulary.job import build_vocabulary, count_words
 from bert_pipeline.vocabulary.tokenizer import SentenceEncoder, Tokenizer, normalizer, pre_tokenizer
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
@@ -86,14 +86,14 @@ class InstanceInputs:
         directory = working_directory("instances")
         sources = list(dumps) or [sample_dump(directory)]
         name = "+".join(map(source_name, sources))
-        one_copy = _load_or_make(
+        one_copy = load_or_make(
             directory / f"{name}-corpus",
             lambda path: build_corpus([str(source) for source in sources], path, CorpusConfig(), ["--workers", "1"]),
         )
         if vocabulary is None:
             vocabulary = directory / f"{name}-vocabulary"
             config = VocabularyConfig(vocab_size=8_000, pad_with_unused=True)
-            _load_or_make(vocabulary, lambda path: build_vocabulary(one_copy.path, path, config, ["--workers", "1"]))
+            load_or_make(vocabulary, lambda path: build_vocabulary(one_copy.path, path, config, ["--workers", "1"]))
         return cls(name=name, directory=directory, one_copy=one_copy, vocabulary=vocabulary, megabytes=megabytes)
 
     @functools.cached_property
@@ -134,10 +134,6 @@ class InstanceInputs:
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
         return directory
-
-
-def _load_or_make(path: Path, make: Callable[[Path], Manifest]) -> Manifest:
-    return load_manifest(path) if (path / "manifest.json").is_file() else make(path)
 
 
 class InstanceParts:

@@ -1,7 +1,6 @@
 """The scores of both sides are compared on the same examples, with an interval, and a finished training is kept."""
 
 import dataclasses
-import importlib.util
 import json
 import re
 import shutil
@@ -16,10 +15,6 @@ from benchmarks import scores
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import save_model
-
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("accelerate") is None, reason="accelerate, which the peer needs, is absent"
-)
 
 
 @pytest.fixture
@@ -118,15 +113,8 @@ def test_random_weights_and_a_bag_of_words_as_baselines(inputs, tmp_path, capsys
         for split in ("train", "valid"):
             lines = [json.dumps(row | {"idx": n}) for n, row in enumerate(rows)]
             archive.writestr(f"rte.{split}.jsonl", "\n".join(lines))
-    arguments = [
-        *inputs,
-        "--task",
-        f"rte={tmp_path / 'glue_10k.zip'}",
-        "--against",
-        "random",
-        "--runs",
-        str(tmp_path / "proof"),
-    ]
+    arguments = [*inputs, "--task", f"rte={tmp_path / 'glue_10k.zip'}"]
+    arguments += ["--against", "random", "--runs", str(tmp_path / "proof")]
     assert scores.main(arguments) == 0
     printed = capsys.readouterr()
     assert printed.err.count("processor seconds") == 8
