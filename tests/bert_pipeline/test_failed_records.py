@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,20 +34,24 @@ ONE = ("--workers", "1")
 BAD = "Indigestible"
 
 
-def segment(language: str, text: str) -> list[str]:
-    """Split sentences as sentencex does; panic for a word."""
-    if BAD in text:
-        # A panic of its Rust code: a non-breaking space behind an initial, which we never show it.
-        _segment("en", "He lives in block B\xa0. It is far away.")
-    return _segment(language, text)
+SEGMENT = sentencex.segment
 
 
-_segment = sentencex.segment
+def panicking(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function, which panics for a word among its arguments."""
+
+    def wrapped(*args: Any) -> Any:
+        if BAD in str(args):
+            # A panic of sentencex' Rust code: a non-breaking space behind an initial, which we never show it.
+            SEGMENT("en", "He lives in block B\xa0. It is far away.")
+        return function(*args)
+
+    return wrapped
 
 
 @pytest.fixture(autouse=True)
 def panics(monkeypatch):
-    monkeypatch.setattr(sentencex, "segment", segment)
+    monkeypatch.setattr(sentencex, "segment", panicking(SEGMENT))
 
 
 def text_of(number: int) -> str:
@@ -111,17 +116,6 @@ def test_records_are_counted_once_when_their_batch_is_repeated(tmp_path):
     assert len(listed.read_text().splitlines()) == 1
 
 
-def panicking(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function, which panics for a word among its arguments."""
-
-    def wrapped(*args: Any) -> Any:
-        if BAD in str(args):
-            _segment("en", "He lives in block B\xa0. It is far away.")
-        return function(*args)
-
-    return wrapped
-
-
 def test_document_that_panics_in_vocabulary_or_instances_is_listed_and_left_out(tmp_path, monkeypatch, caplog):
     documents = make_documents(40, held_out=(5, 6))
     bad = {2: f"Ka {BAD}.", 5: f"{BAD} é."}
@@ -156,10 +150,7 @@ def test_document_that_panics_in_vocabulary_or_instances_is_listed_and_left_out(
 
 
 def test_error_that_no_document_causes_is_raised(tmp_path, monkeypatch):
-    def broken(*args: Any) -> None:
-        raise RuntimeError("our mistake")
-
-    monkeypatch.setattr(vocabulary_job, "count_words", broken)
+    monkeypatch.setattr(vocabulary_job, "count_words", mock.Mock(side_effect=RuntimeError("our mistake")))
     with pytest.raises(BaseException, match="our mistake"):
         build_vocabulary(make_corpus(tmp_path / "c", [make_documents(40)]), tmp_path / "v", VocabularyConfig(), ONE)
 
@@ -179,10 +170,7 @@ def test_what_is_not_about_a_record_is_raised(error, monkeypatch):
 
 
 def test_end_of_the_process_ends_the_job(tmp_path, monkeypatch):
-    def interrupted(*args: Any, **kwargs: Any) -> Any:
-        raise MemoryError("no memory")
-
-    monkeypatch.setattr(splits, "extract_article", interrupted)
+    monkeypatch.setattr(splits, "extract_article", mock.Mock(side_effect=MemoryError("no memory")))
     with pytest.raises(BaseException, match="no memory"):
         build(tmp_path, "wikipedia", texts_with((), 30))
     assert not (tmp_path / "corpus").exists()

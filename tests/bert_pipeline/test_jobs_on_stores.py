@@ -27,14 +27,6 @@ TEXT = [" ".join(document.sentences) for document in make_documents(60)]
 
 
 @pytest.fixture
-def store():
-    """The URL of an empty store in memory."""
-    fsspec.filesystem("memory").store.clear()
-    yield "memory://bucket"
-    fsspec.filesystem("memory").store.clear()
-
-
-@pytest.fixture
 def dump(tmp_path):
     pages = [make_page(number, text, title=f"Title {number}") for number, text in enumerate(TEXT, start=1)]
     path = tmp_path / "wiki.xml.bz2"

@@ -7,12 +7,11 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
+from training_processes import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 SLEEP = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(600)"
@@ -40,13 +39,6 @@ def killed(tmp_path):
     for process in found:
         with contextlib.suppress(psutil.Error):
             process.kill()
-
-
-def wait_until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def has_ended(process: psutil.Process) -> bool:

@@ -1,15 +1,11 @@
 """A finished miniature run, both UIs over it, and a browser; a failed test keeps a screenshot."""
 
 import os
-from typing import TYPE_CHECKING
 
 import miniature
 import pytest
 
 from workflows.lib.resources import BertHome
-
-if TYPE_CHECKING:
-    pass
 
 FAILED = pytest.StashKey[bool]()
 

@@ -106,10 +106,7 @@ def test_a_store_that_fails_the_workers_is_one_sentence_and_loses_nothing(
             until_the_end.enter_context(proxy.fault(fault))
             return True
 
-        with (
-            pytest.raises(BertError, match="the store") as caught,
-            once(lambda: harnesses(cluster.workers[0]), fail),
-        ):
+        with pytest.raises(BertError, match="the store") as caught, once(lambda: harnesses(cluster.workers[0]), fail):
             data_jobs.build("vocabulary", dump[1], made_by_cluster, cluster.options())
     assert "\n" not in str(caught.value)
     assert load_manifest(f"{made_by_cluster}/vocabulary", verify="sha256").sha256 == local_hashes["vocabulary"]

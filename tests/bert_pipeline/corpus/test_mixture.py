@@ -65,17 +65,6 @@ def mixture_of(manifest: Manifest) -> dict[tuple[str, str], dict[str, Any]]:
     return {(row["source"], row["language"]): row for row in manifest.counts["mixture"]}
 
 
-def test_sources_of_equal_files_are_told_apart_by_name(tmp_path):
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-        record = json.dumps({"id": 7, "text": f"This is the text of {folder}."})
-        (tmp_path / folder / "train-00000.jsonl").write_text(record + "\n")
-    sources = [f"wikipedia=jsonl:{tmp_path}/a", f"books=jsonl:{tmp_path}/b"]
-    manifest = build_corpus(sources, tmp_path / "corpus", CorpusConfig(), ONE)
-    documents = [document for path in manifest.file_paths("documents-") for document in read_documents(path)]
-    assert [document.document_id for document in documents] == ["wikipedia:7", "books:7"]
-
-
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
@@ -295,7 +284,7 @@ def test_vocabulary_counts_words_by_weight(corpus, tmp_path):
     assert {row["source"]: row["weight"] for row in one.counts["mixture"]} == {"books": 2.5, "wiki": 0.5}
 
 
-def test_weighted_vocabulary_does_not_depend_on_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weighted_vocabulary_does_not_depend_on_partitions(tmp_path, monkeypatch):
     # Each letter is in six words of weight .4, and the words are in different partitions.
     letters = [chr(code) for code in range(0x3B1, 0x3B1 + 12)]
     words = [letter + other for letter in letters for other in "abcdef"]

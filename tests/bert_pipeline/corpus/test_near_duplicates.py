@@ -22,6 +22,7 @@ from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.near_duplicates import (
     NUM_BANDS,
     NUM_VALUES,
+    BandTask,
     SignedTexts,
     compute_signatures,
     count_words,
@@ -76,7 +77,7 @@ def similarity(first: Sequence[str], second: Sequence[str]) -> float:
     return len(left & right) / len(left | right)
 
 
-def found_pairs(batches: Sequence[Sequence[Document]], directory: Path) -> set[tuple[int, int]]:
+def found_pairs(batches: Sequence[Sequence[Document]], directory: Path, num_parts: int = 1) -> set[tuple[int, int]]:
     """The pairs of documents that all tasks find, by their numbers over all batches; passages are left out."""
     stems = [f"batch-{index}" for index in range(len(batches))]
     texts = []
@@ -86,9 +87,9 @@ def found_pairs(batches: Sequence[Sequence[Document]], directory: Path) -> set[t
         write_signed_texts([signed], stem, directory)
         texts += [(index, *text) for text in signed.texts.tolist()]
         bounds.append(len(texts))
-    found = np.concatenate(
-        [find_pairs(task, stems, np.array(bounds), directory) for task in plan_band_tasks(len(texts))]
-    )
+    parts = itertools.product(range(NUM_BANDS), range(num_parts))
+    tasks = [BandTask(band=band, part=part, num_parts=num_parts) for band, part in parts]
+    found = np.concatenate([find_pairs(task, stems, np.array(bounds), directory) for task in tasks])
     pairs, are_near = unpack_pairs(found)
     starts = [0, *itertools.accumulate(map(len, batches))]
     numbers = [starts[batch] + document if passage < 0 else -1 for batch, document, passage, _ in texts]
@@ -165,14 +166,13 @@ def test_signature_of_a_document_is_the_same_in_chunks_of_any_size(monkeypatch):
         assert (got == expected).all()
 
 
-def test_many_texts_are_compared_in_parts_with_the_same_result(tmp_path, monkeypatch):
+def test_many_texts_are_compared_in_parts_with_the_same_result(tmp_path):
     rng = random.Random(3)
     documents = [make(index, " ".join(some_words(rng, 40))) for index in range(60)]
     batches = [documents, documents[:30]]
-    expected = found_pairs(batches, tmp_path)
-    monkeypatch.setattr(near_duplicates, "_TEXTS_PER_TASK", 20)
-    assert len(plan_band_tasks(180)) > 5 * near_duplicates.NUM_BANDS
-    assert found_pairs(batches, tmp_path) == expected == {(index, 60 + index) for index in range(30)}
+    expected = {(index, 60 + index) for index in range(30)}
+    assert found_pairs(batches, tmp_path) == found_pairs(batches, tmp_path, num_parts=10) == expected
+    assert len(plan_band_tasks(30_000_000)) > 5 * NUM_BANDS
 
 
 def test_groups_do_not_depend_on_the_order_of_pairs(tmp_path):
@@ -330,28 +330,37 @@ def test_boilerplate_joins_no_documents_and_is_trained_on_where_it_is_most_of_on
     assert len(found["train"] & found["held_out"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("groups", "per_mille", "expected"),
+    [
+        # A split that would be empty gets a group, which stays together.
+        ([900, 900, 950, 950], 5, [2, 2, 1, 1]),
+        ([900] * 4, 5, [1] * 4),
+        ([3] * 4, 5, [1] * 4),
+        ([3, 3, 4, 4], 5, [2, 2, 1, 1]),
+        # Where every group is large, the smaller one is held out.
+        ([500] * 13 + [600] * 12, 5, [1] * 13 + [2] * 12),
+        ([500] * 24 + [900], 5, [1] * 24 + [2]),
+    ],
+)
+def test_groups_are_split_whole(groups, per_mille, expected):
+    codes = split_codes(np.array(groups, dtype=np.uint64), np.ones(len(groups), dtype=bool), per_mille)
+    assert codes.tolist() == expected
+
+
+def test_large_group_is_trained_on():
+    groups = [3] * 900 + list(range(1_000, 1_100))  # the large one is in the bucket of held-out documents
+    codes = split_codes(np.array(groups, dtype=np.uint64), np.ones(1_000, dtype=bool), 5)
+    assert (codes[:900] == 1).all()
+    assert (codes[900:] == 2).sum() == 5
+
+
 def test_trained_group_is_held_out_last():
     ids, everything = np.array([3, 3, 4, 900], dtype=np.uint64), np.ones(4, dtype=bool)
     trained = np.array([False, True, False, False])
     assert split_codes(ids, everything, 5, is_trained=trained).tolist() == [1, 1, 2, 1]
     assert split_codes(ids, everything, 1, is_trained=trained).tolist() == [1, 1, 2, 1]
     assert split_codes(ids[[0, 0, 3]], everything[:3], 5, is_trained=trained[:3]).tolist() == [1, 1, 2]
-
-
-def test_large_group_is_trained_on():
-    stubs = np.full(900, 3, dtype=np.uint64)  # in the bucket of held-out documents
-    others = np.arange(1_000, 1_100, dtype=np.uint64)
-    codes = split_codes(np.concatenate([stubs, others]), np.ones(1_000, dtype=bool), 5)
-    assert (codes[:900] == 1).all()
-    assert (codes[900:] == 2).sum() == 5
-
-
-def test_split_is_filled_where_every_group_is_large():
-    everything = np.ones(25, dtype=bool)
-    groups = np.repeat(np.array([500, 600], dtype=np.uint64), [13, 12])
-    assert split_codes(groups, everything, 5).tolist() == [1] * 13 + [2] * 12  # the smaller one
-    one_more = np.append(np.full(24, 500, dtype=np.uint64), np.uint64(900))
-    assert split_codes(one_more, everything, 5).tolist() == [1] * 24 + [2]
 
 
 def test_copies_are_compared_once(tmp_path):
@@ -416,16 +425,6 @@ def test_task_does_not_grow_with_the_number_of_batches():
 
     few, many = (plan_comparisons(batches(number)) for number in (1, 5_000))
     assert len(pickle.dumps(many)) == len(pickle.dumps(few))
-
-
-def test_group_stays_together_where_a_split_would_be_empty():
-    kept = np.ones(4, dtype=bool)
-    held_out, train = 2, 1
-    ids = np.array([900, 900, 950, 950], dtype=np.uint64)
-    assert split_codes(ids, kept, 5).tolist() == [held_out, held_out, train, train]
-    assert split_codes(np.full(4, 900, dtype=np.uint64), kept, 5).tolist() == [train] * 4
-    assert split_codes(np.full(4, 3, dtype=np.uint64), kept, 5).tolist() == [train] * 4
-    assert split_codes(np.array([3, 3, 4, 4], dtype=np.uint64), kept, 5).tolist() == [held_out, held_out, train, train]
 
 
 def test_task_holds_about_fifty_bytes_per_text(tmp_path):

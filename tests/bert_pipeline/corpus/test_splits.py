@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from bert_pipeline.corpus.quality import describe_corpus
 from bert_pipeline.corpus.splits import CorpusConfig, plan_splits, read_batches
 from bert_pipeline.errors import ArtifactError, ConfigurationError, InputError, UsageError
 from bert_pipeline.manifest import Manifest, file_sha256, load_manifest
-from bert_pipeline.wikipedia.preview import preview_article
 
 ONE = ("--workers", "1")
 
@@ -46,6 +46,11 @@ def write(path: Path, text: str | bytes) -> str:
     return str(path)
 
 
+def write_records(path: Path, records: Iterable[dict[str, Any]]) -> str:
+    """Write JSON lines; return the name of the source."""
+    return "jsonl:" + write(path, "".join(json.dumps(record) + "\n" for record in records))
+
+
 def build(output: Path, *pages: str, **settings: Any) -> Manifest:
     """Build a corpus from a dump of these pages, which is written above the corpus."""
     dump = write(output.parents[1] / "d.xml", make_export(*pages))
@@ -62,43 +67,25 @@ def output(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("function", "message"),
+    ("function", "is_lost", "message"),
     [
-        ("_write_shard", r"no result for documents-00001\.parquet \([\d,]+ rows\); found \d+ of \d+ shards"),
-        ("_read_batches", r"parts of the sources that were read: found \d+, expected \d+"),
-    ],
-)
-def test_lost_shard_or_part_keeps_the_earlier_corpus(output, monkeypatch, function, message):
-    settings = {"split_bytes": 3000, "shard_bytes": 9000}
-    earlier = build(output, *some_pages(), **settings)
-    assert len([name for name in earlier.files if name.startswith("documents-")]) > 2
-    work, glob = getattr(job, function), Path.glob
-    monkeypatch.setattr(job, function, lambda item, **given: () if item.index == 1 else work(item, **given))
-    monkeypatch.setattr(Path, "glob", lambda path, name: (p for p in glob(path, name) if p.stem != "shard-00001"))
-    with pytest.raises(ArtifactError, match=message):
-        build(output, *some_pages(), **settings)
-    assert load_manifest(output, verify="sha256").sha256 == earlier.sha256
-
-
-@pytest.mark.parametrize(
-    ("function", "lost", "message"),
-    [
-        ("_read_batches", lambda batch: batch.number == 0, r"batches of documents that were read: found \d+, expected"),
+        ("_write_shard", lambda made: "00001" in made["name"], r"no result for documents-00001\.parquet \([\d,]+ rows"),
+        ("_read_batches", lambda batch: batch.split == 1, r"parts of the sources that were read: found \d+, expected"),
+        ("_read_batches", lambda batch: not batch.is_last, r"batches of documents that were read: found \d+, expected"),
         ("_find", lambda found: found.by == "id", r"comparisons: found 21, expected 22; nothing was published"),
     ],
 )
-def test_lost_element_is_not_published(output, monkeypatch, function, lost, message):
-    """A runner that drops elements in silence: here one step drops some of its results."""
+def test_what_a_runner_drops_in_silence_keeps_the_earlier_corpus(output, monkeypatch, function, is_lost, message):
+    dump = write(output.parents[1] / "d.xml", make_export(*some_pages()))
+    text = write(output.parents[1] / "text.txt", "".join(f"Sentence number {i} is here.\n\n" for i in range(30)))
+    config = CorpusConfig(split_bytes=9000, shard_bytes=9000, pages_per_split=10)
+    earlier = build_corpus([dump, f"lines:{text}"], output, config, ONE)
+    assert len([name for name in earlier.files if name.startswith("documents-")]) > 2
     work = getattr(job, function)
-
-    def drop(item: Any, **given: Any) -> list[Any]:
-        return [result for result in work(item, **given) if not lost(result)]
-
-    monkeypatch.setattr(job, function, drop)
-    text = output.parents[1] / "text.txt"
-    text.write_text("".join(f"Sentence number {i} is here.\n\n" for i in range(30)))
+    monkeypatch.setattr(job, function, lambda *item, **given: [r for r in work(*item, **given) if not is_lost(r)])
     with pytest.raises(ArtifactError, match=message):
-        build_corpus([f"lines:{text}"], output, CorpusConfig(pages_per_split=10), ONE)
+        build_corpus([dump, f"lines:{text}"], output, config, ONE)
+    assert load_manifest(output, verify="sha256").sha256 == earlier.sha256
 
 
 def test_documents_compared_in_many_parts_are_decided_alike(output, monkeypatch):
@@ -126,23 +113,6 @@ def test_documents_carry_id_title_language_passages_and_split(output):
     assert manifest.files["documents-00000.parquet"]["rows"] == 2
 
 
-def test_pages_are_dropped_and_counted_by_reason(output):
-    pages = [
-        make_page(1, article(1)),
-        make_page(2, "#REDIRECT [[X]]", head='<ns>0</ns><redirect title="X" />'),
-        make_page(3, "Talk.", head="<ns>1</ns>"),
-        make_page(4, "'''X''' may be:\n* a\n{{disambiguation}}"),
-        make_page(5, "{{Infobox|a=b}}\n* only a list"),
-        make_page(6, " "),
-    ]
-    manifest = build(output, *pages)
-    assert manifest.counts["pages_read"] == 6
-    assert manifest.counts["dropped"] == {
-        "disambiguation": 1, "empty": 1, "namespace": 1, "no prose": 1, "redirect": 1
-    }  # fmt: skip
-    assert manifest.counts["documents"] == 1
-
-
 def test_every_article_without_output_is_listed_with_its_reason(tmp_path, output):
     newer = make_page(6, "Newer text is here.").replace("<id>60</id>", "<id>61</id>")
     pages = [
@@ -154,6 +124,7 @@ def test_every_article_without_output_is_listed_with_its_reason(tmp_path, output
         make_page(6, "Older text is here."),
         make_page(7, article(1)),
         newer,
+        make_page(8, " "),
     ]
     dump = write(tmp_path / "d.xml", make_export(*pages).removesuffix(FOOTER) + "<page><title>Torn</title>")
     manifest = build_corpus([dump], output, CorpusConfig(split_bytes=1500), ONE)
@@ -161,11 +132,17 @@ def test_every_article_without_output_is_listed_with_its_reason(tmp_path, output
         "document_id\treason\ttitle",
         "testwiki:4\tdisambiguation\tX & Y",
         "testwiki:5\tno prose\tPage 5",
+        "testwiki:8\tempty\tPage 8",
         "testwiki:?\tcut off\tTorn",
         "testwiki:6\tsame id\tPage 6",
         "testwiki:7\tsame text\tPage 7",
     ]
-    assert manifest.counts["articles_without_text"] == 5
+    assert manifest.counts["articles_without_text"] == 6
+    assert manifest.counts["pages_read"] == 9
+    assert manifest.counts["dropped"] == {
+        "cut off": 1, "disambiguation": 1, "empty": 1, "namespace": 1, "no prose": 1, "redirect": 1, "same id": 1,
+        "same text": 1,
+    }  # fmt: skip
     assert "dropped.tsv" in manifest.files
 
 
@@ -180,12 +157,9 @@ def test_sample_passages_are_whole_passages_of_different_documents(output):
     text = describe_corpus(manifest.counts)
     assert "pages: 31 read, 31 kept; dropped: none" in text
     assert sample[0]["passage"] in text
-
-
-def test_few_documents_give_several_sampled_passages(output):
+    # Few documents give several passages each.
     pages = [make_page(number, "\n\n".join(f"Part {part} is of {number}." for part in range(8))) for number in (1, 2)]
-    manifest = build(output, *pages)
-    sample = manifest.counts["passages_sample"]
+    sample = build(output, *pages).counts["passages_sample"]
     assert len({entry["passage"] for entry in sample}) == len(sample) == 10
     assert len({entry["document_id"] for entry in sample}) == 2
 
@@ -278,10 +252,10 @@ def test_cycles_are_searched_between_batches_and_after_an_error_only(tmp_path, m
         return finish(writer, **named)
 
     monkeypatch.setattr(PageBatchWriter, "finish", watched)
-    texts = [json.dumps({"text": f"Record {number:03} is here."}) for number in range(40)]
-    source = write(tmp_path / "a.jsonl", "\n".join(texts) + "\n")
-    (split,) = plan_splits([f"jsonl:{source}"], CorpusConfig(pages_per_split=10))
-    batches = read_batches(split, CorpusConfig(pages_per_split=10), tmp_path)
+    source = write_records(tmp_path / "a.jsonl", ({"text": f"Record {number:03} is here."} for number in range(40)))
+    config = CorpusConfig(pages_per_split=10)
+    (split,) = plan_splits([source], config)
+    batches = read_batches(split, config, tmp_path)
     assert gc.isenabled()
     assert next(batches)
     assert gc.isenabled()
@@ -335,16 +309,13 @@ def test_first_of_equal_texts_is_kept(output):
     assert len({document.sentences for document in documents}) == 10
 
 
-def test_split_follows_the_hash_of_the_id(output):
+def test_split_follows_the_hash_of_the_id_and_one_document_is_held_out(output):
+    counts = build(output, *some_pages(5)).counts
+    assert (counts["documents_train"], counts["documents_held_out"]) == (4, 1)
     build(output, *some_pages(40), held_out_per_mille=200)
     for document in documents_of(output):
         expected = "held_out" if id_hash(document.document_id) % 1000 < 200 else "train"
         assert document.split == expected
-
-
-def test_at_least_one_document_is_held_out(output):
-    manifest = build(output, *some_pages(5))
-    assert (manifest.counts["documents_train"], manifest.counts["documents_held_out"]) == (4, 1)
 
 
 def test_corpus_without_held_out_documents_is_a_warning(output, caplog):
@@ -360,7 +331,7 @@ def test_several_sources_make_one_corpus(tmp_path, output):
     sources = [
         f"wikipedia:{folder}",
         "text:" + write(tmp_path / "t.txt", "A line is here.\nAnother one.\n\nA second document.\n"),
-        "jsonl:" + write(tmp_path / "j.jsonl", json.dumps({"text": "Some text is here.", "id": "x"}) + "\n"),
+        write_records(tmp_path / "j.jsonl", [{"text": "Some text is here.", "id": "x"}]),
         "pairs:" + write(tmp_path / "p.tsv", "Hello there.\tHow are you?\n"),
     ]
     manifest = build_corpus(sources, output, CorpusConfig(name="own"), ONE)
@@ -375,7 +346,7 @@ def test_every_kind_gives_the_same_corpus_for_any_units_and_workers(tmp_path):
     pq.write_table(table, tmp_path / "p.parquet", row_group_size=3)
     sources = [
         f"parquet:{tmp_path / 'p.parquet'}",
-        "jsonl:" + write(tmp_path / "j.jsonl", "".join(json.dumps({"text": "j" + text}) + "\n" for text in texts)),
+        write_records(tmp_path / "j.jsonl", ({"text": "j" + text} for text in texts)),
         "jsonl:" + write(tmp_path / "k.jsonl.gz", gzip.compress(json.dumps({"text": "A compressed one."}).encode())),
         "lines:" + write(tmp_path / "l.txt", "\n\n".join("\n".join(text.split("\n\n")) for text in texts)),
         "book:" + write(tmp_path / "b.txt", "\n\n".join(texts)),
@@ -400,8 +371,7 @@ def test_batches_of_a_compressed_file_are_flushed_by_size(tmp_path):
 
 def test_records_without_text_are_counted(tmp_path, output):
     lines = [{"text": "A text is here."}, {"text": " "}, {"text": "Another."}]
-    source = "jsonl:" + write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines)))
-    manifest = build_corpus([source], output, CorpusConfig(), ONE)
+    manifest = build_corpus([write_records(tmp_path / "a.jsonl", lines)], output, CorpusConfig(), ONE)
     assert (manifest.counts["pages_read"], manifest.counts["documents"]) == (3, 2)
     assert manifest.counts["dropped"] == {"empty": 1}
 
@@ -493,9 +463,7 @@ def test_name_that_is_not_utf8_is_refused(tmp_path, kind, name):
 
 def test_tabs_and_line_ends_of_ids_do_not_break_the_list_of_dropped(tmp_path, output):
     rows = [{"id": identifier, "title": "A\tB", "text": "A text is here."} for identifier in ("0", "1\t2\n3\r4\x855")]
-    build_corpus(
-        ["jsonl:" + write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))], output, CorpusConfig(), ONE
-    )
+    build_corpus([write_records(tmp_path / "a.jsonl", rows)], output, CorpusConfig(), ONE)
     assert (output / "dropped.tsv").read_text(encoding="utf-8").splitlines() == [
         "document_id\treason\ttitle",
         "a:1 2 3 4 5\tsame text\tA B",
@@ -513,29 +481,23 @@ def test_name_replaces_missing_dbname(tmp_path, output):
     assert documents_of(output)[0].document_id == "mine:1"
 
 
-def test_missing_end_tag_is_counted_with_a_warning(tmp_path, output, caplog):
-    dump = write(tmp_path / "d.xml", make_export(*some_pages(3)).removesuffix(FOOTER))
-    manifest = build_corpus([dump], output, CorpusConfig(), ONE)
-    assert manifest.counts["documents"] == 3
-    assert manifest.counts["broken_files"] == 1
-    assert "ends without </mediawiki>" in caplog.text
-    assert "of 3 pages read, 3 documents were kept" in caplog.text
-
-
-def test_page_cut_off_is_counted(tmp_path, output):
+@pytest.mark.parametrize(
+    ("mark", "documents", "dropped", "warning"),
+    [
+        (FOOTER, 3, {}, "ends without </mediawiki>"),
+        ("It says", 2, {"cut off": 1}, "breaks off inside page"),
+        ("</text>", 2, {"cut off": 1}, "breaks off inside page"),
+    ],
+)
+def test_dump_that_breaks_off_is_one_broken_file(tmp_path, output, caplog, mark, documents, dropped, warning):
     text = make_export(*some_pages(3))
-    manifest = build_corpus([write(tmp_path / "d.xml", text[: text.rindex("It says")])], output, CorpusConfig(), ONE)
-    assert manifest.counts["documents"] == 2
-    assert manifest.counts["dropped"] == {"cut off": 1}
-    assert manifest.counts["broken_files"] == 1
-
-
-def test_dump_that_breaks_off_between_units_is_one_broken_file(tmp_path, output):
-    text = make_export(*some_pages(3))
-    size = text.rindex("</text>")
-    dump = write(tmp_path / "d.xml", text[:size])
-    manifest = build_corpus([dump], output, CorpusConfig(split_bytes=size - 100), ONE)
-    assert manifest.counts["broken_files"] == 1
+    text = text[: text.rindex(mark)]
+    for split_bytes in (1 << 20, len(text) - 100):
+        dump = write(tmp_path / "d.xml", text)
+        counts = build_corpus([dump], output, CorpusConfig(split_bytes=split_bytes), ONE).counts
+        assert (counts["broken_files"], counts["documents"], counts["dropped"]) == (1, documents, dropped)
+        assert warning in caplog.text
+        assert f"of {documents} pages read, {documents} documents were kept" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -568,19 +530,9 @@ def test_strict_refuses_a_dump_that_breaks_off(tmp_path, output, content, messag
         ("d.xml.bz2", bz2.compress(b"nothing like it"), "expected a MediaWiki export"),
         ("d.xml", make_export(make_page(1, "* list")).encode(), "no document is left .*1 no prose"),
     ],
-    ids=[
-        "no XML",
-        "text",
-        "packed JSON",
-        "Parquet",
-        "Parquet by content",
-        "JSON by content",
-        "DOCTYPE",
-        "malformed XML",
-        "no export",
-        "no prose",
-    ],
-)
+    ids=["no XML", "text", "packed JSON", "Parquet", "Parquet by content", "JSON by content", "DOCTYPE",
+         "malformed XML", "no export", "no prose"],
+)  # fmt: skip
 def test_malformed_input_raises_one_sentence_and_leaves_nothing(tmp_path, output, name, content, message):
     with pytest.raises(InputError, match=message) as raised:
         build_corpus([write(tmp_path / name, content)], output, CorpusConfig(), ONE)
@@ -607,10 +559,10 @@ job.build_corpus([{dump!r}], {str(tmp_path / "corpus")!r}, beam_options=("--work
     assert ended.returncode == 1
 
 
-def test_failed_build_keeps_older_corpus(tmp_path, output):
-    good = build_corpus([write(tmp_path / "d.xml", make_export(*some_pages(2)))], output, CorpusConfig(), ONE)
+def test_failed_build_keeps_older_corpus(output):
+    good = build(output, *some_pages(2))
     with pytest.raises(InputError):
-        build_corpus([write(tmp_path / "e.xml", make_export(make_page(1, "a < b")))], output, CorpusConfig(), ONE)
+        build(output, make_page(1, "a < b"))
     assert load_manifest(output).sha256 == good.sha256
 
 
@@ -631,25 +583,12 @@ def test_configuration_is_checked(values):
         CorpusConfig(**values)
 
 
-def test_progress_counts_pages(tmp_path, output, monkeypatch):
-    monkeypatch.setattr("bert_pipeline.beam.progress._POLL_SECONDS", 0.01)
+def test_progress_counts_pages(tmp_path, output):
     seen: list[int] = []
     dump = write(tmp_path / "d.xml", make_export(*some_pages(400)))
     build_corpus([dump], output, CorpusConfig(split_bytes=30_000), ONE, progress=seen.append)
     assert seen == sorted(seen)
     assert seen[-1] == 400
-
-
-def test_article_is_shown_beside_its_wikitext(tmp_path):
-    text = "{{Infobox|a}}\nThe first passage is here.\n\n== Heading ==\nThe second passage is here."
-    dump = write(tmp_path / "d.xml", make_export(make_page(1, text, title="Ada Lovelace")))
-    shown = preview_article("ada_Lovelace", dump)
-    rows = [[cell.strip() for cell in row.split(" | ")] for row in shown.splitlines()[5:]]
-    assert ["The first passage is here.", "The first passage is here."] in rows
-    assert ["The second passage is here.", "The second passage is here."] in rows
-    assert "infobox (1)" in shown
-    with pytest.raises(InputError, match="did you mean 'Ada Lovelace'"):
-        preview_article("Ada Lovelaec", dump)
 
 
 @pytest.mark.real_data

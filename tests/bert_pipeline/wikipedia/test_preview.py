@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from bert_pipeline.errors import InputError
 from bert_pipeline.wikipedia.preview import preview_article
 
 FILLER = "\n".join(f"* item {number} of a long list" for number in range(30))
@@ -58,6 +59,8 @@ def test_passages_are_printed_once_and_in_order(tmp_path):
     rows = preview_rows(tmp_path, "\n\n".join(sentences))
     assert [right for _, right in rows if right] == sentences
     assert all(left == right for left, right in rows if right)
+    with pytest.raises(InputError, match="did you mean 'T'"):
+        preview_article("t2", tmp_path / "dump.xml")
 
 
 def test_preview_uses_a_template_file_and_lists_the_templates_that_are_in_none(tmp_path):

@@ -44,17 +44,8 @@ def test_every_source_has_a_known_kind(name):
 
 
 _WITHOUT_SOURCE = {
-    "24hlm",
-    "cite quran",
-    "eqm",
-    "lcons",
-    "lord",
-    "nuclide",
-    "p.",
-    "simplenuclide2",
-    "us patent",
-    "vol.",
-}
+    "24hlm", "cite quran", "eqm", "lcons", "lord", "nuclide", "p.", "simplenuclide2", "us patent", "vol.",
+}  # fmt: skip
 """Names of which no copy of their page, their code or a page that uses them was found."""
 
 
