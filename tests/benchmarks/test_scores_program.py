@@ -90,7 +90,7 @@ def test_interval_holds_the_difference_of_known_predictions(inputs, tmp_path):
     assert not scores.resampled_differences(case, imperfect).any()
 
 
-def test_both_sides_of_a_regression_start_from_the_mean_of_the_labels(inputs):
+def test_regression_starts_from_the_mean_of_the_labels(inputs):
     args = scores.argument_parser().parse_args(inputs)
     examples = [dataclasses.replace(example, label=4.0) for example in tiny_tasks.task_data("stsb").dev["dev"]]
     case = scores.encode_case(

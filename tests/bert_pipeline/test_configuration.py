@@ -37,7 +37,7 @@ class Training:
     seed: int | None = None
 
 
-def test_a_nested_mapping_becomes_nested_dataclasses_and_back():
+def test_nested_mapping_becomes_nested_dataclasses_and_back():
     mapping = {"phases": [{"steps": 3, "learning_rate": 0.5}], "precision": "bfloat16", "seed": None}
     training = from_mapping(Training, mapping)
     assert training.phases == (Phase(steps=3, learning_rate=0.5),)
@@ -45,7 +45,7 @@ def test_a_nested_mapping_becomes_nested_dataclasses_and_back():
 
 
 @pytest.mark.parametrize("text", ["1e-4", "0.0001"])
-def test_a_learning_rate_without_a_dot_is_still_a_number(tmp_path, text):
+def test_learning_rate_without_a_dot_is_a_number(tmp_path, text):
     (tmp_path / "c.yaml").write_text(f"phases: [{{steps: 1, learning_rate: {text}}}]")
     assert from_mapping(Training, read_yaml(tmp_path / "c.yaml")).phases[0].learning_rate == 0.0001
 
@@ -108,7 +108,7 @@ def test_assignments_reach_into_lists_and_leave_the_original_alone():
     assert mapping == {"phases": [{"steps": 3}]}
 
 
-def test_a_date_is_a_text(tmp_path):
+def test_date_is_a_text(tmp_path):
     assert override({}, ["corpus.name=2026-11-01", "a=2026-13-01"]) == {
         "corpus": {"name": "2026-11-01"},
         "a": "2026-13-01",

@@ -129,7 +129,7 @@ def test_latest_takes_the_newest_finished_dump(site, tmp_path):
 
 
 @pytest.mark.parametrize("has_mirror", [False, True])
-def test_latest_does_not_take_an_older_dump_when_a_site_does_not_answer(site, tmp_path, has_mirror):
+def test_latest_needs_an_answer_about_the_newest_dump(site, tmp_path, has_mirror):
     site.unavailable = "/testwiki/20260201/dumpstatus.json"
     with served_site() as mirror:
         del mirror.files[site.unavailable]  # the mirror is behind
@@ -238,7 +238,7 @@ def test_mirror_stands_in_for_a_site_without_the_file(site, tmp_path):
     assert load_manifest(tmp_path / "dump", verify="sha256").counts["bytes"] == len(DATA)
 
 
-def test_retry_after_header_is_obeyed_and_the_wait_is_said(site, tmp_path, monkeypatch, caplog):
+def test_retry_after_header_is_obeyed_and_logged(site, tmp_path, monkeypatch, caplog):
     waited: list[float] = []
     monkeypatch.setattr("bert_pipeline.download.time.sleep", waited.append)
     monkeypatch.setattr("bert_pipeline.download.RETRY_SECONDS", 1.0)
@@ -365,7 +365,7 @@ def test_table_of_task_files_has_the_official_addresses():
     assert all(len(file.sha256) == 64 and file.size for _, files in OFFICIAL_FILES.values() for file in files)
 
 
-def test_files_with_the_published_hashes_are_official_wherever_they_are():
+def test_files_are_official_by_hash():
     published = {file.name: file.sha256 for file in OFFICIAL_FILES["squad"][1] if "v1.1" in file.name}
     data = TaskData(task=TASKS["squad1"], train=[], dev={}, sha256=published)
     assert data.is_official

@@ -80,7 +80,7 @@ def build(directory: Path, kind: str, texts: list[str], **settings: Any) -> Mani
 
 
 @pytest.mark.parametrize("kind", ["wikipedia", "jsonl", "parquet"])
-def test_record_that_panics_is_listed_and_counted_and_the_others_are_kept(kind, tmp_path, caplog):
+def test_panicking_record_is_listed_and_counted(kind, tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         manifest = build(tmp_path, kind, texts_with((3, 7), 12), split_bytes=2000)
     assert manifest.counts["documents"] == 10
@@ -116,7 +116,7 @@ def test_records_are_counted_once_when_their_batch_is_repeated(tmp_path):
     assert len(listed.read_text().splitlines()) == 1
 
 
-def test_document_that_panics_in_vocabulary_or_instances_is_listed_and_left_out(tmp_path, monkeypatch, caplog):
+def test_panicking_document_is_listed_and_left_out(tmp_path, monkeypatch, caplog):
     documents = make_documents(40, held_out=(5, 6))
     bad = {2: f"Ka {BAD}.", 5: f"{BAD} é."}
     marked = [
@@ -163,7 +163,7 @@ def test_error_that_no_document_causes_is_raised(tmp_path, monkeypatch):
         UnavailableError("the store does not answer"), InputError("own.toml: malformed"), ArtifactError("damaged"),
     ],
 )  # fmt: skip
-def test_what_is_not_about_a_record_is_raised(error, monkeypatch):
+def test_errors_without_a_record_are_raised(error, monkeypatch):
     with pytest.raises(type(error)) as raised:
         failure(error)
     assert raised.value is error

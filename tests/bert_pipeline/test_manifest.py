@@ -216,7 +216,7 @@ def test_two_writers_keep_their_drafts_and_the_second_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("store", ["", "memory://late"])
-def test_what_a_given_up_worker_writes_late_is_not_published(tmp_path, store):
+def test_late_files_of_lost_workers_are_not_published(tmp_path, store):
     target = to_path(f"{store}/{tmp_path.name}") if store else tmp_path / "corpus"
     with publishing(target, kind="corpus", configuration={}, inputs={}, by_workers=True) as draft:
         for name in ("shard-0", "list", "shard-0.tmp", "scratch/part"):
@@ -231,7 +231,7 @@ def test_what_a_given_up_worker_writes_late_is_not_published(tmp_path, store):
 
 
 @pytest.mark.parametrize("published", [False, True])
-def test_files_put_into_the_output_meanwhile_are_kept(tmp_path, published):
+def test_files_added_to_the_output_during_the_job_are_kept(tmp_path, published):
     target = tmp_path / "corpus"
     if published:
         publish(target)
@@ -256,7 +256,7 @@ def test_output_that_is_a_link_is_replaced_and_its_target_kept(tmp_path):
     assert leftovers(tmp_path) == []
 
 
-def test_drafts_of_another_output_that_its_name_matches_as_a_pattern_are_left(tmp_path):
+def test_output_name_is_no_pattern_for_drafts(tmp_path):
     publish(tmp_path / "corpus")
     (tmp_path / "corpus").rename(tmp_path / ".corpus.partial-999999999-old")
     publish(tmp_path / "c*s")
@@ -402,7 +402,7 @@ def test_replaced_artifact_of_a_store_stays_for_its_age(store):
 
 
 @pytest.mark.parametrize("older", [False, True])
-def test_of_two_runs_that_publish_to_a_store_one_wins_and_the_other_says_so(store, older):
+def test_first_of_concurrent_publications_wins_in_a_store(store, older):
     if older:
         publish(f"{store}/corpus", text="old\n")
 
@@ -473,7 +473,7 @@ def test_damaged_manifest_in_a_store_is_replaced_and_removes_nothing(store, text
         load_manifest(f"{store}/{name}", verify="sha256")
 
 
-def test_artifact_that_other_means_copied_from_a_store_and_back_is_found(tmp_path, store):
+def test_layouts_of_foreign_copies_are_found(tmp_path, store):
     publish(f"{store}/corpus")
     there = load_manifest(f"{store}/corpus")
     fsspec.filesystem("memory").get("/bucket/corpus/", str(tmp_path / "same layout/"), recursive=True)

@@ -63,7 +63,7 @@ def test_program_ends_with_the_process_that_started_it(killed, ignores):
     wait_until(lambda: all(has_ended(process) for process in processes))
 
 
-def test_what_a_watching_process_starts_ends_with_it(killed, tmp_path):
+def test_descendants_end_with_a_watching_process(killed, tmp_path):
     (tmp_path / "spawned.py").write_text(
         "import os, pathlib, time\n"
         "from bert_pipeline.parent import end_with_parent\n"

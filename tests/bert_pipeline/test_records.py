@@ -55,7 +55,7 @@ def write(path: Path, content: str | bytes) -> Path:
 
 @pytest.mark.parametrize("compression", COMPRESS)
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
-def test_lines_are_read_plain_and_compressed_from_disk_store_and_stream(tmp_path, suffix, compression):
+def test_lines_are_read_from_disk_store_and_stream(tmp_path, suffix, compression):
     data = COMPRESS[compression](data_of(suffix))
     path = write(tmp_path / f"a{suffix}{compression}", data)
     records = read(path)
@@ -140,7 +140,7 @@ def test_quotes_are_text_in_tsv_and_hold_lines_together_in_csv(tmp_path):
     assert [record.fields["text"] for record in read(write(tmp_path / "b.csv", "text,id\ra,1\rb,2\r"))] == ["a", "b"]
 
 
-def test_unicode_line_separators_and_long_fields_stay_inside_a_field(tmp_path):
+def test_fields_hold_line_separators_and_long_texts(tmp_path):
     text = "one\u2028two\x85three\x0bfour\rfive " + "x" * 200_000
     for content in (f"text\n{text}\n", json.dumps({"text": text}, ensure_ascii=False)):
         (record,) = read(write(tmp_path / "a", content))

@@ -24,7 +24,7 @@ PLAIN = "--experiments=disable_logging_submission_environment"
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300, method="signal")]
 
 
-def test_a_worker_sees_no_disk_of_ours(cluster, network, tmp_path, folder):
+def test_worker_sees_no_disk_of_ours(cluster, network, tmp_path, folder):
     local = tmp_path / "local.txt"
     local.write_text("here")
 
@@ -85,7 +85,7 @@ def check_results(folder: str, elements: int = 24) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hangs"])
-def test_a_job_starts_again_without_the_worker_that_is_lost(cluster, folder, number):
+def test_job_starts_again_without_the_worker_that_is_lost(cluster, folder, number):
     host = cluster.workers[0]
     with running(cluster, folder):
         wait_until(lambda: results(folder) and harnesses(host))
@@ -94,7 +94,7 @@ def test_a_job_starts_again_without_the_worker_that_is_lost(cluster, folder, num
     check_results(folder)
 
 
-def test_a_job_starts_again_without_a_host_that_is_cut_off(cluster, folder, network):
+def test_job_starts_again_without_a_host_that_is_cut_off(cluster, folder, network):
     if not network.separate:
         pytest.skip("hosts without network namespaces cannot be cut off")
     host = cluster.workers[0]
@@ -148,7 +148,7 @@ def test_one_of_several_writers_of_an_object_wins(folder, old):
         ("denied", "credentials"),
     ],
 )
-def test_a_fault_of_the_store_is_one_sentence(folder, proxy, fault, sentence):
+def test_fault_of_the_store_is_one_sentence(folder, proxy, fault, sentence):
     target = storage.to_path(f"{folder}/file")
     with proxy.fault(fault), pytest.raises(BertError, match=sentence) as caught:
         storage.replace_object(target, b"new", old=None)
@@ -157,7 +157,7 @@ def test_a_fault_of_the_store_is_one_sentence(folder, proxy, fault, sentence):
     assert target.read_bytes() == b"new"
 
 
-def test_a_slow_store_is_waited_for(folder, proxy):
+def test_slow_store_is_waited_for(folder, proxy):
     with proxy.fault("slow", delay=3.0):
         assert storage.replace_object(f"{folder}/file", b"slow", old=None)
     assert storage.to_path(f"{folder}/file").read_bytes() == b"slow"

@@ -36,7 +36,7 @@ def home(dump, bucket):
     return f"{bucket}/home"
 
 
-def test_from_bucket_to_bucket_one_process_makes_what_it_makes_on_disk(home, local_hashes):
+def test_artifacts_in_a_bucket_equal_those_on_disk(home, local_hashes):
     for stage in STAGES:
         assert load_manifest(f"{home}/{stage}", verify="sha256").sha256 == local_hashes[stage]
         assert data_jobs.left_over(f"{home}/{stage}") == []
@@ -44,9 +44,7 @@ def test_from_bucket_to_bucket_one_process_makes_what_it_makes_on_disk(home, loc
 
 @pytest.mark.parametrize("fault", ["full", "quota", "expired", "refused"])
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_store_that_fails_in_the_middle_of_a_job_is_one_sentence_and_loses_nothing(
-    stage, fault, home, dump, proxy, local_hashes
-):
+def test_store_failure_during_a_job_keeps_the_artifact(stage, fault, home, dump, proxy, local_hashes):
     began = time.monotonic()
     with proxy.fault(fault, after=6), pytest.raises(BertError) as caught:
         data_jobs.build(stage, dump[1], home, LOCAL)
@@ -58,7 +56,7 @@ def test_a_store_that_fails_in_the_middle_of_a_job_is_one_sentence_and_loses_not
     assert load_manifest(f"{home}/{stage}", verify="sha256").sha256 == local_hashes[stage]
 
 
-def test_a_slow_store_is_waited_for(home, dump, proxy, local_hashes):
+def test_slow_store_is_waited_for(home, dump, proxy, local_hashes):
     with proxy.fault("slow", delay=0.3):
         assert data_jobs.build("vocabulary", dump[1], home, LOCAL).sha256 == local_hashes["vocabulary"]
 
@@ -78,7 +76,7 @@ def test_workers_that_share_nothing_make_what_one_process_makes(made_by_cluster,
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_worker_killed_in_a_stage_loses_nothing(stage, made_by_cluster, cluster, dump, local_hashes):
+def test_killed_worker_loses_nothing(stage, made_by_cluster, cluster, dump, local_hashes):
     host = cluster.workers[0]
     with once(lambda: harnesses(host), lambda: cluster.signal_worker(host, signal.SIGKILL)):
         made = data_jobs.build(stage, dump[1], made_by_cluster, cluster.options())
@@ -86,7 +84,7 @@ def test_a_worker_killed_in_a_stage_loses_nothing(stage, made_by_cluster, cluste
     load_manifest(f"{made_by_cluster}/{stage}", verify="sha256")
 
 
-def test_a_job_server_that_goes_away_is_one_sentence_and_loses_nothing(made_by_cluster, cluster, dump, local_hashes):
+def test_lost_job_server_keeps_the_artifact(made_by_cluster, cluster, dump, local_hashes):
     began = time.monotonic()
     kill = once(lambda: harnesses(cluster.workers[0]), cluster.job_server.kill)
     with pytest.raises(BertError) as caught, kill:
@@ -97,9 +95,7 @@ def test_a_job_server_that_goes_away_is_one_sentence_and_loses_nothing(made_by_c
 
 
 @pytest.mark.parametrize("fault", ["full", "denied", "refused"])
-def test_a_store_that_fails_the_workers_is_one_sentence_and_loses_nothing(
-    fault, made_by_cluster, cluster, proxy, dump, local_hashes
-):
+def test_store_failure_of_workers_keeps_the_artifact(fault, made_by_cluster, cluster, proxy, dump, local_hashes):
     with contextlib.ExitStack() as until_the_end:
 
         def fail() -> bool:

@@ -57,9 +57,7 @@ def test_cut_off_host_ends_both_and_both_resume_bit_for_bit(tmp_path, network, k
     assert load_manifest(output / "model").sha256 == load_manifest(whole / "model").sha256
 
 
-def test_hosts_without_a_common_disk_resume_from_the_store_when_one_vanishes(
-    tmp_path, network, store_environment, folder
-):
+def test_replaced_host_resumes_from_the_store(tmp_path, network, store_environment, folder):
     if not network.separate:
         pytest.skip("hosts without network namespaces cannot be cut off: run as root")
     data = write_data(tmp_path)

@@ -74,7 +74,7 @@ def job(rest: Rest, files: Path, *more: str) -> Job:
     return Job(options, files)
 
 
-def test_a_job_is_reported_with_its_state_and_what_its_workers_wrote(rest, tmp_path, caplog):
+def test_job_is_reported_with_its_state_and_what_its_workers_wrote(rest, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     here = job(rest, tmp_path)
     rest.show([("f1", "RUNNING", {"total": 9, "running": 2, "finished": 3, "failed": 0})])
@@ -111,7 +111,7 @@ def test_without_a_result_what_is_missing_is_named_once(overview, expected, rest
     assert re.search(f"bert-corpus-a: no result after 0 s; most likely {expected}", record.getMessage())
 
 
-def test_a_job_of_a_killed_program_is_named_with_how_to_end_it(rest, tmp_path, caplog):
+def test_job_of_a_killed_program_is_named_with_how_to_end_it(rest, tmp_path, caplog):
     rest.show([("f0", "RUNNING", {})])
     job(rest, tmp_path).warn()
     (record,) = caplog.records
@@ -127,7 +127,7 @@ def test_slots_that_share_one_process_are_warned_of(slots, more, warned, rest, t
     assert ["share one Python process" in record.getMessage() for record in caplog.records] == [True] * warned
 
 
-def test_an_interrupted_job_is_cancelled_and_an_earlier_one_is_not(rest, tmp_path):
+def test_interrupted_job_is_cancelled_and_an_earlier_one_is_not(rest, tmp_path):
     rest.show([("f0", "RUNNING", {})])
     here = job(rest, tmp_path)
     rest.show([("f0", "RUNNING", {}), ("f1", "RUNNING", {})])

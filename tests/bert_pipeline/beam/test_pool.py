@@ -70,7 +70,7 @@ def children(process: subprocess.Popen) -> set[int]:
     return {child.pid for child in psutil.Process(process.pid).children()}
 
 
-def test_a_worker_ends_with_its_connection_and_never_by_an_id(pool):
+def test_worker_ends_with_its_connection_and_never_by_an_id(pool):
     process, stub, log = pool
     engines = [Engine(), Engine()]
     for engine in engines:  # two jobs, which count their workers from the beginning
@@ -91,7 +91,7 @@ def test_a_worker_ends_with_its_connection_and_never_by_an_id(pool):
         engine.server.stop(0)
 
 
-def test_a_job_that_stages_files_is_refused(pool):
+def test_job_that_stages_files_is_refused(pool):
     process, stub, _ = pool
     engine = Engine(stages_files=True)
     error = stub.StartWorker(engine.request("1-1")).error
@@ -100,7 +100,7 @@ def test_a_job_that_stages_files_is_refused(pool):
     engine.server.stop(0)
 
 
-def test_a_taken_port_is_one_sentence(pool):
+def test_taken_port_is_one_sentence(pool):
     process, _, log = pool
     port = log.read_text().partition("port ")[2].partition(":")[0]
     assert os.path.exists(f"/proc/{process.pid}")

@@ -143,7 +143,7 @@ def test_words_are_counted_in_every_script(text, number):
     assert count_words(pa.array([text, "one", "more"]), np.array([0, 1, 3])).tolist() == [number, 2]
 
 
-def test_hash_of_a_word_is_the_polynomial_of_its_letters_wherever_it_is():
+def test_word_hash_is_the_polynomial_of_its_letters():
     long = "x" * 100
     # More than one block of text, with and without spaces
     positions, hashes = find_words(f"Abc {'-' * 90_000}abc, {long} {'cba ' * 30_000}")
@@ -249,7 +249,7 @@ def test_near_documents_are_kept_and_counted_by_default(build, texts):
     assert manifest.counts["near_duplicates"] == {"documents": 5, "passages": 3}
 
 
-def test_near_documents_are_dropped_and_listed_with_the_one_that_stays(build, texts):
+def test_near_documents_are_dropped_and_listed(build, texts):
     manifest = build(texts, near_duplicates="drop")
     assert manifest.counts["dropped"] == {"near duplicate": 5}
     assert manifest.counts["near_duplicates"] == {"documents": 5, "passages": 3}
@@ -313,7 +313,7 @@ def test_held_out_documents_share_no_passage_with_excerpts(build, near):
     assert not found["train"] & found["held_out"]
 
 
-def test_boilerplate_joins_no_documents_and_is_trained_on_where_it_is_most_of_one(build):
+def test_boilerplate_joins_no_documents(build):
     rng = random.Random(10)
     boilerplate = long_passage(rng)
     long = [[*(long_passage(rng) for _ in range(4)), boilerplate] for _ in range(60)]
@@ -371,7 +371,7 @@ def test_copies_are_compared_once(tmp_path):
     assert len(found) == 2 * 49  # a document and its passage, each with the first one
 
 
-def test_of_a_store_only_the_rows_of_a_band_and_of_candidates_are_read(tmp_path, monkeypatch):
+def test_store_reads_are_limited_to_bands_and_candidates(tmp_path, monkeypatch):
     monkeypatch.setattr(near_duplicates, "_GAP_BYTES", 0)
     rng = random.Random(6)
     documents = [make(index, " ".join(some_words(rng, 40))) for index in range(500)]

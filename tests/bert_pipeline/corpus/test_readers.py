@@ -294,7 +294,7 @@ def test_parquet_of_the_hub_gives_id_title_and_paragraphs(tmp_path):
     assert len(documents) == 20
 
 
-def test_parquet_of_text_alone_is_numbered_by_row_however_it_is_cut(tmp_path):
+def test_parquet_without_ids_is_numbered_by_row(tmp_path):
     path = write_table(tmp_path / "a.parquet", [{"text": row["text"]} for row in ROWS], row_group_size=3)
     whole = list(read_parquet_documents(path, "own", "en"))
     assert [document.document_id for document in whole if document] == [f"own:a-{row}" for row in range(1, 21)]

@@ -75,7 +75,7 @@ def output(tmp_path):
         ("_find", lambda found: found.by == "id", r"comparisons: found 21, expected 22; nothing was published"),
     ],
 )
-def test_what_a_runner_drops_in_silence_keeps_the_earlier_corpus(output, monkeypatch, function, is_lost, message):
+def test_elements_lost_by_a_runner_keep_the_earlier_corpus(output, monkeypatch, function, is_lost, message):
     dump = write(output.parents[1] / "d.xml", make_export(*some_pages()))
     text = write(output.parents[1] / "text.txt", "".join(f"Sentence number {i} is here.\n\n" for i in range(30)))
     config = CorpusConfig(split_bytes=9000, shard_bytes=9000, pages_per_split=10)
@@ -241,7 +241,7 @@ def test_replaced_dump_is_read_again(tmp_path):
         assert sum(unit.counts["pages_read"] for unit in read_batches(split, config, tmp_path)) == number
 
 
-def test_cycles_are_searched_between_batches_and_after_an_error_only(tmp_path, monkeypatch):
+def test_garbage_collection_pauses_within_batches(tmp_path, monkeypatch):
     while_made: list[bool] = []
     finish = PageBatchWriter.finish
 
@@ -376,7 +376,7 @@ def test_records_without_text_are_counted(tmp_path, output):
     assert manifest.counts["dropped"] == {"empty": 1}
 
 
-def test_decision_on_text_is_logged_and_is_that_of_the_named_kind(tmp_path, caplog):
+def test_detected_text_format_is_logged(tmp_path, caplog):
     caplog.set_level("INFO")
     hindi = "\n\n".join(f"यह वाक्य {number} है।\nदूसरा वाक्य {number} है।" for number in range(40))
     write(tmp_path / "h.txt", hindi)
@@ -461,7 +461,7 @@ def test_name_that_is_not_utf8_is_refused(tmp_path, kind, name):
     str(raised.value).encode()
 
 
-def test_tabs_and_line_ends_of_ids_do_not_break_the_list_of_dropped(tmp_path, output):
+def test_dropped_list_replaces_tabs_and_line_ends(tmp_path, output):
     rows = [{"id": identifier, "title": "A\tB", "text": "A text is here."} for identifier in ("0", "1\t2\n3\r4\x855")]
     build_corpus([write_records(tmp_path / "a.jsonl", rows)], output, CorpusConfig(), ONE)
     assert (output / "dropped.tsv").read_text(encoding="utf-8").splitlines() == [
@@ -610,7 +610,7 @@ def test_template_file_is_applied_and_recorded(output, tmp_path):
     assert "templates" not in manifest.configuration  # its path is no part of the identity
 
 
-def test_template_file_may_name_templates_of_the_language_of_the_dump(output, tmp_path):
+def test_template_file_refers_to_templates_of_the_language(output, tmp_path):
     own = tmp_path / "own.toml"
     own.write_text('[templates]\n"citation longue bis" = "=citation bloc"\n')
     text = "Il a dit ceci. {{citation longue bis|Le texte de la citation est ici.}} " + "C'est comme ça. " * 20
@@ -626,7 +626,7 @@ def test_template_file_may_name_templates_of_the_language_of_the_dump(output, tm
         build(output, make_page(1, article(1)), templates=str(own))
 
 
-def test_template_file_that_is_edited_meanwhile_is_used_and_recorded_as_it_was(output, tmp_path, monkeypatch):
+def test_template_file_edited_during_the_job_is_ignored(output, tmp_path, monkeypatch):
     own = tmp_path / "own.toml"
     own.write_text('[templates]\n"people" = "some {1} people"\n')
     before, run = file_sha256(own), job._run

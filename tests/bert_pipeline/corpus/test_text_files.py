@@ -225,7 +225,7 @@ def test_streams_are_padded_with_zeros_and_may_be_empty(tmp_path, suffix, monkey
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
-def test_record_of_another_encoding_fails_by_its_byte_in_the_text(tmp_path, suffix):
+def test_wrong_encoding_is_reported_by_byte(tmp_path, suffix):
     path = tmp_path / f"a.txt.{suffix}"
     data = b"Eine Zeile ist hier.\n" * 60_000
     path.write_bytes(COMPRESS[suffix](data + "Über".encode("latin-1") + data))
@@ -240,7 +240,7 @@ def test_missing_file_is_not_taken_for_damaged_data(tmp_path):
 
 
 @pytest.mark.parametrize("query", ["sv=1&sig=SECRET3.x", "sig=SEC/RET4%3D&se=2026"])
-def test_names_of_documents_are_without_the_query_that_signs_a_url(query, monkeypatch):
+def test_document_names_omit_the_query_of_a_url(query, monkeypatch):
     monkeypatch.setattr(text_files, "compression_of", lambda path: "")
     url = f"https://example.org/data/a.jsonl?{query}"
     assert stem_of(to_path(url)) == "a"

@@ -38,7 +38,7 @@ def write(path, count=5, **widths):
     "name",
     ["tf_examples.tfrecord", "train.tf_record", "a.tfrecord.gz", "tf_examples.tfrecord-00003-of-00010", "a.tfrecords"],
 )
-def test_tfrecord_files_are_known_by_the_names_that_programs_give_them(name):
+def test_tfrecord_files_are_known_by_name(name):
     assert is_tfrecord(name)
     assert not is_tfrecord(f"{name}.json")
 
@@ -205,7 +205,7 @@ def test_flipped_bit_of_a_corpus_shard_is_found(built, tmp_path):
         build_instances(directory, built / "vocabulary", tmp_path / "out", InstancesConfig(), ["--workers", "1"])
 
 
-def test_every_flipped_bit_of_a_small_shard_changes_nothing_or_is_found(tmp_path):
+def test_flipped_bits_are_harmless_or_found(tmp_path):
     """Also those of page headers, which no checksum covers."""
     path, columns = tmp_path / "instances.parquet", make_columns(20, static=False)
     with InstanceWriter(path, static_masks=False) as writer:

@@ -173,7 +173,7 @@ def fast_document():
         ("model", {"unk_token": "<unk>"}, "unk_token is '<unk>'"),
     ],
 )
-def test_settings_of_a_fast_tokenizer_that_tokenizes_otherwise_raise(tokenizer, tmp_path, key, changed, message):
+def test_other_settings_of_a_fast_tokenizer_raise(tokenizer, tmp_path, key, changed, message):
     document = fast_document()
     if key:
         document[key] |= changed

@@ -42,7 +42,7 @@ def test_marks_of_direction_are_removed(mark):
     assert extract(f"كتاب عن المدينة.{mark}", SITE, "Some Title").passages == ["كتاب عن المدينة."]
 
 
-def test_long_sentence_in_bold_is_no_heading_without_spaces_either():
+def test_long_bold_sentence_without_spaces_is_no_heading():
     sentence = "北京是中华人民共和国的首都，也是全国的政治、文化、科技创新和国际交往的中心。"
     assert extract(f"'''{sentence}'''", SITE, "Some Title").passages == [sentence]
     assert extract(f"'''{sentence[:20]}'''", SITE, "Some Title").passages == []
@@ -72,7 +72,7 @@ def test_case_file_begins_with_a_description(path):
         "Originally, Bach had put it on for Easter 1724. The parts were lost after his death.",
     ],
 )
-def test_sentence_that_begins_as_an_inverted_name_is_no_bibliography_entry(sentence):
+def test_inverted_name_alone_is_no_bibliography_entry(sentence):
     assert extract(sentence, SITE).passages == [sentence]
 
 
@@ -244,7 +244,7 @@ def test_articles_have_little_markup_and_broken_text(real_data, name, min_charac
 
 @settings(max_examples=500, deadline=None)
 @given(st.lists(st.sampled_from([*"{}[]a|\n", "{{", "}}", "[[", "]]", "{{a}}", "[[b]]"]), max_size=14).map("".join))
-def test_whole_templates_and_links_are_matched_like_their_brackets(text):
+def test_brackets_of_whole_templates_and_links_are_matched(text):
     one_by_one = re.compile(r"\{\{+|\}\}+|\[\[|\]\]")
     with mock.patch.object(expand, "_BRACKETS", one_by_one):
         expected = expand.match_brackets(text)

@@ -53,7 +53,7 @@ def test_local_names_apply_to_their_wiki_only():
 
 
 @pytest.mark.parametrize("prefix", ["Template:", "template: ", "Vorlage:", "VORLAGE: "])
-def test_name_may_have_its_namespace_in_english_or_in_the_language_of_the_wiki(prefix):
+def test_template_name_may_have_its_namespace(prefix):
     assert render_call(f"{{{{{prefix}enS|word}}}}", "de") == "englisch word"
 
 

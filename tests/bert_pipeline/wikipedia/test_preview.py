@@ -63,7 +63,7 @@ def test_passages_are_printed_once_and_in_order(tmp_path):
         preview_article("t2", tmp_path / "dump.xml")
 
 
-def test_preview_uses_a_template_file_and_lists_the_templates_that_are_in_none(tmp_path):
+def test_preview_uses_template_files_and_lists_unknown_templates(tmp_path):
     (tmp_path / "own.toml").write_text('[templates]\n"people" = "some {1} people"\n', encoding="utf-8")
     text = "In this old town live {{people|500}} and {{others|5}} today{{cn}}."
     page = f"<page><title>T</title><ns>0</ns><id>1</id><revision><id>2</id><text>{text}</text></revision></page>"

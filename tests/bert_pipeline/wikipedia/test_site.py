@@ -43,7 +43,7 @@ def reason_of(text: str, language: str = "en", title: str = "T") -> str:
         ("xx", "Category:X", 14),
     ],
 )
-def test_namespaces_in_the_language_of_a_wiki_are_known_without_its_siteinfo(language, title, namespace):
+def test_namespaces_are_known_without_siteinfo(language, title, namespace):
     assert site_of(language).namespace_of(title) == namespace
 
 
@@ -55,7 +55,7 @@ def test_names_in_the_header_take_precedence():
 @pytest.mark.parametrize(
     "link", ["[[Kategorie:X]]", "[[Категория:X|Y]]", "[[分類:X]]", "[[Fichier:X.jpg|Y]]", "[[ملف:X.jpg]]"]
 )
-def test_files_and_categories_of_all_languages_are_known_where_a_header_has_no_language(link):
+def test_links_of_all_languages_are_known_without_a_language(link):
     assert extract(f"A sentence.{link} Another.", read_site("")).passages == ["A sentence. Another."]
 
 
@@ -131,7 +131,7 @@ def test_drop_reason_tells_disambiguation_and_empty_pages(text, title, reason):
     assert reason_of(text, title=title) == reason
 
 
-def test_page_is_judged_alike_after_others_with_the_same_templates():
+def test_disambiguation_does_not_depend_on_earlier_pages():
     site = site_of("en")
     pages = {
         "{{Infobox|a}} Prose.": False,
