@@ -47,6 +47,10 @@ class Engine(beam_fn_api_pb2_grpc.BeamFnControlServicer, beam_provision_api_pb2_
         self.closing.wait()
         yield from ()
 
+    def stop(self):
+        self.closing.set()  # Python waits at its end for the thread of a worker's connection
+        self.server.stop(0)
+
     def request(self, name: str):
         endpoints = {f"{kind}_endpoint": {"url": self.address} for kind in ("control", "provision")}
         return beam_fn_api_pb2.StartWorkerRequest(worker_id=name, **endpoints)
@@ -88,7 +92,7 @@ def test_worker_ends_with_its_connection_and_never_by_an_id(pool):
     assert process.wait(30) == 0
     wait_until(lambda: not Path(f"/proc/{worker}").exists())
     for engine in engines:
-        engine.server.stop(0)
+        engine.stop()
 
 
 def test_job_that_stages_files_is_refused(pool):
@@ -97,7 +101,7 @@ def test_job_that_stages_files_is_refused(pool):
     error = stub.StartWorker(engine.request("1-1")).error
     assert error.startswith("the job stages files (--requirements_file")
     assert not children(process)
-    engine.server.stop(0)
+    engine.stop()
 
 
 def test_taken_port_is_one_sentence(pool):
