@@ -1,9 +1,11 @@
 """The comparison with wikiextractor finds missing sentences and explains them."""
 
+import html
 import json
 import types
 
 import pytest
+from small_exports import make_export, make_page
 
 from benchmarks import corpus_audit
 from benchmarks.corpus_audit import LOST, compare_dump, is_covered, prose_sentences, split_words, why_missing
@@ -74,11 +76,9 @@ def test_missing_sentence_is_explained_by_its_source_line(sentence, reason):
 
 @pytest.fixture
 def dump(tmp_path):
-    text = WIKITEXT.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    pages = f"<page><title>Town</title><ns>0</ns><id>7</id><revision><id>1</id><text>{text}</text></revision></page>"
-    pages += "<page><title>List</title><ns>0</ns><id>8</id><revision><id>1</id><text>* a</text></revision></page>"
+    pages = make_page(7, html.escape(WIKITEXT, quote=False), title="Town"), make_page(8, "* a", title="List")
     path = tmp_path / "small.xml"
-    path.write_text(f'<mediawiki xml:lang="en">{pages}</mediawiki>')
+    path.write_text(make_export(*pages, language="en"))
     return path
 
 

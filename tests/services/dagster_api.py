@@ -94,15 +94,9 @@ class DagsterApi:
         answer = self.ask(ADD_PARTITION, repository=REPOSITORY, name="dump", key=dump)
         assert answer["__typename"] == "AddDynamicPartitionSuccess", answer
 
-    def launch(
-        self,
-        assets: Iterable[str],
-        partition: str,
-        run_config: Mapping[str, Any] | None = None,
-        tags: Mapping[str, str] | None = None,
-    ) -> str:
-        """Materialize assets for a partition; returns the run's id."""
-        return self._launched(self.try_to_launch(assets, partition, run_config, tags))
+    def launch(self, *arguments: Any, **named: Any) -> str:
+        """Materialize assets for a partition, as `try_to_launch`; returns the run's id."""
+        return self._launched(self.try_to_launch(*arguments, **named))
 
     def try_to_launch(
         self,

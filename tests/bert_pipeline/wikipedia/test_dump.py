@@ -45,6 +45,12 @@ def write(path: Path, data: bytes) -> Path:
     return path
 
 
+def random_export(num_pages: int, length: int) -> bytes:
+    rng = random.Random(2)
+    pages = (make_page(n, "".join(rng.choices("abcdefgh ", k=length))) for n in range(1, num_pages + 1))
+    return make_export(*pages).encode()
+
+
 def read_all(path: Path, report: ReadReport | None = None) -> list[Page]:
     return list(read_pages(open_dump(path), report=report))
 
@@ -171,9 +177,7 @@ def test_dump_that_breaks_off_is_reported_and_pages_are_kept(tmp_path, mark, pag
 
 @pytest.mark.usefixtures("decoder")
 def test_bz2_cut_in_a_block_yields_the_pages_before(tmp_path):
-    rng = random.Random(2)
-    pages = [make_page(n, "".join(rng.choices("abcdef ", k=3000))) for n in range(1, 100)]
-    packed = bz2.compress(make_export(*pages).encode(), compresslevel=1)
+    packed = bz2.compress(random_export(99, 3000), compresslevel=1)
     path = write(tmp_path / "d.xml.bz2", packed[: len(packed) * 3 // 4])
     report = ReadReport()
     kept = read_all(path, report)
@@ -194,9 +198,7 @@ def test_bz2_cut_between_streams_lacks_the_end_tag(tmp_path):
 
 @pytest.mark.parametrize(("num_pages", "length", "share", "min_kept"), [(799, 3000, 0.75, 100), (300, 400, 0.9, 250)])
 def test_gzip_cut_off_yields_the_pages_before(tmp_path, num_pages, length, share, min_kept):
-    rng = random.Random(3)
-    pages = [make_page(n, "".join(rng.choices("abcdefgh ", k=length))) for n in range(num_pages)]
-    packed = gzip.compress(make_export(*pages).encode())
+    packed = gzip.compress(random_export(num_pages, length))
     report = ReadReport()
     kept = read_all(write(tmp_path / "d.xml.gz", packed[: int(len(packed) * share)]), report)
     assert min_kept < len(kept) < num_pages
@@ -205,9 +207,7 @@ def test_gzip_cut_off_yields_the_pages_before(tmp_path, num_pages, length, share
 
 @pytest.mark.usefixtures("decoder")
 def test_corrupt_bz2_error_names_byte_and_page(tmp_path):
-    rng = random.Random(4)
-    pages = [make_page(n, "".join(rng.choices("abcdef ", k=3000))) for n in range(1, 100)]
-    packed = bytearray(bz2.compress(make_export(*pages).encode(), compresslevel=1))
+    packed = bytearray(bz2.compress(random_export(99, 3000), compresslevel=1))
     packed[len(packed) // 2] ^= 0x10
     path = write(tmp_path / "d.xml.bz2", bytes(packed))
     with pytest.raises(

@@ -27,6 +27,11 @@ def article(*passages: str, optional: str = "") -> MarkedArticle:
     return MarkedArticle(dump="d", title="T", sha256="", passages=tuple(marked))
 
 
+def write_dump(folder: Path, wikitext: str) -> None:
+    page = f"<page><title>Foo</title><id>1</id><revision><text>{wikitext}</text></revision></page>"
+    (folder / "d.xml").write_text(f"<mediawiki>{page}</mediawiki>")
+
+
 def test_punctuation_and_joined_passages_do_not_lower_the_score():
     score = score_article(article("One is here.", "Two, are there."), ["One is HERE Two are (there)"])
     assert (score.found, score.marked, score.right, score.kept) == (2, 2, 1, 1)
@@ -50,8 +55,7 @@ def test_optional_passage_does_not_affect_the_score(kept):
 
 def test_marks_are_made_from_a_reading_and_contain_no_text(tmp_path):
     wikitext = "{{Box\n|a=b}}\n'''Foo'''{{fn|1}} is [[bar|a bar]] of {{convert|5|km}}.\n\n* no\nIt {{sic|goes}}\non."
-    export = f"<mediawiki><page><title>Foo</title><id>1</id><revision><text>{wikitext}</text></revision></page>"
-    (tmp_path / "d.xml").write_text(export)
+    write_dump(tmp_path, wikitext)
     reading = "{{fn…}} =>\n@ d.xml | Foo\nkeep 2 5+6?\n{{convert|5|km}} => 5 kilometres (3.1 mi)\n{{sic|goes}} => goes"
     write_marks(mark_articles(reading, tmp_path), tmp_path / "marks.json")
     assert "kilometres" not in (tmp_path / "marks.json").read_text()
@@ -65,15 +69,13 @@ def test_marks_are_made_from_a_reading_and_contain_no_text(tmp_path):
 
 
 def test_reading_with_unexplained_markup_is_refused(tmp_path):
-    export = "<mediawiki><page><title>Foo</title><id>1</id><revision><text>A {{b}} c.</text></revision></page>"
-    (tmp_path / "d.xml").write_text(export)
+    write_dump(tmp_path, "A {{b}} c.")
     with pytest.raises(ValueError, match="Foo, line 1: not explained"):
         mark_articles("@ d.xml | Foo\nkeep 1", tmp_path)
 
 
 def test_marks_of_another_revision_are_refused(tmp_path):
-    export = "<mediawiki><page><title>Foo</title><id>1</id><revision><text>A b c.</text></revision></page>"
-    (tmp_path / "d.xml").write_text(export)
+    write_dump(tmp_path, "A b c.")
     words = base64.b64encode(np.array(hash_words("A b c"), dtype="<u2").tobytes()).decode()
     entry = {"dump": "d.xml", "title": "Foo", "sha256": "0", "passages": [[0, 6, words]]}
     (tmp_path / "marks.json").write_text(json.dumps([entry]))
