@@ -325,10 +325,10 @@ class InstanceJobs:
     def speed_rows(self) -> list[Row]:
         """Measure the instance job without its start, which has a row of its own."""
         few, corpus = self.inputs.few, self.inputs.corpus
-        start = {n: min(self._job("instances", few, n)[0].seconds for _ in range(2)) for n in self.timings}
+        start = {n: min(self.job("instances", few, n)[0].seconds for _ in range(2)) for n in self.timings}
 
         def rate(file_format: str, workers: int) -> float:
-            timing, result = self._job("instances", corpus, workers, "--format", file_format)
+            timing, result = self.job("instances", corpus, workers, "--format", file_format)
             if file_format == "parquet":
                 self.timings[workers].append(timing)
             if workers == MANY:
@@ -373,7 +373,7 @@ class InstanceJobs:
             ("instances", "instances in one pass", ("--dupe-factor", "1")),
             ("vocabulary", "vocabulary", ()),
         ):
-            results = [self._job(job, corpus, MANY, *options)[1] for corpus in corpora]
+            results = [self.job(job, corpus, MANY, *options)[1] for corpus in corpora]
             print(f"memory: {title}: {results}", file=sys.stderr, flush=True)
             for who in ("worker", "parent"):
                 few, many = (result[f"{who}_bytes"] / 1e6 for result in results)
@@ -383,7 +383,8 @@ class InstanceJobs:
         self.inputs.fresh_output()
         return rows
 
-    def _job(self, job: str, corpus: Manifest, workers: int, *options: str) -> tuple[Timing, dict[str, Any]]:
+    def job(self, job: str, corpus: Manifest, workers: int, *options: str) -> tuple[Timing, dict[str, Any]]:
+        """Run a job as a command; return its time and what it printed."""
         output = str(self.inputs.fresh_output() / "result")
         command = [sys.executable, "-m", "benchmarks.jobs", job, str(corpus.path), output]
         command += ["--workers", str(workers), "--vocab", str(self.inputs.vocabulary), *options]

@@ -54,15 +54,11 @@ def test_each_kind_takes_its_own_files_from_a_directory(tmp_path, prefix, suffix
     assert str(tmp_path / "a.png") not in files
 
 
-def test_known_file_may_have_a_name_with_a_colon(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["line:a.txt", "enwiki[1]"])
+def test_known_file_may_have_any_name(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "line:a.txt").write_text("x")
-    assert parse_source("line:a.txt") == ("wikipedia", ["line:a.txt"])
-
-
-def test_file_given_by_name_may_have_any_suffix(tmp_path):
-    (tmp_path / "enwiki[1]").write_text("x")
-    assert parse_source(str(tmp_path / "enwiki[1]")) == ("wikipedia", [str(tmp_path / "enwiki[1]")])
+    (tmp_path / name).write_text("x")
+    assert parse_source(name) == ("wikipedia", [name])
 
 
 def test_directory_without_files_of_the_kind_raises(tmp_path):

@@ -8,18 +8,21 @@ import lzma
 from collections.abc import Callable
 from pathlib import Path
 
+import fsspec
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_pipeline.compression import open_bytes
-from bert_pipeline.corpus import readers, splits, text_files
+from bert_pipeline.corpus import readers, text_files
+from bert_pipeline.corpus.batches import read_document_ids
 from bert_pipeline.corpus.documents import Document
 from bert_pipeline.corpus.readers import FailedRecord
+from bert_pipeline.corpus.splits import CorpusConfig, plan_splits, read_batches
 from bert_pipeline.corpus.text_files import Span, TextKind, plan_spans, stem_of
 from bert_pipeline.errors import InputError
-from bert_pipeline.storage import to_path
 
 READERS: dict[TextKind, readers.Reader] = {
     "lines": readers.read_line_documents,
@@ -240,8 +243,8 @@ def test_missing_file_is_not_taken_for_damaged_data(tmp_path):
 
 
 @pytest.mark.parametrize("query", ["sv=1&sig=SECRET3.x", "sig=SEC/RET4%3D&se=2026"])
-def test_document_names_omit_the_query_of_a_url(query, monkeypatch):
-    monkeypatch.setattr(text_files, "compression_of", lambda path: "")
-    url = f"https://example.org/data/a.jsonl?{query}"
-    assert stem_of(to_path(url)) == "a"
-    assert splits._default_name(url) == "a"
+def test_document_names_omit_the_query_of_a_url(store, tmp_path, query):
+    fsspec.filesystem("memory").pipe_file(f"/bucket/a.jsonl?{query}", b'{"text": "One is here."}\n')
+    (split,) = plan_splits([f"jsonl:{store}/a.jsonl?{query}"], CorpusConfig())
+    (batch,) = read_batches(split, CorpusConfig(), tmp_path)
+    assert read_document_ids(batch.stem, np.arange(1), tmp_path) == ["a:a-1"]

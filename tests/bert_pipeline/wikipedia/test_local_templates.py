@@ -46,24 +46,25 @@ def test_every_case_has_a_source():
     assert [case.call for case in CASES if case.source != "knowledge" and " https://" not in case.source] == []
 
 
-def test_local_names_apply_to_their_wiki_only():
-    assert render_call("the {{s-|XIX|e}} word", "fr") == "the XIXe siècle word"
-    assert render_call("the {{s-|XIX|e}} word", "en") == "the word"
-    assert render_call("a word{{citation|mot}}", "en") == "a word"
-
-
-@pytest.mark.parametrize("prefix", ["Template:", "template: ", "Vorlage:", "VORLAGE: "])
-def test_template_name_may_have_its_namespace(prefix):
-    assert render_call(f"{{{{{prefix}enS|word}}}}", "de") == "englisch word"
-
-
-def test_language_variant_uses_templates_of_the_language():
-    assert render_call("{{enS|word}}", "de-AT") == "englisch word"
-
-
-def test_units_have_symbols_outside_of_english_wikis():
-    assert render_call("{{convert|5|km|mi}}", "bg") == "5 km (3.1 mi)"
-    assert render_call("{{convert|5|km|mi}}", "en") == "5 kilometres (3.1 mi)"
+@pytest.mark.parametrize(
+    ("call", "language", "text"),
+    [
+        # Local names apply to their wiki only.
+        ("the {{s-|XIX|e}} word", "fr", "the XIXe siècle word"),
+        ("the {{s-|XIX|e}} word", "en", "the word"),
+        ("a word{{citation|mot}}", "en", "a word"),
+        # A variant of a language uses its templates.
+        ("{{enS|word}}", "de-AT", "englisch word"),
+        # The namespace may be given, in English or in the language of the wiki.
+        *((f"{{{{{prefix}enS|word}}}}", "de", "englisch word") for prefix in ("Template:", "template: ", "Vorlage:")),
+        ("{{VORLAGE: enS|word}}", "de", "englisch word"),
+        # Units have symbols outside of English wikis.
+        ("{{convert|5|km|mi}}", "bg", "5 km (3.1 mi)"),
+        ("{{convert|5|km|mi}}", "en", "5 kilometres (3.1 mi)"),
+    ],
+)
+def test_names_depend_on_the_language(call, language, text):
+    assert render_call(call, language) == text
 
 
 @pytest.mark.parametrize(
