@@ -1,6 +1,7 @@
 import contextlib
 import datetime
 import errno
+import functools
 import json
 import os
 import tempfile
@@ -32,13 +33,28 @@ KNOWN_SHA256 = "44f3076eefb9e368380996274b882cfa179e5f63ebf8cd262c0ba5fb07fd4178
 """Identity of the directory that `publish` writes, as computed before directories could be in a store."""
 
 
-def publish(directory: Path | str, text: str = "one\ntwo\n", **inputs: dict) -> None:
-    with publishing(directory, kind="corpus", configuration={"language": "en"}, inputs=inputs) as draft:
-        (draft.path / "train").mkdir()
-        (draft.path / "train" / "part.txt").write_text(text)
+def publish(directory: Path | str, text: str = "one\ntwo\n", *, by_workers: bool = False, **inputs: dict) -> None:
+    settings = {"configuration": {"language": "en"}, "inputs": inputs, "by_workers": by_workers}
+    with publishing(directory, kind="corpus", **settings) as draft:
+        make_directory(draft.path / "train")
+        with atomic_write(draft.path / "train" / "part.txt") as path:
+            path.write_text(text)
         draft.rows["train/part.txt"] = 2
         draft.counts["documents"] = 2
         draft.provenance["workers"] = 4
+
+
+drafting = functools.partial(publishing, kind="corpus", configuration={}, inputs={})
+
+
+@pytest.fixture
+def older(tmp_path):
+    """A published corpus; the test fails if it is not as it was at the end, or if there is anything beside it."""
+    publish(tmp_path / "corpus")
+    sha256 = load_manifest(tmp_path / "corpus").sha256
+    yield tmp_path / "corpus"
+    assert load_manifest(tmp_path / "corpus", verify="sha256").sha256 == sha256
+    assert leftovers(tmp_path) == []
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -81,30 +97,15 @@ def test_inputs_are_named_by_their_hashes(tmp_path):
     assert len(inputs["dump"]["sha256"]) == 64
 
 
-def test_failure_leaves_nothing_and_keeps_the_older_artifact(tmp_path):
-    publish(tmp_path / "corpus")
-    before = load_manifest(tmp_path / "corpus").sha256
-
-    def fail() -> None:
-        with publishing(tmp_path / "corpus", kind="corpus", configuration={}, inputs={}) as draft:
-            (draft.path / "half.txt").write_text("half")
-            raise RuntimeError("disk full")
-
-    with pytest.raises(RuntimeError, match="disk full"):
-        fail()
-    assert load_manifest(tmp_path / "corpus", verify="sha256").sha256 == before
-    assert leftovers(tmp_path) == []
+def test_failure_leaves_nothing_and_keeps_the_older_artifact(older):
+    with pytest.raises(RuntimeError), drafting(older) as draft:
+        raise RuntimeError((draft.path / "half.txt").write_text("half"))
 
 
-def test_file_that_was_lost_is_not_published(tmp_path):
-    publish(tmp_path / "corpus")
-    before = load_manifest(tmp_path / "corpus").sha256
-    with (
-        pytest.raises(ArtifactError, match=r"train/part\.txt: not found, but 2 rows were written to it"),
-        publishing(tmp_path / "corpus", kind="corpus", configuration={}, inputs={}) as draft,
-    ):
+def test_file_that_was_lost_is_not_published(older):
+    message = r"train/part\.txt: not found, but 2 rows were written to it"
+    with pytest.raises(ArtifactError, match=message), drafting(older) as draft:
         draft.rows["train/part.txt"] = 2
-    assert load_manifest(tmp_path / "corpus", verify="sha256").sha256 == before
 
 
 def test_another_format_is_refused_and_not_replaced_by_another_kind(tmp_path):
@@ -135,19 +136,13 @@ def test_directory_without_manifest_is_never_overwritten(tmp_path):
 
 
 @pytest.mark.parametrize("within", [False, True])
-def test_full_disk_is_named_and_keeps_the_older_artifact(tmp_path, within):
-    publish(tmp_path / "corpus")
-    older = load_manifest(tmp_path / "corpus")
+def test_full_disk_is_named_and_keeps_the_older_artifact(older, within):
     with (
-        pytest.raises(
-            DiskFullError, match=rf"^{tmp_path}/corpus: cannot be written: No space .* [\d,]+ bytes are free"
-        ),
-        publishing(tmp_path / "corpus", kind="corpus", configuration={}, inputs={}) as draft,
+        pytest.raises(DiskFullError, match=rf"^{older}: cannot be written: No space .* [\d,]+ bytes are free"),
+        drafting(older) as draft,
         atomic_write(draft.path / "shard") if within else contextlib.nullcontext(),
     ):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    assert load_manifest(tmp_path / "corpus", verify="sha256").sha256 == older.sha256
-    assert leftovers(tmp_path) == []
 
 
 def test_full_disk_is_named_where_no_temporary_directory_is_left(tmp_path, monkeypatch):
@@ -202,7 +197,7 @@ def test_two_writers_keep_their_drafts_and_the_second_is_refused(tmp_path):
     target = tmp_path / "corpus"
 
     def write_slowly():
-        with publishing(target, kind="corpus", configuration={}, inputs={}) as slow:
+        with drafting(target) as slow:
             (slow.path / "slow.txt").write_text("slow")
             # The other writer has the same process id, as it may in another container that shares the volume.
             publish(target)
@@ -218,7 +213,7 @@ def test_two_writers_keep_their_drafts_and_the_second_is_refused(tmp_path):
 @pytest.mark.parametrize("store", ["", "memory://late"])
 def test_late_files_of_lost_workers_are_not_published(tmp_path, store):
     target = to_path(f"{store}/{tmp_path.name}") if store else tmp_path / "corpus"
-    with publishing(target, kind="corpus", configuration={}, inputs={}, by_workers=True) as draft:
+    with drafting(target, by_workers=True) as draft:
         for name in ("shard-0", "list", "shard-0.tmp", "scratch/part"):
             make_directory((draft.path / name).parent)
             (draft.path / name).write_text(name)
@@ -237,7 +232,7 @@ def test_files_added_to_the_output_during_the_job_are_kept(tmp_path, published):
         publish(target)
 
     def write_while_a_note_is_left():
-        with publishing(target, kind="corpus", configuration={}, inputs={}):
+        with drafting(target):
             target.mkdir(exist_ok=True)
             (target / "notes.txt").write_text("mine")
 
@@ -273,17 +268,13 @@ def test_without_locks_a_draft_is_abandoned_when_it_is_old(tmp_path, monkeypatch
     assert leftovers(tmp_path) == [young.name]
 
 
-def test_kill_between_the_two_renames_keeps_the_older_artifact(tmp_path):
-    publish(tmp_path / "corpus")
-    (tmp_path / "corpus").rename(tmp_path / ".corpus.partial-999999999-old")
-    (tmp_path / ".corpus.partial-999999999").mkdir()
-    remove_abandoned_drafts(tmp_path / "corpus")
-    load_manifest(tmp_path / "corpus", verify="sha256")
-    assert leftovers(tmp_path) == []
+def test_kill_between_the_two_renames_keeps_the_older_artifact(older):
+    older.rename(older.parent / ".corpus.partial-999999999-old")
+    (older.parent / ".corpus.partial-999999999").mkdir()
+    remove_abandoned_drafts(older)
 
 
-def test_failed_rename_puts_the_older_artifact_back(tmp_path, monkeypatch):
-    publish(tmp_path / "corpus")
+def test_failed_rename_puts_the_older_artifact_back(older, monkeypatch):
     rename = os.rename
 
     def fail_for_draft(source, target):
@@ -293,9 +284,7 @@ def test_failed_rename_puts_the_older_artifact_back(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "rename", fail_for_draft)
     with pytest.raises(OSError, match="input/output error"):
-        publish(tmp_path / "corpus", text="one\nsix\n")
-    load_manifest(tmp_path / "corpus", verify="sha256")
-    assert leftovers(tmp_path) == []
+        publish(older, text="one\nsix\n")
 
 
 @pytest.mark.parametrize(
@@ -344,12 +333,11 @@ def names_in(url: str) -> list[str]:
     return sorted(name.removeprefix("/bucket/corpus/") for name in fsspec.filesystem("memory").find(url))
 
 
-def publish_by_workers(directory: str, text: str = "one\ntwo\n") -> None:
-    with publishing(directory, kind="corpus", configuration={"language": "en"}, inputs={}, by_workers=True) as draft:
-        with atomic_write(draft.path / "train" / "part.txt") as path:
-            path.write_text(text)
-        draft.rows["train/part.txt"] = 2
-        draft.counts["documents"] = 2
+@pytest.fixture
+def shared(store):
+    """The URL of an artifact in a store."""
+    publish(f"{store}/corpus")
+    return f"{store}/corpus"
 
 
 def test_artifact_of_another_kind_is_not_replaced(tmp_path, store):
@@ -367,7 +355,7 @@ def test_artifact_of_another_kind_is_not_replaced(tmp_path, store):
 def test_artifact_has_the_same_hash_on_disk_and_in_a_store(tmp_path, store):
     publish(tmp_path / "corpus")
     publish(f"{store}/corpus")
-    publish_by_workers(f"{store}/other")
+    publish(f"{store}/other", by_workers=True)
     publish((tmp_path / "by url").as_uri())
     hashes = {
         load_manifest(place, kind="corpus", verify="sha256").sha256
@@ -386,19 +374,18 @@ def make_old(prefix: str) -> None:
             file.modified = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=8)
 
 
-def test_replaced_artifact_of_a_store_stays_for_its_age(store):
-    publish(f"{store}/corpus")
-    reader = load_manifest(f"{store}/corpus")
+def test_replaced_artifact_of_a_store_stays_for_its_age(shared):
+    reader = load_manifest(shared)
     make_old("")
-    publish_by_workers(f"{store}/corpus", text="three\n")
-    assert load_manifest(f"{store}/corpus", verify="sha256").file_paths()[0].read_text() == "three\n"
+    publish(shared, "three\n", by_workers=True)
+    assert load_manifest(shared, verify="sha256").file_paths()[0].read_text() == "three\n"
     assert reader.file_paths()[0].read_text() == "one\ntwo\n"  # a job that began before the replacement
-    publish_by_workers(f"{store}/corpus", text="three\n")
+    publish(shared, "three\n", by_workers=True)
     assert reader.file_paths()[0].read_text() == "one\ntwo\n"  # its own files are old, the replacing manifest is not
     make_old("")
-    publish_by_workers(f"{store}/corpus", text="three\n")
-    assert not any(name.startswith(reader.path.name) for name in names_in(f"{store}/corpus"))
-    assert load_manifest(f"{store}/corpus", verify="sha256").file_paths()[0].read_text() == "three\n"
+    publish(shared, "three\n", by_workers=True)
+    assert not any(name.startswith(reader.path.name) for name in names_in(shared))
+    assert load_manifest(shared, verify="sha256").file_paths()[0].read_text() == "three\n"
 
 
 @pytest.mark.parametrize("older", [False, True])
@@ -407,7 +394,7 @@ def test_first_of_concurrent_publications_wins_in_a_store(store, older):
         publish(f"{store}/corpus", text="old\n")
 
     def lose() -> None:
-        with publishing(f"{store}/corpus", kind="corpus", configuration={}, inputs={}, by_workers=True) as draft:
+        with drafting(f"{store}/corpus", by_workers=True) as draft:
             with atomic_write(draft.path / "part.txt") as path:
                 path.write_text("late\n")
             publish(f"{store}/corpus", text="first\n")
@@ -421,7 +408,7 @@ def test_first_of_concurrent_publications_wins_in_a_store(store, older):
 
 def test_failure_leaves_nothing_in_a_store(store):
     def fail() -> None:
-        with publishing(f"{store}/corpus", kind="corpus", configuration={}, inputs={}, by_workers=True) as draft:
+        with drafting(f"{store}/corpus", by_workers=True) as draft:
             with atomic_write(draft.path / "part.txt") as path:
                 path.write_text("half")
             raise ZeroDivisionError
@@ -473,51 +460,46 @@ def test_damaged_manifest_in_a_store_is_replaced_and_removes_nothing(store, text
         load_manifest(f"{store}/{name}", verify="sha256")
 
 
-def test_layouts_of_foreign_copies_are_found(tmp_path, store):
-    publish(f"{store}/corpus")
-    there = load_manifest(f"{store}/corpus")
+def test_layouts_of_foreign_copies_are_found(tmp_path, store, shared):
+    there = load_manifest(shared)
     fsspec.filesystem("memory").get("/bucket/corpus/", str(tmp_path / "same layout/"), recursive=True)
     copied = load_manifest(tmp_path / "same layout", verify="sha256")
     assert (copied.sha256, copied.directory) == (there.sha256, tmp_path / "same layout")
     assert files_of(tmp_path / "same layout") == copied.path != copied.directory
-    flat = local_artifact(f"{store}/corpus", tmp_path / "cache")
+    flat = local_artifact(shared, tmp_path / "cache")
     fsspec.filesystem("memory").put(f"{flat}/", "/bucket/back/", recursive=True)
     back = load_manifest(f"{store}/back", verify="sha256")
     assert (back.sha256, back.path, back.directory) == (there.sha256, *[to_path(f"{store}/back")] * 2)
 
 
-def test_file_that_is_removed_while_it_is_copied_is_named(tmp_path, store, monkeypatch):
-    publish(f"{store}/corpus")
+def test_file_that_is_removed_while_it_is_copied_is_named(tmp_path, shared, monkeypatch):
     monkeypatch.setattr(MemoryFileSystem, "get_file", mock.Mock(side_effect=FileNotFoundError))
     with pytest.raises(ArtifactError, match="train/part.txt: removed or replaced while it was copied; run the command"):
-        local_artifact(f"{store}/corpus", tmp_path / "cache")
+        local_artifact(shared, tmp_path / "cache")
 
 
-def test_manifest_of_a_store_names_no_files_elsewhere(store):
-    publish(f"{store}/corpus")
+def test_manifest_of_a_store_names_no_files_elsewhere(store, shared):
     path = to_path(f"{store}/corpus/manifest.json")
     path.write_text(path.read_text().replace('"attempt-', '"attempt-../../'))
     with pytest.raises(ArtifactError, match="not a valid manifest"):
-        load_manifest(f"{store}/corpus")
+        load_manifest(shared)
 
 
-def test_artifact_of_a_store_is_copied_once(store, tmp_path, monkeypatch):
-    publish(f"{store}/corpus")
-    copy = local_artifact(f"{store}/corpus", tmp_path / "cache")
+def test_artifact_of_a_store_is_copied_once(shared, tmp_path, monkeypatch):
+    copy = local_artifact(shared, tmp_path / "cache")
     assert load_manifest(copy, verify="sha256").sha256 == KNOWN_SHA256
     assert local_artifact(copy, tmp_path / "cache") == copy
     with monkeypatch.context() as patch:
         patch.setattr(MemoryFileSystem, "get_file", None)
-        assert local_artifact(f"{store}/corpus", tmp_path / "cache") == copy
+        assert local_artifact(shared, tmp_path / "cache") == copy
     (copy / "train" / "part.txt").unlink()  # by a clean-up of old files
-    assert local_artifact(f"{store}/corpus", tmp_path / "cache") == copy
+    assert local_artifact(shared, tmp_path / "cache") == copy
     assert (copy / "train" / "part.txt").read_text() == "one\ntwo\n"
 
 
-def test_shard_of_a_store_is_fetched_once_and_checked(store, monkeypatch):
-    publish(f"{store}/corpus")
-    path, entry = load_manifest(f"{store}/corpus").file_paths()[0], "0" * 64
-    sha256 = load_manifest(f"{store}/corpus").files["train/part.txt"]["sha256"]
+def test_shard_of_a_store_is_fetched_once_and_checked(shared, monkeypatch):
+    path, entry = load_manifest(shared).file_paths()[0], "0" * 64
+    sha256 = load_manifest(shared).files["train/part.txt"]["sha256"]
     with monkeypatch.context() as patch:
         opened = mock.Mock(side_effect=fsspec.filesystem("memory").open)
         patch.setattr(MemoryFileSystem, "open", opened)
@@ -528,11 +510,10 @@ def test_shard_of_a_store_is_fetched_once_and_checked(store, monkeypatch):
         pytest.fail("the block began")
 
 
-def test_artifact_that_arrives_damaged_is_not_kept(store, tmp_path):
-    publish(f"{store}/corpus")
-    load_manifest(f"{store}/corpus").file_paths()[0].write_text("one\nsix\n")
+def test_artifact_that_arrives_damaged_is_not_kept(shared, tmp_path):
+    load_manifest(shared).file_paths()[0].write_text("one\nsix\n")
     with pytest.raises(ArtifactError, match="sha256 is"):
-        local_artifact(f"{store}/corpus", tmp_path / "cache")
+        local_artifact(shared, tmp_path / "cache")
     assert not (tmp_path / "cache" / KNOWN_SHA256).exists()
 
 
@@ -546,8 +527,5 @@ def test_artifact_that_arrives_damaged_is_not_kept(store, tmp_path):
 def test_store_that_takes_no_files_is_named_before_the_work(store, monkeypatch, answer, expected, message):
     answer.__cause__ = type("ClientError", (Exception,), {"__module__": "botocore.exceptions"})()
     monkeypatch.setattr(MemoryFileSystem, "pipe_file", mock.Mock(side_effect=answer))
-    with (
-        pytest.raises(expected, match=message),
-        publishing(f"{store}/corpus", kind="corpus", configuration={}, inputs={}),
-    ):
+    with pytest.raises(expected, match=message), drafting(f"{store}/corpus"):
         pytest.fail("the work began")

@@ -156,14 +156,14 @@ def test_word_hash_is_the_polynomial_of_its_letters():
     assert (hashes == combine(np.array(expected, dtype=np.uint64))).all()
 
 
-def test_signature_of_a_document_is_the_same_in_chunks_of_any_size(monkeypatch):
+def test_signature_does_not_depend_on_the_texts_around_it():
     rng = random.Random(2)
-    sentences = pa.array([" ".join(some_words(rng, 30)) for _ in range(40)])
-    whole = compute_signatures(sentences, np.arange(40), 40)
-    monkeypatch.setattr(near_duplicates, "_CHUNK_CHARACTERS", 300)
-    monkeypatch.setattr(near_duplicates, "_BLOCK_CHARACTERS", 80)
-    for got, expected in zip(compute_signatures(sentences, np.arange(40), 40), whole):
-        assert (got == expected).all()
+    sentences = pa.array([" ".join(some_words(rng, 8_000)) for _ in range(40)])  # more than is handled at a time
+    values, num_words = compute_signatures(sentences, np.arange(40), 40)
+    for index in range(40):
+        alone, number = compute_signatures(sentences[index : index + 1], np.arange(1), 1)
+        assert (alone[:, 0] == values[:, index]).all()
+        assert number[0] == num_words[index]
 
 
 def test_many_texts_are_compared_in_parts_with_the_same_result(tmp_path):
