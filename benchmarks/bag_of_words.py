@@ -5,6 +5,7 @@ predicted by logistic regression, numbers by ridge regression; the regularizatio
 training rows. Everything is scored by the task's metric on the rows that `bert finetune` uses.
 """
 
+import argparse
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 from benchmarks.harness import describe_machine, errors_as_exit_codes, markdown_table, program
-from bert_model.metrics.score import score, trivial_baseline
+from bert_model.kinds import kind_of
 from bert_pipeline.errors import UsageError
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.example import TextExample
@@ -56,22 +57,27 @@ def predict(task: Task, train: Sequence[TextExample], dev: Sequence[TextExample]
     return {example.example_id: convert(value) for example, value in zip(dev, search.predict(dev))}
 
 
-@errors_as_exit_codes
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a row for each task."""
+def argument_parser() -> argparse.ArgumentParser:
+    """Return the program's parser."""
     parser = program("bag_of_words", __doc__)
     parser.add_argument(
         "--task", action="append", required=True, metavar="NAME=DATA", help="a task of texts; may be repeated"
     )
-    args = parser.parse_args(arguments)
+    return parser
+
+
+@errors_as_exit_codes
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a row for each task."""
+    args = argument_parser().parse_args(arguments)
     rows = []
     for name, _, path in (word.partition("=") for word in args.task):
         data = load_task_data(name, path)
         if data.task.kind not in ("classification", "regression"):
             raise UsageError(f"{name}: is a task of kind {data.task.kind}, expected classification or regression")
         for split, dev in data.dev.items():
-            found = score(data.task, dev, predict(data.task, data.train, dev))
-            baseline = trivial_baseline(data.task, data.train, dev)
+            found = kind_of(data.task).score(dev, predict(data.task, data.train, dev))
+            baseline = kind_of(data.task).baseline(data.train, dev)
             metric = data.task.main_metric
             sizes = (f"{len(data.train):,}", f"{len(dev):,}")
             rows.append(

@@ -8,6 +8,7 @@ The ids of what was found (`--output`) are left out by `benchmarks.scores --with
 pairs that were found are printed here (`--exam`).
 """
 
+import argparse
 import dataclasses
 import json
 import sys
@@ -27,7 +28,6 @@ from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.exam.pairs import Pair, read_pairs
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.randomness import combine
-from bert_pipeline.tasks.example import example_text
 from bert_pipeline.tasks.task import load_task_data
 
 RUN_WORDS = 13
@@ -103,7 +103,7 @@ def read_task(name: str, path: str) -> list[Text]:
 
     folder = task_folder(name, Path(path), working_directory("scores"))
     return [
-        Text(f"{name} {split}", example.example_id, tuple(example_text(example).split("\n")))
+        Text(f"{name} {split}", example.example_id, tuple("\n".join(example.texts).split("\n")))
         for split, examples in load_task_data(name, folder).dev.items()
         for example in examples
     ]
@@ -131,9 +131,8 @@ def exam_without(path: Path, pairs: Sequence[Pair], found: set[str]) -> tuple[Ex
     return result(scored), result([pair for pair in scored if pair.pair_id not in found])
 
 
-@errors_as_exit_codes
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a row for each test set."""
+def argument_parser() -> argparse.ArgumentParser:
+    """Return the program's parser."""
     parser = program("contamination", __doc__)
     parser.add_argument("corpus", type=Path, help="a corpus directory, whose training documents are searched")
     parser.add_argument("--task", action="append", default=[], metavar="NAME=DATA", help="a task; may be repeated")
@@ -142,7 +141,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--exam", type=Path, metavar="FILE", help="an exam on --pairs, written by `bert exam --output`")
     parser.add_argument("--output", type=Path, help="write the ids of the texts that were found, as JSON lines")
-    args = parser.parse_args(arguments)
+    return parser
+
+
+@errors_as_exit_codes
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a row for each test set."""
+    args = argument_parser().parse_args(arguments)
     if args.exam and not args.pairs:
         raise UsageError("--exam: give the pairs of the exam as --pairs too")
     texts, training = read_corpus(args.corpus)

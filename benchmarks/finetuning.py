@@ -32,12 +32,11 @@ from benchmarks.harness import (
 )
 from benchmarks.inputs import sample_dump, sample_instances
 from bert_model.finetuning.config import FinetuningConfig, task_configuration
-from bert_model.finetuning.dataset import EncodedSet
-from bert_model.finetuning.decode import evaluate
-from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.predict_logits import predict_logits
 from bert_model.finetuning.search import Initialization, Setting, Trial
 from bert_model.finetuning.trial import TrialJob, initial_model, task_overrides, train_model
+from bert_model.kinds import kind_of
+from bert_model.kinds.encoded import EncodedSet
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import save_model
@@ -49,7 +48,11 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 PEER = "transformers' Trainer"
 UNIT = "examples/s"
-TARGETS = {("training", "random order"): 1.8, ("training", "like lengths"): 1.1, ("predicting", "random order"): 1.5}
+TARGETS = {
+    ("training", "random order"): 1.8,
+    ("training", "like lengths"): 1.1,
+    ("predicting", "random order"): 1.5,
+}
 """Minimum ratio to the peer's rate on a CPU."""
 WINDOWS_TARGET = 1500.0
 """Question windows per second and core."""
@@ -82,7 +85,7 @@ class FinetuningCase:
     def score(self, logits: np.ndarray) -> float:
         """Return the task's main metric for logits of the dev rows."""
         config = FinetuningConfig(precision=self.precision)  # type: ignore[arg-type]
-        return evaluate(self.task, self.dev_examples, self.dev, logits, config).scores[self.task.main_metric]
+        return kind_of(self.task).evaluate(self.dev_examples, self.dev, logits, config).scores[self.task.main_metric]
 
 
 class OurFinetuning:
@@ -92,17 +95,16 @@ class OurFinetuning:
         self.case = case
         config = FinetuningConfig(precision=case.precision, optimizer=case.optimizer)  # type: ignore[arg-type]
         setting = Setting(case.learning_rate, case.batch_size, case.epochs)
-        overrides = task_overrides(config, case.task.kind, case.task.labels)
+        overrides = task_overrides(config, case.task)
         self.job = TrialJob(
             trial=Trial(Initialization(weights, weights), setting, seed=1),
-            kind=case.task.kind,
-            labels=case.task.labels,
+            task=case.task,
             config=config,
             model=case.model,
             model_config=BertConfig.from_directory(case.model, **overrides),
             pad_id=case.tokenizer.pad_id,
         )
-        self.model = initial_model(self.job).to(case.device)
+        self.model = initial_model(self.job, case.train).to(case.device)
         self.scores: list[float] = []
 
     def train(self) -> float:
@@ -115,7 +117,7 @@ class OurFinetuning:
         """Train from the initial weights; return the seconds of the loop."""
         job = dataclasses.replace(self.job, trial=dataclasses.replace(self.job.trial, seed=seed))
         torch.manual_seed(seed)
-        self.model = initial_model(job, label_mean=self.case.label_mean).to(self.case.device)
+        self.model = initial_model(job, self.case.train).to(self.case.device)
         return train_model(self.model, job, self.case.train, None)[2]
 
     def predict(self) -> float:
@@ -207,7 +209,7 @@ def encoding_rate(examples: Sequence[Any], tokenizer: Tokenizer, task_name: str)
     """Encode questions once in this thread; return windows per second."""
     config = FinetuningConfig(max_seq_length=384, doc_stride=128)
     started = time.perf_counter()
-    encoded = encode_examples(get_task(task_name), examples, tokenizer, config)
+    encoded = kind_of(get_task(task_name)).encode(examples, tokenizer, config)
     return encoded.num_rows / (time.perf_counter() - started)
 
 
@@ -249,8 +251,8 @@ def encode_case(
         task=task,
         model=model,
         tokenizer=tokenizer,
-        train=encode_examples(task, train, tokenizer, config),
-        dev=encode_examples(task, dev, tokenizer, config),
+        train=kind_of(task).encode(train, tokenizer, config),
+        dev=kind_of(task).encode(dev, tokenizer, config),
         dev_examples=dev,
         batch_size=args.batch_size,
         learning_rate=learning_rate,

@@ -84,9 +84,9 @@ class RunMlmCase:
     measure: float = 0.0
     """Train for so many seconds, print the tokens per second, and save nothing."""
 
-    def to_json(self) -> str:
+    def to_json(self, **changes: Any) -> str:
         """Return the case for another process."""
-        return json.dumps(dataclasses.asdict(self))
+        return json.dumps(dataclasses.asdict(self) | changes)
 
     @classmethod
     def from_json(cls, text: str) -> Self:

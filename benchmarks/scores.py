@@ -30,9 +30,8 @@ import torch
 from benchmarks import bag_of_words
 from benchmarks.finetuning import FinetuningCase, OurFinetuning, PeerFinetuning, encode_case, mean_and_deviation
 from benchmarks.harness import describe_machine, errors_as_exit_codes, markdown_table, program, working_directory
-from bert_model.finetuning.decode import decode
-from bert_model.metrics.score import score
-from bert_model.metrics.uncertainty import interval_of, resample, stacked, unit_statistics
+from bert_model.kinds import kind_of
+from bert_model.metrics.uncertainty import interval_of, resample, stacked
 from bert_model.model.weights import weight_files
 from bert_model.training.distributed import keep_freed_memory
 from bert_pipeline.atomic import atomic_write, write_text_durably
@@ -87,7 +86,7 @@ def run_or_load(case: FinetuningCase, side: str, make: Side, seed: int, director
     trainer.train_from(seed)
     seconds = time.process_time() - started
     logits = trainer.logits()
-    predictions = decode(case.task, case.dev_examples, case.dev, logits)
+    predictions = kind_of(case.task).decode(case.dev_examples, case.dev, logits)
     with atomic_write(path) as temporary, open(temporary, "wb") as file:
         values = np.array([predictions[example_id] for example_id in ids])
         place = day_and_machine()
@@ -97,7 +96,12 @@ def run_or_load(case: FinetuningCase, side: str, make: Side, seed: int, director
 
 
 def with_best_rate(
-    case: FinetuningCase, side: str, make: Side, learning_rates: Sequence[float], directory: Path, scored: Sequence[Any]
+    case: FinetuningCase,
+    side: str,
+    make: Side,
+    learning_rates: Sequence[float],
+    directory: Path,
+    scored: Sequence[Any],
 ) -> FinetuningCase:
     """Return a case with the learning rate whose first seed scores best on the examples `scored` of the dev set.
 
@@ -131,7 +135,7 @@ def _sha256_of(case: FinetuningCase) -> str:
 def resampled_differences(case: FinetuningCase, runs: Mapping[str, Sequence[Run]]) -> np.ndarray:
     """Return (first side - second) for draws of dev examples, jointly, and of each side's seeds."""
     first, second = (
-        stacked([unit_statistics(case.task, case.dev_examples, run.predictions) for run in side_runs])
+        stacked([kind_of(case.task).statistics(case.dev_examples, run.predictions) for run in side_runs])
         for side_runs in runs.values()
     )
     means = resample([first, second], seed=1)
@@ -146,7 +150,7 @@ def difference_with_interval(difference: float, resampled: np.ndarray) -> str:
 
 def scores_of(case: FinetuningCase, runs: Sequence[Run]) -> list[float]:
     """Return the main metric of each run."""
-    return [score(case.task, case.dev_examples, run.predictions)[case.task.main_metric] for run in runs]
+    return [kind_of(case.task).score(case.dev_examples, run.predictions)[case.task.main_metric] for run in runs]
 
 
 def peer_table(cases: Sequence[FinetuningCase], runs: Mapping[str, Mapping[str, Sequence[Run]]]) -> str:
@@ -208,7 +212,7 @@ def bag_or_load(data: TaskData, dev: Sequence[Any], directory: Path) -> dict[str
     if path.is_file() and (stored := json.loads(path.read_text()))["rows"] == rows and "predictions" in stored:
         return dict(stored["predictions"])
     predictions = bag_of_words.predict(data.task, data.train, dev)
-    found = score(data.task, dev, predictions)[data.task.main_metric]
+    found = kind_of(data.task).score(dev, predictions)[data.task.main_metric]
     write_text_durably(path, json.dumps({"rows": rows, "predictions": predictions}) + "\n")
     print(f"{data.task.name}, bag of words: {found:.2f}", file=sys.stderr, flush=True)
     return predictions
@@ -299,7 +303,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"learning rates, {side}: {', '.join(rates)}")
     print()
     bag_scores = {
-        case.task.name: score(case.task, case.dev_examples, bags[case.task.name])[case.task.main_metric]
+        case.task.name: kind_of(case.task).score(case.dev_examples, bags[case.task.name])[case.task.main_metric]
         for case in cases
         if case.task.name in bags
     }

@@ -431,7 +431,7 @@ def run_predict(arguments: argparse.Namespace) -> int:
 
 
 def run_score(arguments: argparse.Namespace) -> int:
-    from bert_model.metrics.score import score_files
+    from bert_model.kinds.scores import score_files
 
     scores = score_files(
         arguments.task, _fetched(arguments.data), arguments.predictions, arguments.na_prob, arguments.na_prob_thresh
@@ -444,7 +444,7 @@ def run_score(arguments: argparse.Namespace) -> int:
 
 def run_submission(arguments: argparse.Namespace) -> int:
     check_file_target(arguments.output)
-    from bert_model.metrics.score import read_predictions
+    from bert_model.kinds.scores import read_predictions
     from bert_pipeline.tasks.catalogue import get_task
     from bert_pipeline.tasks.submission import write_submission
 

@@ -1,6 +1,7 @@
 """Fixtures that every test shares."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ ON_REQUEST = ("services", "browser", "kills", "cluster", "engines")
 
 
 @pytest.fixture(autouse=True)
-def own_environment():
+def own_environment() -> Iterator[None]:
     """Undo what a test, or the code that it calls, sets in the environment."""
     before = dict(os.environ)
     yield
@@ -26,7 +27,7 @@ def own_environment():
 
 
 @pytest.fixture(scope="session")
-def real_data():
+def real_data() -> Path:
     """The folder of real data sets; the test is skipped when BERT_REAL_DATA does not name one."""
     folder = os.environ.get("BERT_REAL_DATA")
     if not folder:
@@ -37,7 +38,7 @@ def real_data():
 
 
 @pytest.fixture(scope="session")
-def empty_store(tmp_path_factory):
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An MLflow database without runs, to be copied into a home as its mlflow.db: making the tables takes seconds."""
     from bert_model.training.mlflow_store import open_client
 

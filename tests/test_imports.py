@@ -70,7 +70,7 @@ ROOMS = {
     ),
     "bert_model": (
         {"model", "metrics", "tables"},
-        {"training", "zero_shot"},
+        {"kinds", "training", "zero_shot"},
         {"pretraining", "finetuning"},
         {"inference", "conversion"},
         {"registry"},

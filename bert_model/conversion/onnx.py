@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from bert_model.finetuning.task_model import load_task_model, read_task_description
+from bert_model.kinds import KINDS, Kind
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
 from bert_model.model.heads import HEAD_CLASSES
@@ -27,7 +28,6 @@ from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import BertError, UsageError
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-SPAN_OUTPUTS = ("start_logits", "end_logits")
 PRETRAINING_OUTPUTS = {"prediction_logits": "cls.predictions.", "seq_relationship_logits": "cls.seq_relationship."}
 """Output of a pre-trained model -> its head."""
 TOLERANCE = 1e-4
@@ -39,17 +39,17 @@ EXAMPLE_LENGTH = 8
 class _Plain(nn.Module):
     """A model with the inputs of the graph, in order, and a tuple of tensors as output."""
 
-    def __init__(self, model: nn.Module, kind: str, outputs: Sequence[str]) -> None:
+    def __init__(self, model: nn.Module, kind: type[Kind] | None, outputs: Sequence[str]) -> None:
         super().__init__()
         self.model = model.eval()
         self.config: BertConfig = model.config  # type: ignore[assignment]
         self.kind = kind
-        """The kind of task; "" for a pre-trained model."""
+        """The kind of task; None for a pre-trained model."""
         self.outputs = tuple(outputs)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, ...]:
         output: Any = self.model(input_ids, attention_mask, token_type_ids)
-        if not self.kind:
+        if self.kind is None:
             return tuple(getattr(output, name) for name in self.outputs)
         return output if isinstance(output, tuple) else (output,)
 
@@ -102,7 +102,8 @@ def _task_model(directory: Path, description: Mapping[str, Any]) -> _Plain:
     if description.get("feature_input"):
         raise UsageError(f"{directory}: a feature-based tagger is not exported to ONNX")
     loaded = load_task_model(directory)
-    model = _Plain(loaded.model, loaded.task.kind, SPAN_OUTPUTS if loaded.task.kind == "span" else ("logits",))
+    kind = KINDS[loaded.task.kind]
+    model = _Plain(loaded.model, kind, kind.onnx_outputs)
     if model.config.head == "bilstm":  # torch's exporter fixes the length of what an LSTM reads
         raise UsageError(f"{directory}: a model with head=bilstm is not exported to ONNX")
     return model
@@ -111,10 +112,10 @@ def _task_model(directory: Path, description: Mapping[str, Any]) -> _Plain:
 def _foreign_model(directory: Path) -> _Plain:
     """Load a pre-trained model with the heads that it has, or a task model of another author."""
     architecture = read_weights(directory).architecture
-    for kind, model_class in HEAD_CLASSES.items():
-        if model_class.__name__ == architecture:
-            task_model, _ = load_model(model_class, directory)
-            return _Plain(task_model, kind, SPAN_OUTPUTS if kind == "span" else ("logits",))
+    for kind in KINDS.values():
+        if kind.architecture == architecture:
+            task_model, _ = load_model(HEAD_CLASSES[architecture], directory)
+            return _Plain(task_model, kind, kind.onnx_outputs)
 
     # No task's head: the pre-training heads that the directory has, and not those that would be random.
     pretrained, report = load_model(BertForPreTraining, directory)
@@ -125,13 +126,13 @@ def _foreign_model(directory: Path) -> _Plain:
     ]
     if not outputs:
         raise UsageError(f"{directory}: an encoder without a head is not exported to ONNX; fine-tune it first")
-    return _Plain(pretrained, "", outputs)
+    return _Plain(pretrained, None, outputs)
 
 
 def _example(model: _Plain, *, batch_size: int, length: int) -> dict[str, Tensor]:
     """Return random inputs, the first text padded."""
     generator = torch.Generator().manual_seed(0)
-    shape = (batch_size, 3, length) if model.kind == "choice" else (batch_size, length)
+    shape = (batch_size, *(model.kind.rows_shape if model.kind else ()), length)
     mask = torch.ones(shape, dtype=torch.long)
     mask[0, ..., -length // 3 :] = 0  # its last third, rounded up
     last_segment = min(1, model.config.type_vocab_size - 1)
@@ -148,7 +149,7 @@ def _dynamic_shape(tensor: Tensor) -> dict[int, Any]:
 
 def _metadata(directory: Path, model: _Plain, description: Mapping[str, Any]) -> dict[str, str]:
     """Return what a program needs to read the logits."""
-    task = description.get("task") or model.kind or "pretraining"
+    task = description.get("task") or (model.kind.name if model.kind else "pretraining")
     metadata = {
         "source": directory.name,
         "task": task,

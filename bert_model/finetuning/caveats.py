@@ -4,10 +4,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_model.finetuning.dataset import FEW_STEPS
 from bert_model.metrics.uncertainty import is_at_chance, standard_error
 from bert_pipeline.tasks.catalogue import TASKS
-from bert_pipeline.tasks.example import TaggedExample
 from bert_pipeline.tasks.task import TaskData
 
 
@@ -26,6 +24,8 @@ class Caveat:
         return self.kind.replace("_", " ")
 
 
+FEW_STEPS = 100
+"""Fewer optimizer steps than these rarely fine-tune a model: the warm-up alone is a tenth of them."""
 REPEATS, AT_CHANCE, OWN_SPLIT, NOT_OFFICIAL = "repeats", "at_chance", "own_split", "not_official"
 
 
@@ -43,9 +43,8 @@ def known_about(
         share = count / len(splits[split])
         yield Caveat(kind=REPEATS, text=f"{share:.1%} of the examples of {split} are in the training set", share=share)
     labels = set(_labels(data.train))
-    for split, examples in splits.items():
-        unseen = sorted({str(label) for label in _labels(examples) if label not in labels})
-        if unseen and data.task.labels:
+    for split, examples in splits.items() if data.task.labels else ():
+        if unseen := sorted({str(label) for label in _labels(examples) if label not in labels}):
             yield Caveat(
                 kind="unseen_classes",
                 text=f"{split} has classes without a training example: {unseen[0]}"
@@ -75,10 +74,9 @@ def known_about(
 
 
 def _labels(examples: Sequence[Any]) -> Iterator[Any]:
-    """Yield every label of some examples: classes, endings, those of multilabel, or tags."""
-    for example in examples:
-        label = example.tags if isinstance(example, TaggedExample) else getattr(example, "label", None)
-        yield from label if isinstance(label, tuple) else () if label is None else (label,)
+    """Yield every label of some examples: classes, those of multilabel, or tags."""
+    for gold in (example.gold for example in examples if example.gold is not None):
+        yield from gold if isinstance(gold, tuple) else (gold,)
 
 
 def describe(known: Iterable[Caveat]) -> str:

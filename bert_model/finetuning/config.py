@@ -2,10 +2,12 @@
 
 import dataclasses
 import math
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
+from bert_model.kinds import kind_of
+from bert_model.kinds.base import EncodingConfig
 from bert_pipeline.configuration import Seed, Share, configuration, from_mapping
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.tasks.catalogue import TASKS, Task
@@ -16,19 +18,9 @@ FeatureInput = Literal[
 
 
 @configuration
-class FinetuningConfig:
+class FinetuningConfig(EncodingConfig):
     """Everything that decides what a fine-tuning computes. Defaults are those of the paper's GLUE runs (4.1, A.3)."""
 
-    max_seq_length: Annotated[int, Field(ge=8)] = 128
-    """Tokens to a row, special tokens included."""
-    doc_stride: PositiveInt = 128
-    """Tokens from the start of one window of a SQuAD context to the start of the next."""
-    max_query_length: PositiveInt = 64
-    """Tokens of a SQuAD question that are kept."""
-    max_answer_length: PositiveInt = 30
-    """Longest SQuAD answer in tokens."""
-    n_best_size: PositiveInt = 20
-    """Starts and ends of a window that are paired, and answers that are kept."""
     learning_rates: tuple[PositiveFloat, ...] = (5e-5, 4e-5, 3e-5, 2e-5)
     """Learning rates of the grid."""
     batch_sizes: tuple[PositiveInt, ...] = (32,)
@@ -138,14 +130,5 @@ def task_configuration(task: str | Task, settings: dict[str, Any] | None = None)
     """
     known = TASKS.get(task) if isinstance(task, str) else task
     name = str(task) if isinstance(task, str) else task.name
-    merged = {**PAPER_SETTINGS.get(_paper_task(known) if known else name, {}), **(settings or {})}
+    merged = {**PAPER_SETTINGS.get(kind_of(known).paper_task if known else name, {}), **(settings or {})}
     return from_mapping(FinetuningConfig, merged, where=f"finetuning ({name})")
-
-
-def _paper_task(task: Task) -> str:
-    """Return the name of the paper's task that a task resembles most."""
-    if task.kind == "span":
-        return "squad2" if task.has_impossible else "squad1"
-    if task.kind == "tagging":
-        return "ner_features" if task.feature_based else "ner"
-    return task.name

@@ -8,15 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from bert_model.finetuning.analysis import analyze, decisions, errors_page, errors_path, results_table
+from bert_model.finetuning.analysis import analyze, errors_page, errors_path, results_table
 from bert_model.finetuning.config import (
     GRID_KEYS,
     FinetuningConfig,
     task_configuration,
     with_epochs,
 )
-from bert_model.finetuning.decode import evaluate
-from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.results import SearchLog, dev_data, results_document, search_identity
 from bert_model.finetuning.search import SearchResult, Trial, TrialResult, initializations_of, search
 from bert_model.finetuning.task_model import (
@@ -36,6 +34,7 @@ from bert_model.finetuning.trial_runner import (
     trial_directory,
 )
 from bert_model.finetuning.worker_pool import WorkerPool
+from bert_model.kinds import kind_of
 from bert_model.metrics.uncertainty import STATISTICS_NAME, stacked
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import onednn_width, processor
@@ -240,17 +239,17 @@ def _data_inputs(data: TaskData, tokenizer: Tokenizer, hashes: Mapping[str, str]
 
 def _analyze(runner: TrialRunner, saved: SavedTrial) -> tuple[dict[str, Any], str]:
     """Return the analysis of every labeled split for the published model, and the page of its errors on dev."""
-    task, page = runner.data.task, ""
+    kind, page = runner.kind, ""
     analysis: dict[str, Any] = {}
     assert saved.job.output is not None
     output = read_output(saved.job.output)
     assert output is not None, "the trial is finished"
     for split, evaluation in saved.evaluations.items():
         examples = runner.examples[split]
-        found = decisions(task, examples, runner.encoded[split], output.logits[split], evaluation)
-        analysis[split] = analyze(task, examples, evaluation, found)
+        decided = kind.decisions(examples, runner.encoded[split], output.logits[split], evaluation)
+        analysis[split] = analyze(kind, examples, evaluation, decided)
         if split == runner.main_split:
-            page = errors_page(task, split, analysis[split], found)
+            page = errors_page(kind, split, analysis[split], decided)
     return analysis, page
 
 
@@ -299,19 +298,21 @@ def _write(
             write_model(draft.path / folder, job, chosen[job.trial])
             files[job.trial] = f"{folder}/{weights_name}"
     model = write_model(draft.path, saved.job, best)
-    for split, examples in data.dev.items():
-        draft.rows |= write_predictions(draft.path, split, examples, saved.evaluations[split])
+    for split in data.dev:
+        draft.rows |= write_predictions(draft.path, runner.kind, split, saved.evaluations[split])
 
     # Predict the test splits without labels with as many threads as a trial has.
     model.to(pool.devices[0])
     for split, examples in data.test.items():
         if split in saved.evaluations:  # it has labels: every trial predicted it
-            draft.rows |= write_predictions(draft.path, split, examples, saved.evaluations[split])
+            draft.rows |= write_predictions(draft.path, runner.kind, split, saved.evaluations[split])
             continue
-        encoded = encode_examples(task, examples, runner.tokenizer, runner.alone)
+        encoded = runner.kind.encode(examples, runner.tokenizer, runner.alone)
         logits = model.logits(encoded, num_threads=pool.threads_per_worker)
-        evaluation = evaluate(task, examples, encoded, logits, config, null_threshold=null_threshold, labeled=False)
-        draft.rows |= write_predictions(draft.path, split, examples, evaluation)
+        evaluation = runner.kind.evaluate(
+            examples, encoded, logits, config, null_threshold=null_threshold, labeled=False
+        )
+        draft.rows |= write_predictions(draft.path, runner.kind, split, evaluation)
 
     # Counts are part of the content's hash; times and the machine's choices are not, so they are provenance.
     results = [result for search in searches for result in search.trials]
@@ -340,7 +341,7 @@ def check_fit(
 ) -> None:
     """Raise an error if model, configuration and data do not fit together."""
     check_model_fit(task, tokenizer, model_config, config, model)
-    if model_config.attention == "causal" and config.head == "linear" and task.kind not in ("span", "tagging"):
+    if model_config.attention == "causal" and config.head == "linear" and kind_of(task).reads_first_token:
         raise UsageError(
             f"{model}: its tokens attend to the left only, so [CLS], from which {task.name} is predicted, sees nothing "
             "else; give head=bilstm"
@@ -350,7 +351,7 @@ def check_fit(
     for name, examples in (("training", data.train), *data.dev.items()):
         if not examples:
             raise UsageError(f"{task.name}: no {name} examples; check the files, or give a larger dev_fraction")
-    if task.kind in ("classification", "multilabel") and len(found := {example.label for example in data.train}) == 1:
+    if task.labels and len(found := {example.gold for example in data.train}) == 1 and kind_of(task).reads_first_token:
         raise UsageError(
             f"{task.name}: every training example has the label {next(iter(found))!r}, expected two or more of "
             f"{', '.join(task.labels)}; check the file and the task's labels"

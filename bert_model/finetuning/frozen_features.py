@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import DTypeLike
 
-from bert_model.finetuning.dataset import EncodedSet, prediction_batches
+from bert_model.kinds.encoded import EncodedSet, prediction_batches
 from bert_model.model.bert import BertModel, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import limited_threads

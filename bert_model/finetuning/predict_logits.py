@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bert_model.finetuning.dataset import EncodedSet, prediction_batches
 from bert_model.finetuning.frozen_features import Activations
+from bert_model.kinds.encoded import EncodedSet, prediction_batches
 from bert_model.training.distributed import autocast
 
 TOKENS_PER_BATCH = 4096
@@ -37,7 +37,6 @@ def predict_logits(
 
     # The limit is on tokens: a unit of multiple choice has all its rows in the batch.
     result: np.ndarray | None = None
-    per_token = encoded.kind in ("span", "tagging")
     for units in prediction_batches(encoded.unit_lengths() * encoded.rows_per_example, tokens_per_batch):
         host_tensors = to_tensors(encoded, units, pad_id, features)
         tensors = {name: send(tensor, device) for name, tensor in host_tensors.items()}
@@ -45,9 +44,9 @@ def predict_logits(
             outputs = forward(model, tensors).float().cpu().numpy()
         # Scatter the batch, which is sorted by length, back to the order of the rows.
         if result is None:
-            rows = len(encoded.input_ids) if per_token else encoded.num_units
+            rows = len(encoded.input_ids) if encoded.per_token else encoded.num_units
             result = np.zeros((rows, outputs.shape[-1]), dtype=np.float32)
-        if per_token:
+        if encoded.per_token:
             inside, tokens = encoded.token_indices(units)
             result[tokens] = outputs[inside]
         else:

@@ -12,10 +12,9 @@ from typing import Any
 
 from bert_model.finetuning.caveats import known_about, read_caveats
 from bert_model.finetuning.config import FinetuningConfig
-from bert_model.finetuning.dataset import WITH_CONTEXT
 from bert_model.finetuning.search import SearchResult, Trial, TrialResult
 from bert_model.finetuning.trial import TrialProgress
-from bert_model.metrics.score import BASELINES, trivial_baseline
+from bert_model.kinds import kind_of
 from bert_model.training.metrics_log import STATE_NAME, DataInput, RunStatus, read_lines, read_state
 from bert_model.training.mlflow_sync import CLOSE_TIMEOUT_SECONDS, Tracker, sync
 from bert_pipeline.errors import DiskFullError
@@ -38,6 +37,8 @@ PAPER_FEATURE_INPUTS = {
 }
 """Names of the feature inputs in the catalogue's published figures."""
 
+WITH_CONTEXT = "_with_context"
+"""Suffix of the metrics of a tagger whose input are documents: without it every sentence is an input of its own."""
 CONTEXT_NOTE = (
     f"Metrics with {WITH_CONTEXT!r} read each sentence among its neighbors in the document; the others, by which the "
     "model was chosen, read it alone, as text lines, requests and transformers' pipeline do."
@@ -97,7 +98,7 @@ def results_document(
         "metrics": metrics,
         **({"note": CONTEXT_NOTE} if any(key.endswith(WITH_CONTEXT) for key in metrics) else {}),
         **({"feature_inputs": _feature_inputs(data, searches[0])} if task.feature_based else {}),
-        "baseline": BASELINES["span with unanswerable" if task.has_impossible else task.kind],
+        "baseline": kind_of(task).baseline_name,
         "paper_source": task.paper_source,
         "initializations": {search.initialization.name: _search(search) for search in searches},
         "winner": searches[0].best.describe(),
@@ -112,7 +113,7 @@ def _metrics(data: TaskData, searches: Sequence[SearchResult]) -> dict[str, dict
     reported, *compared = searches
     table: dict[str, dict[str, Any]] = {}
     for split, examples in {**data.dev, **data.labeled_test}.items():
-        baseline = trivial_baseline(task, data.train, examples)
+        baseline = kind_of(task).baseline(data.train, examples)
         for metric in reported.best.scores[split]:
             entry: dict[str, Any] = {
                 "n": len(examples),

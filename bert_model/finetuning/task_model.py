@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,11 +13,12 @@ from safetensors.torch import load_file
 from torch import nn
 
 from bert_model.finetuning.config import FinetuningConfig, task_configuration
-from bert_model.finetuning.dataset import EncodedSet
-from bert_model.finetuning.decode import Evaluation, official_n_best
 from bert_model.finetuning.frozen_features import compute_activations
 from bert_model.finetuning.predict_logits import predict_logits
 from bert_model.finetuning.trial import TrialJob
+from bert_model.kinds import Kind, kind_of
+from bert_model.kinds.base import Evaluation
+from bert_model.kinds.encoded import EncodedSet
 from bert_model.model.bert import BertModel, new_model
 from bert_model.model.config import CONFIG_NAME, BertConfig
 from bert_model.model.cpu_kernels import limited_threads
@@ -26,7 +27,7 @@ from bert_model.model.weights import check_embeddings, load_model, read_weights,
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.manifest import MANIFEST_NAME, read_manifest
-from bert_pipeline.tasks.catalogue import KINDS, TASKS, Task, get_task
+from bert_pipeline.tasks.catalogue import TASKS, Task, get_task
 from bert_pipeline.vocabulary.tokenizer import Tokenizer, model_max_length
 
 logger = logging.getLogger(__name__)
@@ -34,8 +35,6 @@ logger = logging.getLogger(__name__)
 TASK_NAME = "task.json"
 TAGGER_NAME = "tagger.safetensors"
 PREDICTIONS = "predictions"
-PROBLEM_TYPES = {"regression": "regression", "multilabel": "multi_label_classification"}
-"""What transformers must know of a kind of task to read its outputs: by default it applies a softmax."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,10 +100,10 @@ def write_task_model(
         save_tensors(tensors, directory / TAGGER_NAME)
         model = _tagger(tensors, feature_input, job.config, len(task.labels), encoder)
     else:
-        model = new_model(HEAD_CLASSES[task.kind], job.model_config, seed=job.trial.seed)
+        model = new_model(HEAD_CLASSES[job.kind.architecture], job.model_config, seed=job.trial.seed)
         model.load_state_dict(tensors)
-        problem_type = PROBLEM_TYPES.get(task.kind, "")
-        save_model(model, directory, tokenizer, max_seq_length=job.config.max_seq_length, problem_type=problem_type)
+        length = job.config.max_seq_length
+        save_model(model, directory, tokenizer, max_seq_length=length, problem_type=job.kind.problem_type)
 
     # The directory explains itself: a task that is not in TASKS is described in task.json.
     document = {
@@ -176,11 +175,10 @@ def load_task_model(directory: Path | str, task_name: str | None = None, *, log:
         )
 
     # Everything else is an encoder with a head; a head of random weights would answer at chance, without any error.
-    if task.kind == "regression" and not description:
-        _refuse_other_head(directory, task, model_config, num_outputs=1)
-    if KINDS[task.kind].has_labels and not description:
+    architecture = kind_of(task).architecture
+    if not description and read_weights(directory).architecture == architecture:
         task = dataclasses.replace(task, labels=_labels_of_head(directory, task, model_config))
-    model, report = load_model(HEAD_CLASSES[task.kind], directory, config=model_config, log=log)
+    model, report = load_model(HEAD_CLASSES[architecture], directory, config=model_config, log=log)
     head = [name for name in report.created if not name.startswith("bert.pooler")]
     if head:
         raise UsageError(
@@ -196,7 +194,7 @@ def check_model_fit(
     task: Task, tokenizer: Tokenizer, model_config: BertConfig, config: FinetuningConfig, directory: Path
 ) -> None:
     """Raise an error if the model's embeddings are too small for its vocabulary, the rows or the task's segments."""
-    reads_pairs = task.pair or task.kind in ("span", "choice")
+    reads_pairs = task.pair or kind_of(task).reads_pairs
     check_embeddings(directory, model_config, tokenizer, pair_task=task.name if reads_pairs else "")
     if config.max_seq_length > model_config.max_position_embeddings:
         raise ConfigurationError(
@@ -212,7 +210,7 @@ def _configuration_without_description(task: Task, directory: Path, model_config
     """
     paper = task_configuration(task)
     limits = [model_config.max_position_embeddings, model_max_length(directory)]
-    if task.kind == "span":
+    if kind_of(task).has_paper_length:
         limits.append(paper.max_seq_length)
     length = min(limit for limit in limits if limit)
 
@@ -235,9 +233,11 @@ def _labels_of_head(directory: Path, task: Task, config: BertConfig) -> tuple[st
     Without names of outputs or labels, the order of the integers of files without class names is assumed, with a
     warning. InputError if the head has another number of outputs, or names that are not the task's.
     """
-    if read_weights(directory).architecture != HEAD_CLASSES[task.kind].__name__:
-        return task.labels  # loading will raise that the head is missing
-    _refuse_other_head(directory, task, config, num_outputs=len(task.labels))
+    outputs = kind_of(task).head_labels()
+    if outputs and config.num_labels != len(outputs):
+        raise InputError(f"{directory}: its head has {config.num_labels} outputs, {task.name} needs {len(outputs)}")
+    if not task.labels:
+        return ()
 
     # LABEL_0 and so on are the names that transformers gives to outputs without one.
     unnamed = not config.labels or all(name.startswith("LABEL_") for name in config.labels)
@@ -263,12 +263,6 @@ def _labels_of_head(directory: Path, task: Task, config: BertConfig) -> tuple[st
     return labels
 
 
-def _refuse_other_head(directory: Path, task: Task, config: BertConfig, *, num_outputs: int) -> None:
-    """Raise InputError if a foreign head of the task's kind has another number of outputs than the task needs."""
-    if read_weights(directory).architecture == HEAD_CLASSES[task.kind].__name__ and config.num_labels != num_outputs:
-        raise InputError(f"{directory}: its head has {config.num_labels} outputs, {task.name} needs {num_outputs}")
-
-
 def read_task_description(directory: Path) -> dict[str, Any] | None:
     """Return the content of task.json, None without one; an error if it is damaged or of another format."""
     path = directory / TASK_NAME
@@ -286,36 +280,14 @@ def read_task_description(directory: Path) -> dict[str, Any] | None:
     return cast(dict[str, Any], document)
 
 
-def write_predictions(directory: Path, split: str, examples: Sequence[Any], evaluation: Evaluation) -> dict[str, int]:
-    """Write a split's predictions below `predictions/` and return the rows of each file.
-
-    JSON lines of id and prediction; for SQuAD the three JSON objects of the official tools: predictions, n best and
-    null odds.
-    """
+def write_predictions(directory: Path, kind: Kind, split: str, evaluation: Evaluation) -> dict[str, int]:
+    """Write a split's predictions below `predictions/` and return the rows of each file."""
     folder = directory / PREDICTIONS
     folder.mkdir(exist_ok=True)
-    if evaluation.span_answers is None:
-        lines = (
-            json.dumps({"id": key, "prediction": value}, ensure_ascii=False) + "\n"
-            for key, value in evaluation.predictions.items()
-        )
-        with open(folder / f"{split}.jsonl", "w", encoding="utf-8") as stream:
-            stream.writelines(lines)
-        return {f"{PREDICTIONS}/{split}.jsonl": len(examples)}
-
-    # The official tools read one JSON object for each file, by question id.
-    documents: dict[str, Any] = {f"{split}.json": evaluation.predictions}
-    documents[f"{split}.nbest.json"] = {
-        key: official_n_best(answer, with_null=evaluation.null_threshold is not None)
-        for key, answer in evaluation.span_answers.items()
-    }
-    if evaluation.null_threshold is not None:
-        documents[f"{split}.null_odds.json"] = {
-            key: round(answer.null_odds, 6) for key, answer in evaluation.span_answers.items()
-        }
-    for name, document in documents.items():
-        (folder / name).write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return {f"{PREDICTIONS}/{name}": len(examples) for name in documents}
+    contents = kind.prediction_files(split, evaluation)
+    for name, content in contents.items():
+        (folder / name).write_text(content, encoding="utf-8")
+    return {f"{PREDICTIONS}/{name}": len(evaluation.predictions) for name in contents}
 
 
 def _tagger(

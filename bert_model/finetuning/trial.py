@@ -24,16 +24,16 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.optim import Optimizer
 
 from bert_model.finetuning.config import FinetuningConfig
-from bert_model.finetuning.dataset import EncodedSet, num_training_steps, training_batches
 from bert_model.finetuning.frozen_features import Activations
 from bert_model.finetuning.predict_logits import forward, predict_logits, send, to_tensors
 from bert_model.finetuning.search import Trial
+from bert_model.kinds import Kind, kind_of
+from bert_model.kinds.encoded import EncodedSet, num_training_steps, training_batches
 from bert_model.model.bert import BertModel, new_model
-from bert_model.model.config import IGNORED_LABEL, BertConfig
+from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import limited_threads
 from bert_model.model.heads import HEAD_CLASSES, Tagger, chosen_states
 from bert_model.model.weights import load_model, save_tensors
@@ -49,7 +49,7 @@ from bert_model.training.schedule import OptimizerConfig, learning_rate_at
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import ArtifactError, DiskFullError
 from bert_pipeline.manifest import load_manifest, publishing
-from bert_pipeline.tasks.catalogue import KINDS
+from bert_pipeline.tasks.catalogue import Task
 
 logger = logging.getLogger(__name__)
 
@@ -94,12 +94,7 @@ class TrialJob:
     """A trial with all that a worker needs to run it."""
 
     trial: Trial
-    kind: str
-    """The task's kind, which decides the head."""
-    labels: tuple[str, ...]
-    """The head's outputs."""
-    class_weights: tuple[float, ...] = ()
-    """Weight of each output's examples in the loss; () for equal weights."""
+    task: Task
     config: FinetuningConfig
     model: Path
     """Directory with the pre-trained weights."""
@@ -125,6 +120,11 @@ class TrialJob:
     checkpoint: Path | None = None
     """Directory for the checkpoint of an unfinished training, from which `run` resumes."""
 
+    @property
+    def kind(self) -> Kind:
+        """The kind of task, which decides the head and the loss."""
+        return kind_of(self.task)
+
     def run(self, *, device: str, num_threads: int, report: Report | None = None) -> "TrialOutput":
         """Train and predict. The output is a function of the job, the device and the number of threads alone."""
         with limited_threads(num_threads), _seeded(self.trial.seed, device):
@@ -141,7 +141,7 @@ class TrialOutput:
     """Predictions and measurements of a finished training, before scoring."""
 
     logits: dict[str, np.ndarray]
-    """Split -> outputs as `bert_model.finetuning.decode` takes them; empty if the training diverged."""
+    """Split -> outputs as the kind of task decodes them; empty if the training diverged."""
     steps: int
     """Number of optimizer steps."""
     losses: tuple[float, ...]
@@ -178,15 +178,14 @@ def _run(job: TrialJob, device: torch.device, report: Report | None) -> TrialOut
         features = {name: Activations.load(job.activations / name, chosen) for name in ("train", *scored)}
         model = Tagger.fresh(
             features["train"].shape,
-            len(job.labels),
+            len(job.task.labels),
             feature_input=job.trial.setting.feature_input,
             hidden_size=job.config.lstm_hidden_size,
             dropout=job.config.classifier_dropout,
             seed=job.trial.seed,
         )
     else:
-        mean = float(np.mean(train.row_columns["labels"])) if job.kind == "regression" else 0.0
-        model = initial_model(job, label_mean=mean)
+        model = initial_model(job, train)
     model = model.to(device)
 
     # Reads the model's current weights: used at the ends of epochs and once more at the end.
@@ -225,17 +224,14 @@ def _run(job: TrialJob, device: torch.device, report: Report | None) -> TrialOut
     )
 
 
-def initial_model(job: TrialJob, *, label_mean: float = 0.0) -> nn.Module:
-    """Build the model that a trial starts from; a regression starts from predicting `label_mean`."""
-    model_class, seed = HEAD_CLASSES[job.kind], job.trial.seed
+def initial_model(job: TrialJob, train: EncodedSet) -> nn.Module:
+    """Build the model that a trial starts from; a regression starts from predicting the mean of `train`."""
+    model_class, seed = HEAD_CLASSES[job.kind.architecture], job.trial.seed
     pretrained = job.trial.initialization.weights == "pretrained"
     if pretrained and job.keeps_head:
         return load_model(model_class, job.model, seed=seed, config=job.model_config, log=False)[0]
     model = new_model(model_class, job.model_config, seed=seed)
-    if job.kind == "regression":
-        # A short training would otherwise spend its steps on finding the mean.
-        with torch.no_grad():
-            model.get_submodule("classifier").get_parameter("bias").fill_(label_mean)
+    job.kind.prepare(model, train)
 
     # The head keeps its random weights; the encoder's are replaced.
     if pretrained:
@@ -426,60 +422,24 @@ def _backward(
     device: torch.device,
 ) -> Tensor:
     """Accumulate the gradients of a batch over its micro-batches; return its mean loss, a float64 scalar."""
+    kind = job.kind
     micro_batches = np.array_split(batch, min(job.config.gradient_accumulation, len(batch)))
     padded = [to_tensors(train, units, job.pad_id, features) for units in micro_batches]
-    class_weights = torch.tensor(job.class_weights) if job.class_weights else None
+    class_weights = torch.tensor(job.task.weights_of_labels) if job.task.class_weights else None
 
     # The whole batch's weight, so that micro-batches of unequal size add up to the gradient of one large batch. It is
     # computed in host memory: a sum on a GPU would have to be waited for.
-    weight = sum(_loss_weight(job.kind, tensors, class_weights) for tensors in padded) or 1
+    weight = sum(kind.num_terms(tensors, class_weights) for tensors in padded) or 1
     class_weights = send(class_weights, device) if class_weights is not None else None
     total = torch.zeros((), dtype=torch.float64, device=device)
     for host_tensors in padded:
         tensors = {name: send(tensor, device) for name, tensor in host_tensors.items()}
         with autocast(device, job.config.precision):
             outputs = forward(model, tensors)
-        loss = _summed_loss(job.kind, outputs.float(), tensors, class_weights) / weight
+        loss = kind.loss(outputs.float(), tensors, class_weights) / weight
         torch.autograd.backward(loss)
         total += loss.detach()
     return total
-
-
-def _summed_loss(kind: str, outputs: Tensor, tensors: dict[str, Tensor], class_weights: Tensor | None) -> Tensor:
-    """Sum the loss over a batch.
-
-    Cross-entropy, of each label's yes or no (multilabel), squared error, or for spans the mean of both positions'
-    entropies. Class weights multiply the terms of their class, for multilabel those where it applies.
-    """
-    if kind == "multilabel":
-        return functional.binary_cross_entropy_with_logits(
-            outputs, tensors["labels"], pos_weight=class_weights, reduction="sum"
-        )
-    if kind == "regression":
-        return functional.mse_loss(outputs.squeeze(-1), tensors["labels"], reduction="sum")
-    # Positions outside of the window do not occur: such answers are encoded as [CLS].
-    if kind == "span":
-        start = functional.cross_entropy(outputs[..., 0], tensors["start_positions"], reduction="sum")
-        end = functional.cross_entropy(outputs[..., 1], tensors["end_positions"], reduction="sum")
-        return (start + end) / 2
-    return functional.cross_entropy(
-        outputs.flatten(0, -2),
-        tensors["labels"].flatten(),
-        weight=class_weights,
-        reduction="sum",
-        ignore_index=IGNORED_LABEL,
-    )
-
-
-def _loss_weight(kind: str, tensors: dict[str, Tensor], class_weights: Tensor | None) -> float:
-    """Return the number of terms in a batch's loss, or the sum of their class weights."""
-    if kind == "multilabel":
-        return tensors["labels"].numel()
-    if class_weights is not None:
-        return float(class_weights[tensors["labels"][tensors["labels"] != IGNORED_LABEL]].sum())
-    if kind == "tagging":
-        return int((tensors["labels"] != IGNORED_LABEL).sum())
-    return len(tensors["input_ids"])
 
 
 def _mean_losses(losses: list[float]) -> tuple[float, ...]:
@@ -487,13 +447,13 @@ def _mean_losses(losses: list[float]) -> tuple[float, ...]:
     return tuple(round(float(part.mean()), 6) for part in parts)
 
 
-def task_overrides(config: FinetuningConfig, kind: str, labels: tuple[str, ...]) -> dict[str, Any]:
+def task_overrides(config: FinetuningConfig, task: Task) -> dict[str, Any]:
     """Return the keys of the model's configuration that fine-tuning sets."""
     # The other keys are those of the pre-trained model.
     overrides: dict[str, Any] = {
         "classifier_dropout": config.classifier_dropout,
         "head": config.head,
-        "labels": head_labels(kind, labels),
+        "labels": kind_of(task).head_labels(),
     }
     if config.hidden_dropout is not None:
         overrides |= {
@@ -501,13 +461,6 @@ def task_overrides(config: FinetuningConfig, kind: str, labels: tuple[str, ...])
             "attention_probs_dropout_prob": config.hidden_dropout,
         }
     return overrides
-
-
-def head_labels(kind: str, labels: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the head's outputs in config.json; spans and choices have none."""
-    if kind == "regression":
-        return ("score",)
-    return labels if KINDS[kind].has_labels else ()
 
 
 FIELDS = "fields"

@@ -14,12 +14,10 @@ import numpy as np
 import tokenizers
 import torch
 
+from bert_model.finetuning.caveats import FEW_STEPS
 from bert_model.finetuning.config import SMALL_SET_STEPS, FinetuningConfig
-from bert_model.finetuning.dataset import FEW_STEPS, WITH_CONTEXT, num_training_steps
-from bert_model.finetuning.decode import Evaluation, evaluate
-from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.frozen_features import FeatureJob
-from bert_model.finetuning.results import SearchLog
+from bert_model.finetuning.results import WITH_CONTEXT, SearchLog
 from bert_model.finetuning.search import DivergedError, Setting, Trial, TrialResult, choose_setting
 from bert_model.finetuning.task_model import read_task_description
 from bert_model.finetuning.trial import (
@@ -32,7 +30,10 @@ from bert_model.finetuning.trial import (
     task_overrides,
 )
 from bert_model.finetuning.worker_pool import WorkerPool
-from bert_model.metrics.uncertainty import UnitStatistics, unit_statistics
+from bert_model.kinds import kind_of
+from bert_model.kinds.base import Evaluation
+from bert_model.kinds.encoded import num_training_steps
+from bert_model.metrics.uncertainty import UnitStatistics
 from bert_model.model.bert import BertModel
 from bert_model.model.config import BertConfig
 from bert_model.model.heads import HEAD_CLASSES, states_of
@@ -60,7 +61,13 @@ CONTEXT_SET = "+context"
 LOCK_NAME = "lock"
 PUBLISHED_NAME = "published.json"
 """File with the trials whose weights the output directory has: {"sha256": its hash, "weights": trial -> file}."""
-CODE = ("bert_model/model", "bert_model/training", "bert_model/finetuning", "bert_pipeline/vocabulary")
+CODE = (
+    "bert_model/model",
+    "bert_model/training",
+    "bert_model/kinds",
+    "bert_model/finetuning",
+    "bert_pipeline/vocabulary",
+)
 """The folders whose code decides what a trial computes."""
 
 
@@ -156,6 +163,7 @@ class TrialRunner:
         self.config, self.pool, self.scratch = config, pool, scratch
         self.progress, self.watch, self.log = progress, watch, log
         task = data.task
+        kind = self.kind = kind_of(task)
         self.learning_rates = config.lstm_learning_rates if task.feature_based else config.learning_rates
         self.feature_inputs: tuple[str, ...] = config.feature_inputs if task.feature_based else ("",)
         self.main_split = next(iter(data.dev))
@@ -171,14 +179,14 @@ class TrialRunner:
 
         # What trials start from; a head is kept only where outputs and shape are the task's. Classes and numbers of
         # equal names may mean another thing in another task; spans and endings do not.
-        overrides = task_overrides(config, task.kind, task.labels)
+        overrides = task_overrides(config, task)
         self.task_config = dataclasses.replace(model_config, **overrides)
         same_labels = self.task_config.labels in ((), model_config.labels)
         same_shape = same_labels and model_config.head == self.task_config.head
-        weights, head_class = read_weights(model), HEAD_CLASSES[task.kind]
+        weights, head_class = read_weights(model), HEAD_CLASSES[kind.architecture]
         description = read_task_description(model)
-        same_task = description is None or description["task"] == task.name or task.kind in ("span", "choice")
-        self.keeps_head = same_task and same_shape and weights.architecture == head_class.__name__
+        same_task = description is None or description["task"] == task.name or not kind.head_labels()
+        self.keeps_head = same_task and same_shape and weights.architecture == kind.architecture
 
         # Weights that do not fit are refused before any work, and what trials use is logged once for all of them.
         if task.feature_based:
@@ -191,12 +199,12 @@ class TrialRunner:
         self.sets = scratch / "sets"
         shutil.rmtree(self.sets, ignore_errors=True)
         shutil.rmtree(scratch / "activations", ignore_errors=True)
-        self.train = encode_examples(task, data.train, tokenizer, config)
+        self.train = kind.encode(data.train, tokenizer, config)
         self.examples = {**data.dev, **data.labeled_test}
         """Dev or labeled test split -> its examples. No choice depends on the test splits."""
         # A model is chosen as it is used: a tagger of documents by single sentences, which text and requests are.
         self.alone = dataclasses.replace(config, document_context=False)
-        self.encoded = {s: encode_examples(task, own, tokenizer, self.alone) for s, own in self.examples.items()}
+        self.encoded = {s: kind.encode(own, tokenizer, self.alone) for s, own in self.examples.items()}
         """The same encoded, and for a tagger of documents "<split>+context": the sentences in their documents."""
         if config.document_context:
             if all(example.document is None for example in data.train):
@@ -205,7 +213,7 @@ class TrialRunner:
                 )
             for split, own in self.examples.items():
                 if any(example.document is not None for example in own):
-                    self.encoded[split + CONTEXT_SET] = encode_examples(task, own, tokenizer, config)
+                    self.encoded[split + CONTEXT_SET] = kind.encode(own, tokenizer, config)
         for name, encoded in {"train": self.train, **self.encoded}.items():
             encoded.save(self.sets / name)
             if cut := len(encoded.truncated):
@@ -336,9 +344,7 @@ class TrialRunner:
         saves_weights = initialization.weights == "pretrained"
         return TrialJob(
             trial=trial,
-            kind=task.kind,
-            labels=task.labels,
-            class_weights=tuple(task.class_weights.get(label, 1.0) for label in task.labels if task.class_weights),
+            task=task,
             config=self.config,
             model=self.model,
             model_config=self.task_config,
@@ -397,7 +403,7 @@ class TrialRunner:
         )
         if job.weights is not None and main is not None:
             seed, examples = job.trial.seed, self.examples[self.main_split]
-            self.statistics[job.trial] = unit_statistics(task, examples, main.predictions, seed=seed)
+            self.statistics[job.trial] = self.kind.statistics(examples, main.predictions, seed=seed)
             self._save_if_best(SavedTrial(job=job, result=result, evaluations=evaluations))
         return result
 
@@ -410,8 +416,8 @@ class TrialRunner:
         for name, logits in outputs.items():
             split = name.removesuffix(CONTEXT_SET)
             threshold = evaluations[self.main_split].null_threshold if split in self.data.test else None
-            found = evaluate(
-                self.data.task, self.examples[split], self.encoded[name], logits, self.config, null_threshold=threshold
+            found = self.kind.evaluate(
+                self.examples[split], self.encoded[name], logits, self.config, null_threshold=threshold
             )
             if split != name:
                 more = {metric + WITH_CONTEXT: score for metric, score in found.scores.items()}

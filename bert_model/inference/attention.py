@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from bert_model.finetuning.encode import encode_texts
 from bert_model.inference.inputs import writing
+from bert_model.kinds.text import encode_texts
 from bert_model.model.bert import BertModel
 from bert_model.model.weights import check_embeddings, load_model
 from bert_pipeline.errors import InputError

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_model.finetuning.dataset import EncodedSet
-from bert_model.finetuning.encode import encode_texts
 from bert_model.finetuning.frozen_features import Activations, compute_activations
 from bert_model.finetuning.task_model import prediction_device
 from bert_model.inference.inputs import read_rows, rejected_path, rejecting
+from bert_model.kinds.encoded import EncodedSet
+from bert_model.kinds.text import encode_texts
 from bert_model.model.bert import BertModel
 from bert_model.model.weights import check_embeddings, load_model
 from bert_pipeline.atomic import atomic_write

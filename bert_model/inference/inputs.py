@@ -12,16 +12,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from bert_model.kinds import kind_of
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import InputError
 from bert_pipeline.failed_records import failure
 from bert_pipeline.records import Record, Records, Source, open_records, open_source, unicode_text
 from bert_pipeline.storage import make_directory, remove_tree, to_path
 from bert_pipeline.tasks.catalogue import TASKS, Task
-from bert_pipeline.tasks.example import ChoiceExample, SpanExample, TaggedExample, TextExample
 from bert_pipeline.tasks.ner import DOCUMENT_MARK, is_column_file
 from bert_pipeline.tasks.task import is_task_file, stream_examples
-from bert_pipeline.vocabulary.tokenizer import pre_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +122,7 @@ def _task_rows(task: Task, source: Source, form: str) -> Iterator[Record]:
 
     for example in stream_examples(task, source, labeled=False, on_error=refused.append):
         yield from refused_rows()
-        fields = _from_example(example)
+        fields = {"id": example.example_id, **kind_of(task).fields(example)}
         yield input_row(Record(f"{source.name}: id {fields['id']}", fields), form, 0)
     yield from refused_rows()
 
@@ -197,43 +196,6 @@ def check_input(fields: Mapping[str, Any], form: str, where: str) -> PredictionI
             unicode_text(text, name, where)
         checked[name] = tuple(texts) if name in _LISTS else fields[name]
     return checked
-
-
-# --- examples ---
-
-
-def to_examples(inputs: Sequence[PredictionInput], form: str) -> list[Any]:
-    """Convert inputs to unlabeled examples; their ids are their numbers from 0."""
-    examples: list[Any] = []
-    for index, item in enumerate(inputs):
-        key = str(index)
-        if form in ("text", "pair"):
-            examples.append(TextExample(key, item["text"], item.get("text_b")))
-        elif form == "span":
-            examples.append(SpanExample(key, "", item["context"], item["question"]))
-        elif form == "choice":
-            examples.append(ChoiceExample(key, item["context"], item["endings"]))
-        else:
-            words = item["words"] if "words" in item else split_words(item["text"])
-            examples.append(TaggedExample(key, item.get("document"), tuple(words)))
-    return examples
-
-
-def _from_example(example: Any) -> PredictionInput:
-    """Convert an example of a task's file to an input with its id."""
-    key = {"id": example.example_id}
-    if isinstance(example, TextExample):
-        return key | {"text": example.text_a} | ({} if example.text_b is None else {"text_b": example.text_b})
-    if isinstance(example, SpanExample):
-        return key | {"question": example.question, "context": example.context}
-    if isinstance(example, ChoiceExample):
-        return key | {"context": example.context, "endings": example.endings}
-    return key | {"words": example.words, "document": example.document}
-
-
-def split_words(text: str) -> tuple[str, ...]:
-    """Split a sentence at white space and around punctuation, as BERT's tokenizer does before WordPiece."""
-    return tuple(word for word, _ in pre_tokenizer().pre_tokenize_str(text))
 
 
 # --- files to read and write ---

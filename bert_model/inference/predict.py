@@ -14,18 +14,6 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from bert_model.finetuning.dataset import EncodedSet, prediction_batches
-from bert_model.finetuning.decode import (
-    NULL_LOGIT_DIFFERENCE,
-    choose_answers,
-    n_best,
-    probability_of,
-    scored_words,
-    sigmoid,
-    softmax,
-    span_answers,
-)
-from bert_model.finetuning.encode import encode_examples, encode_texts
 from bert_model.finetuning.task_model import TaskModel, load_task_model, prediction_device
 from bert_model.inference.inputs import (
     PredictionInput,
@@ -33,9 +21,13 @@ from bert_model.inference.inputs import (
     read_rows,
     rejected_path,
     rejecting,
-    to_examples,
     writing,
 )
+from bert_model.kinds import kind_of
+from bert_model.kinds.base import rounded, softmax
+from bert_model.kinds.encoded import prediction_batches
+from bert_model.kinds.span import NULL_LOGIT_DIFFERENCE
+from bert_model.kinds.text import encode_texts
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.weights import check_embeddings, load_model
 from bert_pipeline.errors import InputError, UsageError
@@ -218,9 +210,9 @@ class TaskPredictor:
         first = models[0]
         self.models = models
         self.task = first.task
+        self.kind = kind_of(first.task)
         self.data_task: Task | None = first.task
-        kind = self.task.kind
-        self.form: str = kind if kind in ("span", "choice", "tagging") else "pair" if self.task.pair else "text"
+        self.form = self.kind.form
         self.null_threshold: float | None = None
 
         # Models of other authors have no tuned threshold.
@@ -240,7 +232,7 @@ class TaskPredictor:
                     f"{self.task.name}: an ensemble averages outputs, so the labels of its models must have the same "
                     f"order; found {', '.join(first.task.labels)} and {', '.join(model.task.labels)}"
                 )
-            if kind == "span" and _rows_key(model) != _rows_key(first):
+            if self.kind.shares_rows and _rows_key(model) != _rows_key(first):
                 raise UsageError(
                     f"{self.task.name}: an ensemble averages start and end logits, so its models must share "
                     "vocabulary, max_seq_length, doc_stride and max_query_length; these do not"
@@ -248,117 +240,17 @@ class TaskPredictor:
 
     def answer(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
         """Answer inputs; probabilities are means over the models. Answers to texts that were cut have "truncated"."""
-        # The ids are fixed first: each input becomes a batch of its own, in which its number would be 0.
-        if self.form == "choice" and len({len(item["endings"]) for item in inputs}) > 1:
-            inputs = [{"id": str(number), **item} for number, item in enumerate(inputs)]
-            return [self.answer([item])[0] for item in inputs]  # a batch has one number of endings
-        examples = to_examples(inputs, self.form)
+        examples = [self.kind.parse(str(number), item) for number, item in enumerate(inputs)]
 
-        # Each model encodes by its own tokenizer. Sentences without words have no row to encode.
-        has_text = self.form != "tagging" or any(example.words for example in examples)
-        outputs = [self._encode_and_run(model, examples) for model in self.models] if has_text else []
+        # Each model encodes by its own tokenizer. Sentences without words have no row.
+        rows = [self.kind.encode(examples, model.tokenizer, model.config) for model in self.models]
+        outputs = [(encoded, model.logits(encoded)) for model, encoded in zip(self.models, rows) if encoded.num_rows]
         truncated = {int(index) for encoded, _ in outputs for index in encoded.truncated}
-        decode = {"choice": self._choices, "span": self._spans, "tagging": self._tags}.get(self.form, self._texts)
+        answers = self.kind.answer(examples, outputs, self.models[0].config, self.null_threshold)
         return [
             {**answer, "truncated": True} if index in truncated else answer
-            for index, answer in enumerate(_with_ids(inputs, decode(examples, outputs)))
+            for index, answer in enumerate(_with_ids(inputs, answers))
         ]
-
-    def _texts(self, examples: Sequence[Any], outputs: Sequence[tuple[EncodedSet, np.ndarray]]) -> list[dict[str, Any]]:
-        if self.task.kind == "regression":
-            scores = np.mean([logits for _, logits in outputs], axis=0)[:, 0]
-            return [{"prediction": _rounded(value), "score": _rounded(value)} for value in scores]
-
-        # Multilabel: each label by itself. Otherwise the classes share one probability.
-        labels = self.task.labels
-        if self.task.kind == "multilabel":
-            probabilities = np.mean([sigmoid(logits) for _, logits in outputs], axis=0)
-            return [
-                {
-                    "prediction": [label for label, value in zip(labels, row) if value > 0.5],
-                    "probabilities": {label: _rounded(value) for label, value in zip(labels, row)},
-                }
-                for row in probabilities
-            ]
-        probabilities = np.mean([softmax(logits) for _, logits in outputs], axis=0)
-        return [
-            {
-                "prediction": labels[int(row.argmax())],
-                "label": labels[int(row.argmax())],
-                "probabilities": {label: _rounded(value) for label, value in zip(labels, row)},
-            }
-            for row in probabilities
-        ]
-
-    def _encode_and_run(self, model: TaskModel, examples: Sequence[Any]) -> tuple[EncodedSet, np.ndarray]:
-        encoded = encode_examples(self.task, examples, model.tokenizer, model.config)
-        return encoded, model.logits(encoded)
-
-    def _choices(
-        self, examples: Sequence[Any], outputs: Sequence[tuple[EncodedSet, np.ndarray]]
-    ) -> list[dict[str, Any]]:
-        probabilities = np.mean([softmax(logits) for _, logits in outputs], axis=0)
-        return [
-            {
-                "prediction": int(row.argmax()),
-                "ending": int(row.argmax()),
-                "text": example.endings[int(row.argmax())],
-                "probabilities": [_rounded(value) for value in row],
-            }
-            for example, row in zip(examples, probabilities)
-        ]
-
-    def _spans(self, examples: Sequence[Any], outputs: Sequence[tuple[EncodedSet, np.ndarray]]) -> list[dict[str, Any]]:
-        config = self.models[0].config
-        # The models share vocabulary and windows, so their start and end logits are averaged token by token.
-        encoded, logits = outputs[0][0], np.mean([output for _, output in outputs], axis=0)
-
-        # The threshold is the mean of the models', as the logits are.
-        found = span_answers(
-            examples, encoded, logits, n_best_size=config.n_best_size, max_answer_length=config.max_answer_length
-        )
-        texts = choose_answers(found, self.null_threshold)
-        answers = []
-        # Keys of `bert predict` for SQuAD; `prediction` is what `bert score` reads.
-        for example in examples:
-            answer = found[example.example_id]
-            candidates = n_best(answer)
-            text = texts[example.example_id]
-            document: dict[str, Any] = {
-                "prediction": text,
-                "answer": text,
-                "start": candidates[0]["start"] if text else None,
-                "probability": probability_of(text, answer, with_null=self.null_threshold is not None),
-                "n_best": candidates[:NUM_CANDIDATES],
-            }
-            if self.null_threshold is not None:
-                document |= {"null_odds": round(answer.null_odds, 6), "null_threshold": round(self.null_threshold, 6)}
-            answers.append(document)
-        return answers
-
-    def _tags(self, examples: Sequence[Any], outputs: Sequence[tuple[EncodedSet, np.ndarray]]) -> list[dict[str, Any]]:
-        # Models may cut documents into different windows, so their probabilities are averaged word by word.
-        labels = self.task.labels
-        means = [np.zeros((len(example.words), len(labels))) for example in examples]
-        for encoded, logits in outputs:
-            probabilities = softmax(logits)
-            for position, index, word in scored_words(encoded):
-                means[index][word] += probabilities[position] / len(self.models)
-
-        # The tag of the highest mean probability, word by word.
-        answers = []
-        for example, rows in zip(examples, means):
-            tags = [labels[index] for index in rows.argmax(axis=1)]
-            answers.append(
-                {
-                    "prediction": tags,
-                    "words": list(example.words),
-                    "tags": tags,
-                    "probabilities": [_rounded(value) for value in rows.max(axis=1)],
-                    "entities": _entities(example.words, tags),
-                }
-            )
-        return answers
 
 
 class PretrainingPredictor:
@@ -406,7 +298,7 @@ class PretrainingPredictor:
             # Each mask is filled with its best token, from left to right.
             for row in softmax(output.prediction_logits[0].float().cpu().numpy()):
                 best = np.argsort(-row, kind="stable")[:NUM_CANDIDATES]
-                masks.append([{"token": self.tokenizer.tokens[i], "probability": _rounded(row[i])} for i in best])
+                masks.append([{"token": self.tokenizer.tokens[i], "probability": rounded(row[i])} for i in best])
                 text = text.replace(MASK, self.tokenizer.tokens[best[0]].removeprefix("##"), 1)
             answers.append({"prediction": text, "text": text, "masks": masks})
         return answers
@@ -450,7 +342,7 @@ class PretrainingPredictor:
             {
                 "prediction": bool(row[0] >= row[1]),
                 "is_next": bool(row[0] >= row[1]),
-                "probabilities": {"is_next": _rounded(row[0]), "random": _rounded(row[1])},
+                "probabilities": {"is_next": rounded(row[0]), "random": rounded(row[1])},
                 **({"truncated": True} if index in encoded.truncated else {}),
             }
             for index, row in enumerate(probabilities)
@@ -466,24 +358,3 @@ def _rows_key(model: TaskModel) -> tuple[Any, ...]:
 def _with_ids(inputs: Sequence[PredictionInput], answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Put the id of its input, or the input's number from 0, before each answer."""
     return [{"id": item.get("id", str(number)), **answer} for number, (item, answer) in enumerate(zip(inputs, answers))]
-
-
-def _rounded(value: float) -> float:
-    return round(float(value), 6)
-
-
-def _entities(words: Sequence[str], tags: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the entities of IOB2 tags; as in conlleval, an I- that continues no entity of its type begins one."""
-    entities: list[dict[str, Any]] = []
-    inside: str | None = None  # the type of the open entity, "" for a tag that is B or I alone
-    for index, tag in enumerate(tags):
-        prefix, _, name = tag.partition("-")
-        # `end_word` is one past the last word, and moves as long as the type stays.
-        if prefix == "B" or (prefix == "I" and name != inside):
-            entities.append({"type": name, "start_word": index, "end_word": index + 1})
-        elif prefix == "I":
-            entities[-1]["end_word"] = index + 1
-        inside = name if prefix in ("B", "I") else None
-    for entity in entities:
-        entity["text"] = " ".join(words[entity["start_word"] : entity["end_word"]])
-    return entities

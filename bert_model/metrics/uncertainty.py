@@ -7,16 +7,14 @@ of a metric on groups. All scores are on the scale of 0 to 100.
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bert_model.metrics import glue, ner
-from bert_model.metrics.score import score
 from bert_pipeline.errors import InputError
-from bert_pipeline.tasks.catalogue import Task
 
 STATISTICS_NAME = "statistics.json"
 """File of a fine-tuned model, and of its registered version, with the statistics of every seed of its score."""
@@ -99,40 +97,6 @@ def stacked(trainings: Sequence[UnitStatistics]) -> UnitStatistics:
         trainings[0],
         seeds=tuple(seed for one in trainings for seed in one.seeds),
         values=np.concatenate([one.values for one in trainings]),
-    )
-
-
-def unit_statistics(
-    task: Task, examples: Sequence[Any], predictions: Mapping[str, Any], *, seed: int = 0
-) -> UnitStatistics:
-    """Return the statistics of a task's main metric for the predictions of one training."""
-    metric, ids = task.main_metric, [example.example_id for example in examples]
-    predicted = [predictions[key] for key in ids]
-    rows: Any
-    if task.kind == "tagging":
-        form, rows = "entities", [ner.count_tags(e.tags, tags) for e, tags in zip(examples, predicted)]
-    elif task.kind == "regression":
-        form, rows = "correlation", [(float(e.label), float(value)) for e, value in zip(examples, predicted)]
-    elif task.kind == "multilabel" and metric != "accuracy":
-        a = glue.label_matrix([example.label for example in examples], task.labels)
-        b = glue.label_matrix(predicted, task.labels)
-        form, rows = "labels", np.concatenate([a & b, a.astype(int) + b], axis=1)
-    elif task.kind == "classification" and metric in ("f1", "macro_f1", "matthews"):
-        index = {label: number for number, label in enumerate(task.labels)}
-        form, rows = "confusion", [(index[e.label], index[value]) for e, value in zip(examples, predicted)]
-    elif task.kind == "classification" and metric == "exact_match":
-        groups = glue.right_groups(ids, [example.label for example in examples], predicted)
-        form, ids, rows = "mean", list(groups), [[100.0 * right] for right in groups.values()]
-    else:
-        # Every other metric is a mean over examples. No example is scored twice.
-        form, rows = "mean", [[score(task, [example], predictions)[metric]] for example in examples]
-    return UnitStatistics(
-        metric=metric,
-        form=form,
-        ids=tuple(ids),
-        seeds=(seed,),
-        values=np.asarray([rows]),
-        num_classes=len(task.labels) if form == "confusion" else 0,
     )
 
 

@@ -261,11 +261,13 @@ def states_of(feature_inputs: Iterable[str], num_states: int) -> list[int]:
     return sorted({state for name in feature_inputs for state in chosen_states(name, num_states)})
 
 
-HEAD_CLASSES: dict[str, type[nn.Module]] = {
-    "classification": BertForSequenceClassification,
-    "multilabel": BertForSequenceClassification,
-    "regression": BertForSequenceClassification,
-    "choice": BertForMultipleChoice,
-    "span": BertForQuestionAnswering,
-    "tagging": BertForTokenClassification,
+HEAD_CLASSES: dict[str, type[BertForTask]] = {
+    head.__name__: head
+    for head in (
+        BertForSequenceClassification,
+        BertForMultipleChoice,
+        BertForQuestionAnswering,
+        BertForTokenClassification,
+    )
 }
+"""Name of an architecture, as config.json has it, and its class."""

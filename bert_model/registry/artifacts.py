@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.results import dev_data
 from bert_model.finetuning.task_model import load_task_model, read_task_description
-from bert_model.inference.inputs import check_input, to_examples
+from bert_model.inference.inputs import check_input
+from bert_model.kinds import kind_of
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import limited_threads
 from bert_model.model.weights import load_model
@@ -302,10 +302,9 @@ def reference_logits(directory: Path) -> list[float]:
 
 def _task_logits(directory: Path) -> npt.NDArray[np.float64]:
     model = load_task_model(directory, log=False)  # often a copy in a temporary directory
-    kind = model.task.kind
-    form = kind if kind in EXAMPLE_INPUTS else "pair" if model.task.pair else "text"
-    examples = to_examples([check_input(EXAMPLE_INPUTS[form], form, "reference input")], form)
-    encoded = encode_examples(model.task, examples, model.tokenizer, model.config)
+    kind = kind_of(model.task)
+    example = kind.parse("0", check_input(EXAMPLE_INPUTS[kind.form], kind.form, "reference input"))
+    encoded = kind.encode([example], model.tokenizer, model.config)
     # In the precision of the training: recorded outputs must not depend on the processor that recorded them.
     logits = model.logits(encoded, num_threads=1, precision=model.config.precision)
     return np.asarray(logits, dtype=np.float64).ravel()

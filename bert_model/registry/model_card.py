@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 
 from bert_model.finetuning.caveats import describe, read_caveats
-from bert_model.finetuning.dataset import WITH_CONTEXT
-from bert_model.finetuning.results import comparison_keys
+from bert_model.finetuning.results import WITH_CONTEXT, comparison_keys
+from bert_model.kinds import KINDS
 from bert_model.model.config import CONFIG_NAME
 from bert_model.registry.versions import (
     EXAM_ACCURACY,
@@ -54,15 +54,6 @@ LINEAGE = (
 )
 
 
-PIPELINES = {
-    "classification": "text-classification",
-    "multilabel": "text-classification",
-    "regression": "text-classification",
-    "span": "question-answering",
-    "choice": "multiple-choice",
-    "tagging": "token-classification",
-}
-"""Kind of task -> the hub's name for it."""
 WITHOUT_PIPELINE = {
     "question-answering": "AutoModelForQuestionAnswering",
     "multiple-choice": "AutoModelForMultipleChoice",
@@ -162,7 +153,7 @@ def hub_metadata(manifest: Manifest, tags: Mapping[str, str]) -> dict[str, Any]:
     # A BiLSTM head has a model type of its own, which transformers cannot load.
     if config["model_type"] == "bert":
         header["library_name"] = "transformers"
-        pipeline = PIPELINES[description["kind"]] if finetuned else "fill-mask"
+        pipeline = KINDS[description["kind"]].pipeline if finetuned else "fill-mask"
         header["pipeline_tag"] = "feature-extraction" if description.get("feature_input") else pipeline
     header["tags"] = ["bert"]
     if not finetuned:
@@ -189,7 +180,7 @@ def hub_metadata(manifest: Manifest, tags: Mapping[str, str]) -> dict[str, Any]:
             "name": manifest.path.name,
             "results": [
                 {
-                    "task": {"type": PIPELINES[description["kind"]], "name": results["title"]},
+                    "task": {"type": KINDS[description["kind"]].pipeline, "name": results["title"]},
                     "dataset": {**measured, **({"config": description["task"]} if glue and official else {})},
                     "metrics": [
                         {

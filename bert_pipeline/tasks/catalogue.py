@@ -195,6 +195,11 @@ class Task:
                 )
 
     @property
+    def weights_of_labels(self) -> tuple[float, ...]:
+        """The class weights in the order of the labels."""
+        return tuple(self.class_weights.get(label, 1.0) for label in self.labels)
+
+    @property
     def num_labels(self) -> int:
         """The number of the head's outputs."""
         return len(self.labels) if KINDS[self.kind].has_labels else 2 if self.kind == "span" else 1

@@ -2,18 +2,11 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 from bert_pipeline.errors import InputError
 
 Kind = Literal["classification", "multilabel", "regression", "span", "choice", "tagging"]
-
-
-class Example(Protocol):
-    """Common interface: an identity within the file."""
-
-    @property
-    def example_id(self) -> str: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,6 +19,21 @@ class TextExample:
     text_b: str | None = None
     label: str | float | tuple[str, ...] | None = None
     """The name of a class, those that apply (multilabel), or a regression target; None if the file has no labels."""
+
+    @property
+    def gold(self) -> str | float | tuple[str, ...] | None:
+        """What a model is to predict; None without a label. So it is for the other kinds of examples."""
+        return self.label
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All texts, for vocabulary checks and display."""
+        return (self.text_a,) if self.text_b is None else (self.text_a, self.text_b)
+
+    @property
+    def group_keys(self) -> tuple[str, ...]:
+        """The keys that train and dev must not share: each of the two texts."""
+        return tuple(" ".join(text.casefold().split()) for text in self.texts)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,6 +56,19 @@ class SpanExample:
     answers: tuple[Answer, ...] = ()
     is_impossible: bool = False
 
+    @property
+    def gold(self) -> tuple[Answer, ...] | None:
+        return self.answers if self.answers or self.is_impossible else None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return self.context, self.question
+
+    @property
+    def group_keys(self) -> tuple[str, ...]:
+        """The title of the article, or the context if it has none."""
+        return (self.title or self.context,)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChoiceExample:
@@ -63,6 +84,19 @@ class ChoiceExample:
     source: str = ""
     """Origin of the example (SWAG: the video); examples of one source stay in one split."""
 
+    @property
+    def gold(self) -> int | None:
+        return self.label
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.context, *self.endings)
+
+    @property
+    def group_keys(self) -> tuple[str, ...]:
+        """The source and the context."""
+        return (f"source {self.source}", f"context {self.context}") if self.source else (self.context,)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaggedExample:
@@ -75,16 +109,21 @@ class TaggedExample:
     tags: tuple[str, ...] | None = None
     """Converted to IOB2; None if the file has no tags."""
 
+    @property
+    def gold(self) -> tuple[str, ...] | None:
+        return self.tags
 
-def example_text(example: Any) -> str:
-    """Return all text of an example, one piece per line, for vocabulary checks and display."""
-    if isinstance(example, TextExample):
-        return example.text_a if example.text_b is None else f"{example.text_a}\n{example.text_b}"
-    if isinstance(example, SpanExample):
-        return f"{example.context}\n{example.question}"
-    if isinstance(example, ChoiceExample):
-        return "\n".join((example.context, *example.endings))
-    return " ".join(example.words)
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (" ".join(self.words),)
+
+    @property
+    def group_keys(self) -> tuple[str, ...]:
+        """The document, or the sentence if it has none."""
+        return self.texts if self.document is None else (str(self.document),)
+
+
+Example = TextExample | SpanExample | ChoiceExample | TaggedExample
 
 
 def defect_note(defect: str, count: int, ids: Sequence[str]) -> str:
@@ -92,11 +131,9 @@ def defect_note(defect: str, count: int, ids: Sequence[str]) -> str:
     return f"{defect}: {count}" + (f" (ids {', '.join(ids)}{', …' if count > len(ids) else ''})" if ids else "")
 
 
-def is_labeled(example: Any) -> bool:
+def is_labeled(example: Example) -> bool:
     """Return whether an example has its label, answers or tags."""
-    if isinstance(example, SpanExample):
-        return bool(example.answers) or example.is_impossible
-    return (example.tags if isinstance(example, TaggedExample) else example.label) is not None
+    return example.gold is not None
 
 
 SHOWN_IDS = 3

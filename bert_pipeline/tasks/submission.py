@@ -100,7 +100,7 @@ def _table(task: Task, file: str, values: Mapping[str, Any]) -> str:
 
 
 def _prediction(task: Task, file: str, index: str, value: Any) -> str:
-    if task.kind == "regression":
+    if not task.labels:
         try:
             number = float(value)
         except (TypeError, ValueError):

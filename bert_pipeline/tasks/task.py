@@ -9,6 +9,7 @@ read go to `on_error` as an InputError with file and line, or row; their numbers
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,28 +27,11 @@ from bert_pipeline.tasks.example import (
     TaggedExample,
     TextExample,
     defect_note,
-    example_text,
     is_labeled,
 )
 from bert_pipeline.tasks.official import DOWNLOAD_KIND, OFFICIAL_FILES
 
 AnyExample = TypeVar("AnyExample", TextExample, SpanExample, ChoiceExample, TaggedExample)
-
-
-def group_keys(example: TextExample | SpanExample | ChoiceExample | TaggedExample) -> tuple[str, ...]:
-    """Return the keys that train and dev must not share.
-
-    Texts: each of the two. Spans: the title of the article, or the context if it has none. Choices: the source and the
-    context. Tags: the document, or the sentence if it has none.
-    """
-    if isinstance(example, TextExample):
-        texts = (example.text_a,) if example.text_b is None else (example.text_a, example.text_b)
-        return tuple(" ".join(text.casefold().split()) for text in texts)
-    if isinstance(example, SpanExample):
-        return (example.title or example.context,)
-    if isinstance(example, ChoiceExample):
-        return (f"source {example.source}", f"context {example.context}") if example.source else (example.context,)
-    return (" ".join(example.words) if example.document is None else str(example.document),)
 
 
 def split_by_group(
@@ -70,7 +54,7 @@ def split_by_group(
 
     # All keys of an example are joined, so that examples that share one end up in one group.
     for example in examples:
-        first, *others = map(root, group_keys(example))
+        first, *others = map(root, example.group_keys)
         for other in others:
             low, high = sorted((first, root(other)))
             parents[high] = first = low
@@ -78,7 +62,7 @@ def split_by_group(
     # Sizes of the groups, which decide what fits into dev.
     groups: dict[str, int] = {}
     for example in examples:
-        group = root(group_keys(example)[0])
+        group = root(example.group_keys[0])
         groups[group] = groups.get(group, 0) + 1
     if len(groups) < 2:
         raise UsageError(
@@ -102,7 +86,7 @@ def split_by_group(
         dev_groups = {min(groups, key=lambda group: (groups[group], _group_order(group)))}
     sides: tuple[list[AnyExample], list[AnyExample]] = ([], [])
     for example in examples:
-        sides[root(group_keys(example)[0]) in dev_groups].append(example)
+        sides[root(example.group_keys[0]) in dev_groups].append(example)
     return sides
 
 
@@ -265,7 +249,7 @@ def _num_repeated(train: list[Any], examples: list[Any]) -> int:
 
 def _content(examples: Sequence[Any]) -> bytes:
     """Return a short hash of the texts."""
-    text = "\n".join(map(example_text, examples))
+    text = "\n".join(itertools.chain.from_iterable(example.texts for example in examples))
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 

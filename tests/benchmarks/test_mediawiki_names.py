@@ -1,6 +1,7 @@
 """Names of namespaces and magic words are read from MediaWiki's PHP files."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -43,7 +44,7 @@ $magicWords = [
 """
 
 
-def test_names_are_read_from_the_message_files_of_a_release(tmp_path):
+def test_names_are_read_from_the_message_files_of_a_release(tmp_path: Path) -> None:
     messages = tmp_path / "languages" / "messages"
     (tmp_path / "includes" / "language").mkdir(parents=True)
     messages.mkdir(parents=True)
@@ -70,7 +71,7 @@ def test_names_are_read_from_the_message_files_of_a_release(tmp_path):
     assert {"__HIDDENCAT__", "__NOTALK__"} <= set(english["cased_switches"])
 
 
-def test_other_sources_are_refused(tmp_path):
+def test_other_sources_are_refused(tmp_path: Path) -> None:
     (tmp_path / "includes" / "language").mkdir(parents=True)
     (tmp_path / "includes/Defines.php").write_text("")
     (tmp_path / "includes/language/LanguageCode.php").write_text("")
@@ -78,7 +79,7 @@ def test_other_sources_are_refused(tmp_path):
         read_release(tmp_path)
 
 
-def test_names_of_four_hundred_languages_are_stored():
+def test_names_of_four_hundred_languages_are_stored() -> None:
     content = json.loads(OUTPUT.read_text(encoding="utf-8"))
     assert content["version"].startswith("MediaWiki 1.")
     with_files = [code for code, names in content["languages"].items() if 6 in names.get("namespaces", {}).values()]

@@ -1,42 +1,44 @@
 """Object store, network and Beam cluster, started once for all tests of this folder."""
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import fsspec
 import pytest
 from cluster import Cluster
-from fault_proxy import running_proxy
-from network import running_network
-from object_store import BUCKET, running_store
+from fault_proxy import FaultProxy, running_proxy
+from network import Network, running_network
+from object_store import BUCKET, ObjectStore, running_store
 
 
 @pytest.fixture(scope="session")
-def logs(tmp_path_factory):
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("logs")
 
 
 @pytest.fixture(scope="session")
-def network(logs):
+def network(logs: Path) -> Iterator[Network]:
     with running_network(logs) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def object_store(logs):
+def object_store(logs: Path) -> Iterator[ObjectStore]:
     """The S3 server, on loopback: only this process reaches it, without faults."""
     with running_store(logs) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def proxy(object_store, network):
+def proxy(object_store: ObjectStore, network: Network) -> Iterator[FaultProxy]:
     """What the hosts of the network take for the S3 server."""
     with running_proxy(object_store.address, network.gateway) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def store_environment(object_store, proxy):
+def store_environment(object_store: ObjectStore, proxy: FaultProxy) -> dict[str, str]:
     """Variables with which the clients of S3 find the store, by way of the proxy."""
     return {
         "AWS_ACCESS_KEY_ID": object_store.key,
@@ -49,7 +51,7 @@ def store_environment(object_store, proxy):
 
 
 @pytest.fixture(scope="session")
-def bucket(store_environment, object_store):
+def bucket(store_environment: dict[str, str], object_store: ObjectStore) -> Iterator[str]:
     """The URL of an empty bucket; the environment of this process has the store's address and credentials."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in store_environment.items():
@@ -59,18 +61,18 @@ def bucket(store_environment, object_store):
 
 
 @pytest.fixture
-def folder(bucket, request):
+def folder(bucket: str, request: pytest.FixtureRequest) -> str:
     """A prefix of the bucket for one test."""
     return f"{bucket}/{request.node.name}"
 
 
 @pytest.fixture(scope="session")
-def running_cluster(network, store_environment, bucket):
+def running_cluster(network: Network, store_environment: dict[str, str], bucket: str) -> Cluster:
     return Cluster(network, store_environment)
 
 
 @pytest.fixture
-def cluster(running_cluster):
+def cluster(running_cluster: Cluster) -> Cluster:
     """The cluster with all its processes, whatever the last test killed."""
     running_cluster.start()
     return running_cluster

@@ -14,6 +14,9 @@ import grpc
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from cluster import Cluster, harnesses, wait_until
+from fault_proxy import FaultProxy
+from network import Network
+from object_store import ObjectStore
 
 from bert_pipeline import storage
 from bert_pipeline.errors import BertError
@@ -24,7 +27,7 @@ PLAIN = "--experiments=disable_logging_submission_environment"
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300, method="signal")]
 
 
-def test_worker_sees_no_disk_of_ours(cluster, network, tmp_path, folder):
+def test_a_worker_sees_no_disk_of_ours(cluster: Cluster, network: Network, tmp_path: Path, folder: str) -> None:
     local = tmp_path / "local.txt"
     local.write_text("here")
 
@@ -85,7 +88,9 @@ def check_results(folder: str, elements: int = 24) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hangs"])
-def test_job_starts_again_without_the_worker_that_is_lost(cluster, folder, number):
+def test_a_job_starts_again_without_the_worker_that_is_lost(
+    cluster: Cluster, folder: str, number: signal.Signals
+) -> None:
     host = cluster.workers[0]
     with running(cluster, folder):
         wait_until(lambda: results(folder) and harnesses(host))
@@ -94,7 +99,7 @@ def test_job_starts_again_without_the_worker_that_is_lost(cluster, folder, numbe
     check_results(folder)
 
 
-def test_job_starts_again_without_a_host_that_is_cut_off(cluster, folder, network):
+def test_a_job_starts_again_without_a_host_that_is_cut_off(cluster: Cluster, folder: str, network: Network) -> None:
     if not network.separate:
         pytest.skip("hosts without network namespaces cannot be cut off")
     host = cluster.workers[0]
@@ -111,13 +116,13 @@ def kill_job_server(cluster: Cluster, folder: str) -> None:
         cluster.job_server.kill()
 
 
-def test_the_client_hears_of_a_job_server_that_goes_away(cluster, folder):
+def test_the_client_hears_of_a_job_server_that_goes_away(cluster: Cluster, folder: str) -> None:
     with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):
         kill_job_server(cluster, folder)
 
 
 @pytest.mark.parametrize("old", [None, b"old"], ids=["new", "replaced"])
-def test_one_of_several_writers_of_an_object_wins(folder, old):
+def test_one_of_several_writers_of_an_object_wins(folder: str, old: bytes | None) -> None:
     claim = storage.to_path(f"{folder}/claim")
     if old is not None:
         assert storage.replace_object(claim, old, old=None)
@@ -148,7 +153,7 @@ def test_one_of_several_writers_of_an_object_wins(folder, old):
         ("denied", "credentials"),
     ],
 )
-def test_fault_of_the_store_is_one_sentence(folder, proxy, fault, sentence):
+def test_a_fault_of_the_store_is_one_sentence(folder: str, proxy: FaultProxy, fault: str, sentence: str) -> None:
     target = storage.to_path(f"{folder}/file")
     with proxy.fault(fault), pytest.raises(BertError, match=sentence) as caught:
         storage.replace_object(target, b"new", old=None)
@@ -157,13 +162,15 @@ def test_fault_of_the_store_is_one_sentence(folder, proxy, fault, sentence):
     assert target.read_bytes() == b"new"
 
 
-def test_slow_store_is_waited_for(folder, proxy):
+def test_a_slow_store_is_waited_for(folder: str, proxy: FaultProxy) -> None:
     with proxy.fault("slow", delay=3.0):
         assert storage.replace_object(f"{folder}/file", b"slow", old=None)
     assert storage.to_path(f"{folder}/file").read_bytes() == b"slow"
 
 
-def test_revoked_credentials_are_one_sentence(folder, object_store, monkeypatch):
+def test_revoked_credentials_are_one_sentence(
+    folder: str, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key, secret = object_store.new_credentials()
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)

@@ -3,12 +3,13 @@
 import json
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
 from dagster_api import wait_for
-from network import INTERFACE, Host
+from network import INTERFACE, Host, Network
 from processes import Server
 from small_training import configuration, read_events, train_events, write_data
 from two_ranks import run_pretraining
@@ -24,7 +25,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600, me
 
 
 @pytest.mark.parametrize("kind", ["buffer", "ddp"])
-def test_cut_off_host_ends_both_and_both_resume_bit_for_bit(tmp_path, network, kind):
+def test_cut_off_host_ends_both_and_both_resume_bit_for_bit(tmp_path: Path, network: Network, kind: str) -> None:
     if not network.separate:
         pytest.skip("hosts without network namespaces cannot be cut off: run as root")
     config = configuration(write_data(tmp_path), data_parallel=kind, timeout_seconds=TIMEOUT_SECONDS)
@@ -57,7 +58,9 @@ def test_cut_off_host_ends_both_and_both_resume_bit_for_bit(tmp_path, network, k
     assert load_manifest(output / "model").sha256 == load_manifest(whole / "model").sha256
 
 
-def test_replaced_host_resumes_from_the_store(tmp_path, network, store_environment, folder):
+def test_hosts_without_a_common_disk_resume_from_the_store_when_one_vanishes(
+    tmp_path: Path, network: Network, store_environment: dict[str, str], folder: str
+) -> None:
     if not network.separate:
         pytest.skip("hosts without network namespaces cannot be cut off: run as root")
     data = write_data(tmp_path)

@@ -2,7 +2,9 @@
 
 import miniature
 import pytest
-from dagster_api import wait_for
+from dagster_api import DagsterApi, wait_for
+from dump_site import DumpSite
+from stack import Stack
 
 from bert_pipeline.manifest import load_manifest
 from workflows.defs.automation import monthly_retraining
@@ -11,7 +13,7 @@ from workflows.lib.resources import DUMP_ASSETS, TASK_ASSETS, BertHome, dump_tas
 pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.timeout(2400, method="signal")]
 
 
-def test_whole_chain_is_materialized_by_graphql(dagster, stack, trained):
+def test_whole_chain_is_materialized_by_graphql(dagster: DagsterApi, stack: Stack, trained: str):
     for asset in DUMP_ASSETS:
         assert (miniature.DUMP, trained) in dagster.materializations(asset)
     home = BertHome(directory=str(stack.home))
@@ -22,7 +24,7 @@ def test_whole_chain_is_materialized_by_graphql(dagster, stack, trained):
     assert count == b"1"
 
 
-def test_daemon_runs_a_backfill_of_several_tasks(dagster, trained):
+def test_daemon_runs_a_backfill_of_several_tasks(dagster: DagsterApi, trained: str):
     partitions = [str(dump_task_key(miniature.DUMP, task)) for task in miniature.TASKS]
     backfill = dagster.backfill(TASK_ASSETS, partitions)
     wait_for(lambda: dagster.backfill_status(backfill) != "REQUESTED", "the end of the backfill")
@@ -34,7 +36,7 @@ def test_daemon_runs_a_backfill_of_several_tasks(dagster, trained):
         assert sorted(partition for partition, run in done if run in runs) == sorted(partitions)
 
 
-def test_due_schedule_tick_starts_one_run_on_the_new_dump(dagster, stack, dump_site):
+def test_due_schedule_tick_starts_one_run_on_the_new_dump(dagster: DagsterApi, stack: Stack, dump_site: DumpSite):
     schedule = dagster.switch_on(monthly_retraining.name)
 
     def started() -> list[str]:

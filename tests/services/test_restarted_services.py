@@ -2,8 +2,9 @@
 
 import miniature
 import pytest
-from dagster_api import IN_ONE_PROCESS, wait_for
+from dagster_api import IN_ONE_PROCESS, DagsterApi, wait_for
 from processes import process_ids
+from stack import Stack
 
 from bert_model.presets import preset_from_mapping
 from bert_model.training.metrics_log import read_lines
@@ -18,7 +19,7 @@ STEPS = 300
 PHASE = {"max_seq_length": 32, "steps": STEPS, "global_batch_size": 16, "learning_rate": 2e-3, "warmup_steps": 6}
 
 
-def test_backfill_continues_after_the_daemon_was_killed(dagster, stack):
+def test_backfill_continues_after_the_daemon_was_killed(dagster: DagsterApi, stack: Stack):
     for dump in DUMPS:
         dagster.add_dump(dump)
     backfill = dagster.backfill(["dump"], DUMPS)
@@ -41,7 +42,7 @@ def test_backfill_continues_after_the_daemon_was_killed(dagster, stack):
     assert {run for _, run in done} == set(runs)
 
 
-def test_training_resumes_after_its_code_server_was_killed(dagster, stack, trained):
+def test_training_resumes_after_its_code_server_was_killed(dagster: DagsterApi, stack: Stack, trained: str):
     home = BertHome(directory=str(stack.home))
     trainings = home.pretraining(miniature.DUMP, "x").parent
     before = set(trainings.iterdir())

@@ -165,7 +165,6 @@ def _publish_task_data(directory: Path, path: Path, dev_fraction: float, data: A
 
 
 def _sample_examples(examples: list[Any]) -> list[dict[str, Any]]:
-    from bert_pipeline.tasks.example import example_text
 
     def label(example: Any) -> str:
         return str(getattr(example, "label", getattr(example, "tags", getattr(example, "answers", ""))))
@@ -173,7 +172,7 @@ def _sample_examples(examples: list[Any]) -> list[dict[str, Any]]:
     return [
         {
             "example_id": example.example_id,
-            "text": shortened(example_text(example), 240),
+            "text": shortened("\n".join(example.texts), 240),
             "label": shortened(label(example), 80),
         }
         for example in examples[:5]

@@ -144,12 +144,10 @@ def task_data_unchanged(home: BertHome, partition: str) -> Verdict:
 @check_of("task_data", warns=True)
 def task_splits_disjoint(home: BertHome, partition: str) -> Verdict:
     """Hardly any dev example has the text of a training example."""
-    from bert_pipeline.tasks.example import example_text
-
     data = load_published_task(home, *dump_and_task(partition))
     # Compared by text alone: ids differ between the files.
-    seen = {example_text(example) for example in data.train}
-    dev = [example_text(example) for examples in data.dev.values() for example in examples]
+    seen = {example.texts for example in data.train}
+    dev = [example.texts for examples in data.dev.values() for example in examples]
     shared = sum(text in seen for text in dev)
     share = shared / max(1, len(dev))
     return Verdict(
@@ -162,20 +160,18 @@ def task_splits_disjoint(home: BertHome, partition: str) -> Verdict:
 @check_of("finetuned_model")
 def finetuned_scores_reproduce(home: BertHome, partition: str) -> Verdict:
     """The saved weights predict dev with the recorded scores."""
-    from bert_model.finetuning.decode import evaluate
-    from bert_model.finetuning.encode import encode_examples
     from bert_model.finetuning.task_model import load_task_model
+    from bert_model.kinds import kind_of
 
     dump, task = dump_and_task(partition)
     directory = home.finetuning(dump, task)
     load_manifest(directory, kind="finetuned_model", verify="sha256")
     model = load_task_model(directory)
-    differences, scores = [], {}
+    kind, differences, scores = kind_of(model.task), [], {}
     # The recorded null threshold is applied, not tuned again: it belongs to the model.
     for split, examples in load_published_task(home, dump, task).dev.items():
-        encoded = encode_examples(model.task, examples, model.tokenizer, model.config)
-        evaluation = evaluate(
-            model.task,
+        encoded = kind.encode(examples, model.tokenizer, model.config)
+        evaluation = kind.evaluate(
             examples,
             encoded,
             model.logits(encoded, num_threads=1, precision=model.config.precision),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_model.finetuning.caveats import read_caveats
-from bert_model.finetuning.dataset import WITH_CONTEXT
+from bert_model.finetuning.results import WITH_CONTEXT
 from bert_model.metrics.uncertainty import is_at_chance, standard_error
 from bert_model.tables import format_table
 from bert_model.zero_shot.result import EXAM_NAME, ExamResult, exam_table

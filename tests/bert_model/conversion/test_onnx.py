@@ -9,10 +9,10 @@ import tiny_tasks
 import torch
 
 from bert_model.cli import main
-from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.task_model import load_task_model
 from bert_model.finetuning.worker_pool import WorkerPool
+from bert_model.kinds import kind_of
 
 TASKS = ("sst2", "stsb", "squad1", "swag", "ner")
 
@@ -40,7 +40,7 @@ def test_onnx_answers_dev_examples_as_the_model_does(models, task, tmp_path, cap
     assert "logits equal within" in capsys.readouterr().out
     model = load_task_model(models / task)
     examples = tiny_tasks.task_data(task).dev["dev"]
-    encoded = encode_examples(model.task, examples, model.tokenizer, model.config)
+    encoded = kind_of(model.task).encode(examples, model.tokenizer, model.config)
     padded = encoded.padded(np.arange(encoded.num_units), pad_id=model.tokenizer.pad_id)
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     inputs = {item.name: padded[item.name].astype(np.int64) for item in session.get_inputs()}

@@ -10,10 +10,10 @@ import tiny_tasks
 from bert_model.finetuning.analysis import errors_path
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.worker_pool import WorkerPool
-from bert_model.metrics import score
+from bert_model.kinds import kind_of
+from bert_model.kinds.scores import read_predictions
 from bert_model.metrics.analysis import class_scores, confusion_matrix
-from bert_model.metrics.score import read_predictions
-from bert_model.metrics.uncertainty import bootstrap_interval, unit_statistics
+from bert_model.metrics.uncertainty import bootstrap_interval
 from bert_pipeline.tasks.catalogue import TASKS, Task, get_task
 from bert_pipeline.tasks.example import TextExample
 from bert_pipeline.tasks.task import load_task_data
@@ -60,9 +60,9 @@ def test_analysis_agrees_with_the_published_predictions(name, model, tmp_path):
         analysis = result.results["analysis"][split]
         suffix = "json" if task.kind == "span" else "jsonl"
         predictions = read_predictions(task, tmp_path / "out" / "predictions" / f"{split}.{suffix}")
-        again = score(task, examples, predictions)
+        again = kind_of(task).score(examples, predictions)
         assert analysis["score"] == pytest.approx(again[task.main_metric], abs=1e-4)
-        interval = bootstrap_interval(unit_statistics(task, examples, predictions))
+        interval = bootstrap_interval(kind_of(task).statistics(examples, predictions))
         assert analysis["interval"] == pytest.approx(interval, abs=1e-3)
         assert ("calibration_error" in analysis) == (task.kind != "regression")
         assert ("classes" in analysis) == (task.kind in ("classification", "tagging") or task.has_impossible)
@@ -146,7 +146,7 @@ def test_labeled_test_set_is_scored_and_decides_nothing(name, model, tmp_path):
     suffix = "json" if name == "squad2" else "jsonl"
     predictions = read_predictions(get_task(name), tmp_path / "out" / "predictions" / f"test.{suffix}")
     best = result.results["analysis"]["test"]["score"]
-    assert score(name, test, predictions)[get_task(name).main_metric] == pytest.approx(best, abs=1e-4)
+    assert kind_of(name).score(test, predictions)[get_task(name).main_metric] == pytest.approx(best, abs=1e-4)
 
 
 def test_wrong_labels_of_the_test_set_change_no_choice(model, tmp_path):

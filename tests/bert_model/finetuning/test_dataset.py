@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bert_model.finetuning.dataset import num_training_steps, prediction_batches, training_batches
+from bert_model.kinds.encoded import num_training_steps, prediction_batches, training_batches
 
 
 def test_training_batches_have_every_row_once_and_depend_on_seed_and_epoch():

@@ -5,15 +5,8 @@ import pytest
 import tiny_tasks
 
 from bert_model.finetuning.config import FinetuningConfig
-from bert_model.finetuning.decode import (
-    SpanAnswer,
-    SpanCandidate,
-    choose_answers,
-    is_collapsed,
-    span_answers,
-    tune_threshold,
-)
-from bert_model.finetuning.encode import encode_examples
+from bert_model.kinds import kind_of
+from bert_model.kinds.span import SpanAnswer, SpanCandidate, choose_answers, span_answers, tune_threshold
 from bert_pipeline.tasks.catalogue import get_task
 from bert_pipeline.tasks.example import Answer, SpanExample
 from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, Tokenizer
@@ -51,7 +44,7 @@ def test_span_answers_require_maximum_context_and_maximum_length():
     example = SpanExample("0", "t", context, "who ?", (Answer("rome", context.index("rome")),))
     tokenizer = tiny_tasks.tokenizer()
     config = FinetuningConfig(max_seq_length=14, doc_stride=4, max_query_length=4)
-    encoded = encode_examples(get_task("squad1"), [example], tokenizer, config)
+    encoded = kind_of(get_task("squad1")).encode([example], tokenizer, config)
     logits = np.zeros((len(encoded.input_ids), 2), dtype=np.float32)
     start = encoded.token_columns["character_start"] == context.index("oslo")
     logits[start & (encoded.token_columns["is_max_context"] == 0), 0] = 50.0  # the best start, but out of context
@@ -78,7 +71,7 @@ def test_span_answers_require_maximum_context_and_maximum_length():
 def test_answer_keeps_the_combining_marks_at_its_end(context, answer, do_lower_case):
     tokenizer = Tokenizer.from_tokens([*SPECIAL_TOKENS, "x", "b", "cafe", "##\u0301", "who"], do_lower_case)
     example = SpanExample("0", "t", context, "who", (Answer(answer, 2),))
-    encoded = encode_examples(get_task("squad1"), [example], tokenizer, FinetuningConfig())
+    encoded = kind_of(get_task("squad1")).encode([example], tokenizer, FinetuningConfig())
     logits = np.zeros((len(encoded.input_ids), 2), dtype=np.float32)
     logits[encoded.row_columns["start_positions"], 0] = 9.0
     logits[encoded.row_columns["end_positions"], 1] = 9.0
@@ -88,9 +81,9 @@ def test_answer_keeps_the_combining_marks_at_its_end(context, answer, do_lower_c
 
 def test_equal_predictions_count_as_collapsed():
     task = get_task("sst2")
-    assert is_collapsed(task, {"0": "1", "1": "1", "2": "1"})
-    assert not is_collapsed(task, {"0": "1", "1": "1", "2": "0"})
-    assert is_collapsed(get_task("stsb"), {"0": 2.5, "1": 2.5, "2": 2.50001})
-    assert is_collapsed(get_task("ner"), {"0": ("O",), "1": ("O", "O"), "2": ("O",)})
-    assert is_collapsed(get_task("ner"), {"0": ("B-PER",), "1": ("B-PER",), "2": ("B-PER",)})
-    assert not is_collapsed(get_task("ner"), {"0": ("O",), "1": ("B-PER",), "2": ("O",)})
+    assert kind_of(task).is_collapsed({"0": "1", "1": "1", "2": "1"})
+    assert not kind_of(task).is_collapsed({"0": "1", "1": "1", "2": "0"})
+    assert kind_of(get_task("stsb")).is_collapsed({"0": 2.5, "1": 2.5, "2": 2.50001})
+    assert kind_of(get_task("ner")).is_collapsed({"0": ("O",), "1": ("O", "O"), "2": ("O",)})
+    assert kind_of(get_task("ner")).is_collapsed({"0": ("B-PER",), "1": ("B-PER",), "2": ("B-PER",)})
+    assert not kind_of(get_task("ner")).is_collapsed({"0": ("O",), "1": ("B-PER",), "2": ("O",)})

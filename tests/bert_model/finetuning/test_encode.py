@@ -10,16 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_model.finetuning.config import FinetuningConfig
-from bert_model.finetuning.dataset import EncodedSet
-from bert_model.finetuning.decode import scored_words
-from bert_model.finetuning.encode import (
-    document_windows,
-    encode_examples,
-    encode_texts,
-    maximum_context,
-    span_windows,
-    truncated_pair,
-)
+from bert_model.kinds import kind_of
+from bert_model.kinds.encoded import EncodedSet
+from bert_model.kinds.span import maximum_context, span_windows
+from bert_model.kinds.tagging import document_windows, scored_words
+from bert_model.kinds.text import encode_texts, truncated_pair
 from bert_model.model.config import IGNORED_LABEL
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.catalogue import get_task
@@ -36,7 +31,7 @@ def rows_of(encoded):
 
 
 def encode(name, examples, config=CONFIG):
-    return encode_examples(get_task(name), examples, TOKENIZER, config)
+    return kind_of(get_task(name)).encode(examples, TOKENIZER, config)
 
 
 def test_single_text_is_one_segment_between_cls_and_sep():
@@ -292,4 +287,4 @@ def test_saved_set_comes_back_the_same(name, tmp_path):
     assert before.keys() == after.keys()
     for key in before:
         np.testing.assert_array_equal(before[key], after[key])
-    assert (loaded.kind, loaded.num_examples) == (encoded.kind, encoded.num_examples)
+    assert (loaded.per_token, loaded.num_examples) == (encoded.per_token, encoded.num_examples)

@@ -15,8 +15,6 @@ from safetensors.torch import load_file, save_file
 
 from bert_model.cli import main
 from bert_model.finetuning.config import task_configuration
-from bert_model.finetuning.decode import evaluate
-from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.frozen_features import FeatureJob
 from bert_model.finetuning.search import Initialization, Setting, Trial
@@ -25,8 +23,8 @@ from bert_model.finetuning.trial import TrialJob, TrialOutput, initial_model
 from bert_model.finetuning.trial_runner import code_sha256, trial_directory
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import TaskPredictor
-from bert_model.metrics import score
-from bert_model.metrics.score import read_predictions
+from bert_model.kinds import kind_of
+from bert_model.kinds.scores import read_predictions
 from bert_model.model.config import BertConfig
 from bert_model.training.mlflow_store import open_client
 from bert_pipeline.errors import ArtifactError, ConfigurationError, InputError, TrainingError, UsageError
@@ -87,7 +85,7 @@ def test_stored_predictions_of_a_task_reproduce_its_reported_scores(name, tuned)
     for split, examples in data.dev.items():
         suffix = "json" if task.kind == "span" else "jsonl"
         predictions = read_predictions(task, manifest.path / "predictions" / f"{split}.{suffix}")
-        again = score(task, examples, predictions)
+        again = kind_of(task).score(examples, predictions)
         for metric in task.metrics:
             entry = result.metrics[f"{name}/{split}/{metric}"]
             assert entry["n"] == len(examples)
@@ -155,12 +153,12 @@ def test_comparison_reports_both_random_initializations(model, tmp_path, pool):
 
 
 def test_random_weights_are_not_those_of_the_model(model):
-    task = tiny_tasks.task_data("sst2").task
+    data, config = tiny_tasks.task_data("sst2"), tiny_tasks.configuration()
+    task, train = data.task, kind_of(data.task).encode(data.train, tiny_tasks.tokenizer(), config)
     job = TrialJob(
         trial=Trial(Initialization("pretrained", "pretrained"), Setting(1e-3, 8, 1.0), seed=1),
-        kind=task.kind,
-        labels=task.labels,
-        config=tiny_tasks.configuration(),
+        task=task,
+        config=config,
         model=model,
         model_config=BertConfig.from_directory(model, labels=task.labels),
         pad_id=0,
@@ -168,7 +166,7 @@ def test_random_weights_are_not_those_of_the_model(model):
     stored = load_file(model / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
     for weights in ("pretrained", "random"):
         trial = dataclasses.replace(job.trial, initialization=Initialization(weights, weights))
-        start = initial_model(dataclasses.replace(job, trial=trial))
+        start = initial_model(dataclasses.replace(job, trial=trial), train)
         is_stored = torch.equal(start.bert.embeddings.word_embeddings.weight, stored)
         assert is_stored is (weights == "pretrained")
 
@@ -179,7 +177,7 @@ def test_published_weights_load_in_transformers(model, tmp_path, pool):
     theirs = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "out").eval()
     examples = data.dev["dev"]
     ours = load_task_model(tmp_path / "out")
-    encoded = encode_examples(ours.task, examples, ours.tokenizer, ours.config)
+    encoded = kind_of(ours.task).encode(examples, ours.tokenizer, ours.config)
     batch = encoded.padded(np.arange(len(examples)), pad_id=0)
     with torch.no_grad():
         logits = theirs(**{key: torch.from_numpy(value) for key, value in batch.items()}).logits.numpy()
@@ -481,8 +479,8 @@ def test_bilstm_head_of_table_5_is_trained_stored_and_loaded(name, attention, tm
     loaded = load_task_model(tmp_path / "out")
     assert (loaded.model.config.head, loaded.model.config.attention) == ("bilstm", attention)
     examples = data.dev["dev"]
-    encoded = encode_examples(loaded.task, examples, loaded.tokenizer, loaded.config)
-    evaluation = evaluate(loaded.task, examples, encoded, loaded.logits(encoded, num_threads=1), loaded.config)
+    encoded = kind_of(loaded.task).encode(examples, loaded.tokenizer, loaded.config)
+    evaluation = kind_of(loaded.task).evaluate(examples, encoded, loaded.logits(encoded, num_threads=1), loaded.config)
     assert evaluation.scores[loaded.task.main_metric] == pytest.approx(
         result.metrics[result.main_key]["best"], abs=1e-5
     )
@@ -597,9 +595,11 @@ def test_squad2_files_reproduce_the_reported_scores(model, tmp_path, pool):
         null = scores.pop("")
         assert odds[key] == pytest.approx(null - max(scores.values()), abs=1e-5)
     reported = result.metrics["squad2/dev/f1"]["best"]
-    assert score("squad2", examples, predictions)["f1"] == pytest.approx(reported, abs=1e-5)
+    assert kind_of("squad2").score(examples, predictions)["f1"] == pytest.approx(reported, abs=1e-5)
     answered = {key: next(a["text"] for a in answers if a["text"]) for key, answers in candidates.items()}
-    best = score("squad2", examples, answered, odds, na_threshold=result.results["winner"]["null_threshold"])
+    best = kind_of("squad2").score(
+        examples, answered, na_probs=odds, na_threshold=result.results["winner"]["null_threshold"]
+    )
     assert best["best_f1"] == pytest.approx(best["f1"], abs=1e-5) == pytest.approx(reported, abs=1e-5)
 
 

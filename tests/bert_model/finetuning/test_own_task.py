@@ -14,9 +14,9 @@ import yaml
 from torch.nn import functional
 
 from bert_model.cli import main
-from bert_model.finetuning import trial
 from bert_model.finetuning.finetune import finetune
-from bert_model.metrics import read_predictions
+from bert_model.kinds import KINDS
+from bert_model.kinds.scores import read_predictions
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ConfigurationError, UsageError
 from bert_pipeline.tasks.catalogue import Task, get_task
@@ -206,12 +206,14 @@ def test_class_weights_give_torchs_weighted_means():
     several = {"labels": torch.tensor([[1.0, 0.0, 1.0]] * 4 + [[0.0, 1.0, 0.0]] * 3), "input_ids": logits}
     one = {"labels": torch.tensor([0, 1, 2, 1, 1, -100, 0]), "input_ids": logits}
     expected = functional.binary_cross_entropy_with_logits(logits, several["labels"], pos_weight=weights)
-    loss = trial._summed_loss("multilabel", logits, several, weights)
-    assert loss / trial._loss_weight("multilabel", several, weights) == pytest.approx(float(expected))
-    for kind in ("classification", "tagging"):
-        loss = trial._summed_loss(kind, logits, one, weights)
+    task = get_task("ner")
+    kind = KINDS["multilabel"](task)
+    loss = kind.loss(logits, several, weights)
+    assert loss / kind.num_terms(several, weights) == pytest.approx(float(expected))
+    for kind in (KINDS["classification"](task), KINDS["tagging"](task)):
+        loss = kind.loss(logits, one, weights)
         expected = functional.cross_entropy(logits, one["labels"], weight=weights)
-        assert loss / trial._loss_weight(kind, one, weights) == pytest.approx(float(expected))
+        assert loss / kind.num_terms(one, weights) == pytest.approx(float(expected))
 
 
 def test_weighted_class_is_predicted_more_often(tmp_path):

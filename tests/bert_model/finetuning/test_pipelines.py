@@ -10,10 +10,10 @@ import torch
 from huggingface_hub import ModelCard
 
 from bert_model.finetuning import task_model
-from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import PretrainingPredictor, load_predictor
+from bert_model.kinds import kind_of
 from bert_model.model.config import BertConfig
 from bert_model.model.heads import BertForSequenceClassification
 from bert_model.model.weights import load_model
@@ -124,7 +124,7 @@ def test_question_answering_model_has_our_logits(models):  # transformers 5 has 
         theirs = model(**rows)
     ours = task_model.load_task_model(models / "squad1")
     examples = [SpanExample("0", "", contexts[0], question, ()), SpanExample("1", "", contexts[2], question, ())]
-    logits = ours.logits(encode_examples(ours.task, examples, ours.tokenizer, ours.config))
+    logits = ours.logits(kind_of(ours.task).encode(examples, ours.tokenizer, ours.config))
     lengths = rows["attention_mask"][[0, 2]].sum(1).tolist()
     for found, column in ((theirs.start_logits, 0), (theirs.end_logits, 1)):
         expected = np.concatenate([found[0, : lengths[0]], found[2, : lengths[1]]])

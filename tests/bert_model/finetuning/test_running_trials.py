@@ -18,7 +18,6 @@ from processes import free_port
 from safetensors.torch import load_file
 
 from bert_model.finetuning import results, trial
-from bert_model.finetuning.dataset import num_training_steps
 from bert_model.finetuning.display import TrialDisplay
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.results import SearchLog, replay_search
@@ -27,6 +26,7 @@ from bert_model.finetuning.task_model import load_task_model
 from bert_model.finetuning.trial import TrialOutput, TrialProgress
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import TaskPredictor
+from bert_model.kinds.encoded import num_training_steps
 from bert_model.training.mlflow_store import open_client
 from bert_pipeline import progress
 from bert_pipeline.errors import ArtifactError, TrainingError

@@ -12,9 +12,9 @@ import tiny_tasks
 import torch
 import transformers
 
-from bert_model.finetuning.encode import encode_texts
 from bert_model.inference import features
 from bert_model.inference.features import write_features
+from bert_model.kinds.text import encode_texts
 from bert_model.model.heads import Tagger, chosen_states
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 

@@ -19,16 +19,16 @@ import tiny_tasks
 import torch
 
 from bert_model.cli import main
-from bert_model.finetuning.decode import span_answers
-from bert_model.finetuning.encode import encode_examples, span_windows
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.task_model import load_task_model
 from bert_model.finetuning.worker_pool import WorkerPool
-from bert_model.inference import predict as predict_module
 from bert_model.inference.inputs import read_rows
-from bert_model.inference.predict import TaskPredictor, _entities, answer_file, answer_inputs, load_predictor, predict
+from bert_model.inference.predict import TaskPredictor, answer_file, answer_inputs, load_predictor, predict
+from bert_model.kinds import KINDS, Kind, kind_of
+from bert_model.kinds.scores import score_files
+from bert_model.kinds.span import span_answers, span_windows
+from bert_model.kinds.tagging import entities
 from bert_model.metrics.ner import chunks
-from bert_model.metrics.score import score, score_files
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.heads import HEAD_CLASSES
@@ -139,7 +139,7 @@ def test_no_answer_has_its_own_share_among_the_candidates(models):
     ],
 )
 def test_entities_of_tags_without_types_are_conllevals(tags, expected):
-    found = _entities(["a"] * len(tags), tags)
+    found = entities(["a"] * len(tags), tags)
     assert [(entity["start_word"], entity["end_word"]) for entity in found] == expected
     assert chunks(tags) == {(start, end, "") for start, end in expected}
 
@@ -200,7 +200,7 @@ def test_squad_ensemble_averages_logits_and_thresholds(models, tmp_path):
     pair = [load_task_model(models[name], "squad2") for name in ("squad2", "squad2 again")]
     thresholds = [model.description["null_threshold"] for model in pair]
     examples = tiny_tasks.task_data("squad2").dev["dev"]
-    encoded = encode_examples(pair[0].task, examples, pair[0].tokenizer, pair[0].config)
+    encoded = kind_of(pair[0].task).encode(examples, pair[0].tokenizer, pair[0].config)
     one, other = (model.logits(encoded) for model in pair)
     assert not np.allclose(one, other, atol=0.1)
     expected = span_answers(examples, encoded, (one + other) / 2)
@@ -452,7 +452,11 @@ def test_score_closes_over_what_predict_writes(task_name, split, num_models, mod
     assert (result["examples"], result["unknown"], result.get("unanswered", 0)) == (24, 0, 0)
     by_place = {e.example_id: answer["prediction"] for e, answer in zip(examples, answers)}
     assert {metric: result[metric] for metric in task.metrics} == pytest.approx(
-        {metric: value for metric, value in score(task_name, examples, by_place).items() if metric in task.metrics}
+        {
+            metric: value
+            for metric, value in kind_of(task_name).score(examples, by_place).items()
+            if metric in task.metrics
+        }
     )
     if not task.feature_based:
         assert result[task.main_metric] > 50  # learned, so a shift by one row shows
@@ -613,14 +617,14 @@ def test_ids_of_json_lines_are_kept_and_others_are_line_numbers(models, tmp_path
 @pytest.fixture
 def panics(monkeypatch):
     """Make the tokenizer panic, as an extension in Rust does, for one word."""
-    encode = predict_module.encode_examples
+    encode = Kind.encode
 
-    def panicking(task, examples, *args):
+    def panicking(kind, examples, *args):
         if any("<bad>" in example.text_a for example in examples):
             sentencex.segment("en", "He lives in block B\xa0. It is far away.")
-        return encode(task, examples, *args)
+        return encode(kind, examples, *args)
 
-    monkeypatch.setattr(predict_module, "encode_examples", panicking)
+    monkeypatch.setattr(Kind, "encode", panicking)
 
 
 def test_row_that_panics_is_set_aside_and_the_others_are_answered(models, tmp_path, panics):
@@ -656,7 +660,7 @@ def test_what_is_not_about_a_row_ends_the_prediction(models, tmp_path, monkeypat
     def failing(*args):
         raise error("all of it")
 
-    monkeypatch.setattr(predict_module, "encode_examples", failing)
+    monkeypatch.setattr(Kind, "encode", failing)
     (tmp_path / "in.txt").write_text("a song .\nthe meal .\n")
     with pytest.raises(error):
         predict("sst2", [models["sst2"]], str(tmp_path / "in.txt"), str(tmp_path / "out.jsonl"))
@@ -966,7 +970,9 @@ def untrained(directory, task, **overrides):
     shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": len(tiny_tasks.TOKENS)}
     config = BertConfig(**shape, intermediate_size=32, labels=task.hub_names or task.labels, **overrides)
     directory.mkdir()
-    save_model(new_model(HEAD_CLASSES[task.kind], config, seed=0), directory, tiny_tasks.tokenizer())
+    save_model(
+        new_model(HEAD_CLASSES[KINDS[task.kind].architecture], config, seed=0), directory, tiny_tasks.tokenizer()
+    )
     return directory
 
 

@@ -11,8 +11,9 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 
-from bert_model.metrics import glue, score
-from bert_model.metrics.score import score_files, trivial_baseline, trivial_predictions
+from bert_model.kinds import kind_of
+from bert_model.kinds.scores import score_files
+from bert_model.metrics import glue
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.tasks.example import ChoiceExample, TextExample
 
@@ -84,51 +85,51 @@ def texts(*labels):
 def test_score_reports_the_metrics_of_the_task_over_exactly_the_examples():
     examples = texts("1", "0", "1", "1")
     predictions = {"0": "1", "1": "1", "2": "1", "3": "0", "of another file": "1"}
-    assert score("mrpc", examples, predictions) == {"f1": pytest.approx(200 / 3), "accuracy": 50.0}
-    assert set(score("cola", examples, predictions)) == {"matthews", "accuracy"}
-    assert score("stsb", texts(1.0, 2.0, 3.0), {"0": 2, "1": 4, "2": 6}) == pytest.approx(
+    assert kind_of("mrpc").score(examples, predictions) == {"f1": pytest.approx(200 / 3), "accuracy": 50.0}
+    assert set(kind_of("cola").score(examples, predictions)) == {"matthews", "accuracy"}
+    assert kind_of("stsb").score(texts(1.0, 2.0, 3.0), {"0": 2, "1": 4, "2": 6}) == pytest.approx(
         {"spearman": 100.0, "pearson": 100.0}
     )
     endings = [ChoiceExample(str(n), "c", ("a", "b", "c", "d"), n % 4) for n in range(8)]
-    assert score("swag", endings, {str(n): 0 for n in range(8)}) == {"accuracy": 25.0}
+    assert kind_of("swag").score(endings, {str(n): 0 for n in range(8)}) == {"accuracy": 25.0}
     five = [ChoiceExample("0", "c", ("a", "b", "c", "d", "e"), 4)]
-    assert score("swag", five, {"0": 4}) == {"accuracy": 100.0}
+    assert kind_of("swag").score(five, {"0": 4}) == {"accuracy": 100.0}
 
 
 def test_missing_prediction_missing_label_and_empty_set_are_refused():
     with pytest.raises(InputError, match=r"rte: no prediction for example '1' \(one of 2\)"):
-        score("rte", texts("entailment", "entailment"), {"0": "entailment"})
+        kind_of("rte").score(texts("entailment", "entailment"), {"0": "entailment"})
     with pytest.raises(InputError, match=r"rte: example '0' has no label"):
-        score("rte", texts(None), {"0": "entailment"})
+        kind_of("rte").score(texts(None), {"0": "entailment"})
     with pytest.raises(InputError, match=r"rte: no examples"):
-        score("rte", [], {})
+        kind_of("rte").score([], {})
     with pytest.raises(UsageError, match=r"rte: null odds were given"):
-        score("rte", texts("entailment"), {"0": "entailment"}, na_probs={"0": 0.5})
+        kind_of("rte").score(texts("entailment"), {"0": "entailment"}, na_probs={"0": 0.5})
 
 
 def test_trivial_baseline_of_each_kind():
-    assert trivial_baseline("rte", texts("entailment", "not_entailment", "entailment"), texts("entailment")) == {
+    assert kind_of("rte").baseline(texts("entailment", "not_entailment", "entailment"), texts("entailment")) == {
         "accuracy": 100.0
     }
-    assert trivial_baseline("mrpc", texts("1", "1", "0"), texts("1", "0")) == pytest.approx(
+    assert kind_of("mrpc").baseline(texts("1", "1", "0"), texts("1", "0")) == pytest.approx(
         {"f1": 200 / 3, "accuracy": 50.0}
     )
-    assert trivial_predictions("stsb", texts(1.0, 4.0), texts(0.0, 5.0)) == {"0": 2.5, "1": 2.5}
-    assert trivial_baseline("stsb", texts(1.0, 4.0), texts(0.0, 5.0)) == {"spearman": 0.0, "pearson": 0.0}
+    assert kind_of("stsb").trivial_predictions(texts(1.0, 4.0), texts(0.0, 5.0)) == {"0": 2.5, "1": 2.5}
+    assert kind_of("stsb").baseline(texts(1.0, 4.0), texts(0.0, 5.0)) == {"spearman": 0.0, "pearson": 0.0}
     endings = [ChoiceExample(str(n), "c", ("a", "b", "c", "d"), label) for n, label in enumerate((3, 1, 3, 0))]
-    assert trivial_baseline("swag", endings, endings) == {"accuracy": 50.0}
+    assert kind_of("swag").baseline(endings, endings) == {"accuracy": 50.0}
     with pytest.raises(InputError, match="rte: no training examples"):
-        trivial_baseline("rte", [], texts("entailment"))
+        kind_of("rte").baseline([], texts("entailment"))
 
 
 def test_trivial_baseline_by_f1_is_the_positive_class_even_if_rare():
-    assert trivial_predictions("qqp", texts("0", "0", "1"), texts("0")) == {"0": "1"}
-    assert trivial_predictions("cola", texts("0", "0", "1"), texts("1")) == {"0": "0"}
+    assert kind_of("qqp").trivial_predictions(texts("0", "0", "1"), texts("0")) == {"0": "1"}
+    assert kind_of("cola").trivial_predictions(texts("0", "0", "1"), texts("1")) == {"0": "0"}
 
 
 def test_equally_frequent_classes_give_the_first_whatever_the_order():
     for train in (texts("1", "0"), texts("0", "1")):
-        assert trivial_predictions("cola", train, texts("1")) == {"0": "0"}
+        assert kind_of("cola").trivial_predictions(train, texts("1")) == {"0": "0"}
 
 
 @pytest.fixture

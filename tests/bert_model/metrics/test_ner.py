@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from bert_model.metrics import score
+from bert_model.kinds import kind_of
+from bert_model.kinds.scores import score_files
 from bert_model.metrics.ner import chunks, score_tags
-from bert_model.metrics.score import score_files, trivial_baseline
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.catalogue import get_task
 from bert_pipeline.tasks.example import TaggedExample
@@ -87,25 +87,25 @@ def test_nothing_found_scores_zero_without_a_fault():
     assert score_tags([["B-X"]], [["O"]]) == nothing | {"accuracy": 0.0}
     assert score_tags([["O"]], [["O"]]) == nothing | {"accuracy": 100.0}
     examples = [TaggedExample("0", 0, ("a", "b"), ("B-PER", "O"))]
-    assert trivial_baseline("ner", [], examples) == nothing | {"accuracy": 50.0}
+    assert kind_of("ner").baseline([], examples) == nothing | {"accuracy": 50.0}
 
 
 def test_baseline_of_tags_without_entities_is_the_most_frequent_one():
     task = dataclasses.replace(get_task("ner"), labels=("NN", "VB"), metrics=("accuracy",), main_metric="accuracy")
     train = [TaggedExample("0", 0, ("a", "b", "c"), ("VB", "NN", "VB"))]
     dev = [TaggedExample("1", 1, ("a", "b"), ("VB", "NN")), TaggedExample("2", 1, ("a", "b"), ("NN", "NN"))]
-    assert trivial_baseline(task, train, dev) == {"accuracy": 25.0}
+    assert kind_of(task).baseline(train, dev) == {"accuracy": 25.0}
     with pytest.raises(InputError, match="no training examples"):
-        trivial_baseline(task, [], dev)
+        kind_of(task).baseline([], dev)
 
 
 def test_tags_must_match_the_words():
     examples = [TaggedExample("0", 0, ("a", "b"), ("B-PER", "O"))]
-    assert score("ner_features", examples, {"0": ("I-PER", "O")})["f1"] == 100.0
+    assert kind_of("ner_features").score(examples, {"0": ("I-PER", "O")})["f1"] == 100.0
     with pytest.raises(InputError, match=r"example '0' has 1 predicted tags, expected 2"):
-        score("ner", examples, {"0": ("O",)})
+        kind_of("ner").score(examples, {"0": ("O",)})
     with pytest.raises(InputError, match=r"example '0' has 2 predicted tags|example '0' has"):
-        score("ner", examples, {"0": "OO"})
+        kind_of("ner").score(examples, {"0": "OO"})
 
 
 @pytest.fixture

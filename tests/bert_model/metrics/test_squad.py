@@ -5,8 +5,8 @@ import json
 import pytest
 
 from bert_model.cli import main
-from bert_model.metrics import score
-from bert_model.metrics.score import score_files, trivial_baseline, trivial_predictions
+from bert_model.kinds import kind_of
+from bert_model.kinds.scores import score_files
 from bert_model.metrics.squad import best_threshold, normalize_answer, overlapping_sentence, raw_scores, token_f1
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.tasks.example import Answer, SpanExample
@@ -40,15 +40,15 @@ def test_f1_counts_words_as_bags():
 
 def test_squad1_takes_the_best_answer_and_scores_a_missing_one_zero():
     examples = [question("a", "red", "dark red"), question("b", "blue")]
-    assert score("squad1", examples, {"a": "the dark red", "b": "pale blue"}) == pytest.approx(
+    assert kind_of("squad1").score(examples, {"a": "the dark red", "b": "pale blue"}) == pytest.approx(
         {"exact_match": 50.0, "f1": 100 * (1 + 2 / 3) / 2}
     )
-    assert score("squad1", examples, {"a": "dark red"}) == {"exact_match": 50.0, "f1": 50.0}
+    assert kind_of("squad1").score(examples, {"a": "dark red"}) == {"exact_match": 50.0, "f1": 50.0}
 
 
 def test_squad2_scores_empty_answers_and_halves():
     examples = [question("yes", "red"), question("no"), question("other")]
-    assert score("squad2", examples, {"yes": "red one", "no": "", "other": "The"}) == pytest.approx(
+    assert kind_of("squad2").score(examples, {"yes": "red one", "no": "", "other": "The"}) == pytest.approx(
         {
             "exact_match": 200 / 3,
             "f1": 100 * (2 / 3 + 1 + 1) / 3,
@@ -62,23 +62,23 @@ def test_squad2_scores_empty_answers_and_halves():
 
 def test_squad2_ignores_answers_that_normalize_to_nothing():
     examples = [question("a", "the", "red")]
-    assert score("squad2", examples, {"a": ""})["exact_match"] == 0.0
-    assert score("squad2", examples, {"a": "red"})["exact_match"] == 100.0
-    assert score("squad2", [question("a", "the")], {"a": ""})["exact_match"] == 100.0
+    assert kind_of("squad2").score(examples, {"a": ""})["exact_match"] == 0.0
+    assert kind_of("squad2").score(examples, {"a": "red"})["exact_match"] == 100.0
+    assert kind_of("squad2").score([question("a", "the")], {"a": ""})["exact_match"] == 100.0
 
 
 def test_squad2_wants_a_prediction_for_every_question():
     with pytest.raises(InputError, match=r"1 of 2 questions have no prediction, the first 'b'"):
-        score("squad2", [question("a", "x"), question("b")], {"a": "x"})
+        kind_of("squad2").score([question("a", "x"), question("b")], {"a": "x"})
     with pytest.raises(InputError, match=r"1 of 1 questions have no null odds, the first 'a'"):
-        score("squad2", [question("a", "x")], {"a": "x"}, na_probs={})
+        kind_of("squad2").score([question("a", "x")], {"a": "x"}, na_probs={})
 
 
 def test_null_odds_above_one_make_a_question_unanswered():
     examples = [question("a", "x"), question("b")]
-    result = score("squad2", examples, {"a": "x", "b": "y"}, na_probs={"a": 0.2, "b": 1.5})
+    result = kind_of("squad2").score(examples, {"a": "x", "b": "y"}, na_probs={"a": 0.2, "b": 1.5})
     assert (result["exact_match"], result["best_exact_match"], result["best_f1_threshold"]) == (100.0, 100.0, 0.2)
-    at_one = score("squad2", examples, {"a": "x", "b": ""}, na_probs={"a": 1.0, "b": 1.0})
+    at_one = kind_of("squad2").score(examples, {"a": "x", "b": ""}, na_probs={"a": 1.0, "b": 1.0})
     assert at_one["exact_match"] == 100.0
 
 
@@ -104,9 +104,9 @@ def test_trivial_baselines_are_the_overlapping_sentence_and_no_answer():
     )
     assert overlapping_sentence("", "Where?") == ""
     examples = [question("a", "ran home"), question("b", "a cat")]
-    assert trivial_predictions("squad1", [], examples) == {"a": "The dog ran home.", "b": "The dog ran home."}
-    assert trivial_baseline("squad1", [], examples) == pytest.approx({"exact_match": 0.0, "f1": 40.0})
-    assert trivial_baseline("squad2", [], [question("a", "x"), question("b")])["f1"] == 50.0
+    assert kind_of("squad1").trivial_predictions([], examples) == {"a": "The dog ran home.", "b": "The dog ran home."}
+    assert kind_of("squad1").baseline([], examples) == pytest.approx({"exact_match": 0.0, "f1": 40.0})
+    assert kind_of("squad2").baseline([], [question("a", "x"), question("b")])["f1"] == 50.0
 
 
 def write_squad(path, *questions, version="1.1"):

@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 import tiny_tasks
 
-from bert_model.metrics import score
+from bert_model.kinds import kind_of
 from bert_model.metrics.uncertainty import (
     RESAMPLES,
     UnitStatistics,
@@ -19,7 +19,6 @@ from bert_model.metrics.uncertainty import (
     resample,
     stacked,
     standard_error,
-    unit_statistics,
 )
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.catalogue import TASKS, Task, get_task
@@ -42,14 +41,14 @@ def test_statistic_of_resampled_examples_is_the_tasks_metric(name):
         example.example_id: prediction_of(examples[index], task)
         for example, index in zip(examples, rng.permutation(40))
     }
-    statistics = unit_statistics(task, examples, predictions)
+    statistics = kind_of(task).statistics(examples, predictions)
     assert UnitStatistics.from_json(statistics.to_json()).mean() == statistics.mean()
     for indices in (np.arange(40), rng.integers(40, size=40)):
         drawn = [dataclasses.replace(examples[index], example_id=str(place)) for place, index in enumerate(indices)]
         answers = {str(place): predictions[examples[index].example_id] for place, index in enumerate(indices)}
         weights = np.bincount(indices, minlength=40)[None]
         (found,) = statistics.scores(weights, np.arange(40)).ravel()
-        assert found == pytest.approx(score(task, drawn, answers)[task.main_metric], abs=1e-9)
+        assert found == pytest.approx(kind_of(task).score(drawn, answers)[task.main_metric], abs=1e-9)
 
 
 OWN_TASKS = [
@@ -77,9 +76,9 @@ def test_statistic_of_own_tasks_is_their_metric(kind, metric):
     ids = [f"{number // 3}-{number % 3}" for number in range(30)]  # groups of three, as MultiRC's
     examples = [TextExample(key, "text", None, draw()) for key in ids]
     predictions = {example.example_id: example.label if rng.random() < 0.6 else draw() for example in examples}
-    statistics = unit_statistics(task, examples, predictions)
+    statistics = kind_of(task).statistics(examples, predictions)
     assert len(statistics.ids) == (10 if metric == "exact_match" else 30)
-    assert statistics.mean() == pytest.approx(score(task, examples, predictions)[metric])
+    assert statistics.mean() == pytest.approx(kind_of(task).score(examples, predictions)[metric])
     low, high = bootstrap_interval(statistics)
     assert low < statistics.mean() < high
 

@@ -1,16 +1,19 @@
 """Jobs on engines, with a stand-in of Flink's REST: names, lines, warnings, cancellation, explained failures."""
 
+import http.server
 import json
 import logging
 import re
+import threading
+from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback import Handler, serving
 
-from bert_pipeline.beam.engine import Job, explain, job_name
+from bert_pipeline.beam import engine
+from bert_pipeline.beam.engine import explain, job_name
 from bert_pipeline.beam.options import pipeline_options
 
 
@@ -23,7 +26,7 @@ from bert_pipeline.beam.options import pipeline_options
         ("corpus", "/corpus", "bert-corpus"),
     ],
 )
-def test_job_is_named_after_what_it_makes(stage, directory, name):
+def test_job_is_named_after_what_it_makes(stage: str, directory: str, name: str) -> None:
     assert job_name(stage, Path(directory)) == name
 
 
@@ -43,38 +46,43 @@ class Rest:
 
 
 @pytest.fixture
-def rest():
+def rest() -> Iterator[Rest]:
     served = Rest()
 
-    class Served(Handler):
-        def do_GET(self):
-            self.answer(200, json.dumps(served.answers[self.path]).encode())
-
-        def do_PATCH(self):
-            served.patched.append(self.path)
-            self.answer(202, b"{}")
-
-        def answer(self, status, content):
-            self.send_response(status)
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
             self.end_headers()
-            self.wfile.write(content)
+            self.wfile.write(json.dumps(served.answers[self.path]).encode())
 
-    with serving(Served) as url:
-        served.address = url.removeprefix("http://")
-        yield served
+        def do_PATCH(self) -> None:
+            served.patched.append(self.path)
+            self.send_response(202)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    served.address = f"127.0.0.1:{server.server_port}"
+    yield served
+    server.shutdown()
+    server.server_close()
 
 
-def job(rest: Rest, files: Path, *more: str) -> Job:
+def job(rest: Rest, files: Path, *more: str) -> engine._Job:
     options = pipeline_options(
         [
             "--runner=FlinkRunner", f"--flink_master={rest.address}", "--job_name=bert-corpus-a", "--parallelism=2",
             "--environment_type=EXTERNAL", "--environment_config=localhost:50000", *more,
         ]
     )  # fmt: skip
-    return Job(options, files)
+    return engine._Job(options, files)
 
 
-def test_job_is_reported_with_its_state_and_what_its_workers_wrote(rest, tmp_path, caplog):
+def test_a_job_is_reported_with_its_state_and_what_its_workers_wrote(rest, tmp_path, caplog) -> None:
     caplog.set_level(logging.INFO)
     here = job(rest, tmp_path)
     rest.show([("f1", "RUNNING", {"total": 9, "running": 2, "finished": 3, "failed": 0})])
@@ -98,20 +106,23 @@ def test_job_is_reported_with_its_state_and_what_its_workers_wrote(rest, tmp_pat
         ({}, r"workers: a pool has to answer at localhost:50000 beside each TaskManager or Spark worker"),
     ],
 )
-def test_without_a_result_what_is_missing_is_named_once(overview, expected, rest, tmp_path, caplog):
+def test_after_a_minute_without_a_result_what_is_missing_is_named_once(
+    overview, expected, rest, tmp_path, caplog, monkeypatch
+) -> None:
     caplog.set_level(logging.WARNING, logger="bert_pipeline.beam.engine")  # lines of progress are another test's
     rest.answers["/overview"] |= overview
     here = job(rest, tmp_path)
     rest.show([("f1", "RUNNING", {"total": 9, "scheduled": 9})])
     here.report(None)
     assert not caplog.records
-    here.report(None, patience=0.0)
-    here.report(None, patience=0.0)
+    monkeypatch.setattr(engine, "_FIRST_RESULT_SECONDS", 0.0)
+    here.report(None)
+    here.report(None)
     (record,) = caplog.records
     assert re.search(f"bert-corpus-a: no result after 0 s; most likely {expected}", record.getMessage())
 
 
-def test_job_of_a_killed_program_is_named_with_how_to_end_it(rest, tmp_path, caplog):
+def test_a_job_of_a_killed_program_is_named_with_how_to_end_it(rest, tmp_path, caplog) -> None:
     rest.show([("f0", "RUNNING", {})])
     job(rest, tmp_path).warn()
     (record,) = caplog.records
@@ -121,13 +132,14 @@ def test_job_of_a_killed_program_is_named_with_how_to_end_it(rest, tmp_path, cap
 @pytest.mark.parametrize(
     ("slots", "more", "warned"), [(4, (), True), (4, ("--sdk_worker_parallelism=4",), False), (2, (), False)]
 )
-def test_slots_that_share_one_process_are_warned_of(slots, more, warned, rest, tmp_path, caplog):
+def test_slots_that_share_one_process_are_warned_of(slots, more, warned, rest, tmp_path, caplog) -> None:
     rest.answers["/overview"]["slots-total"] = slots
     job(rest, tmp_path, *more).warn()
     assert ["share one Python process" in record.getMessage() for record in caplog.records] == [True] * warned
 
 
-def test_interrupted_job_is_cancelled_and_an_earlier_one_is_not(rest, tmp_path):
+def test_an_interrupted_job_is_cancelled_and_an_earlier_one_is_not(rest, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(engine, "_CANCEL_SECONDS", 0.5)
     rest.show([("f0", "RUNNING", {})])
     here = job(rest, tmp_path)
     rest.show([("f0", "RUNNING", {}), ("f1", "RUNNING", {})])
@@ -137,7 +149,7 @@ def test_interrupted_job_is_cancelled_and_an_earlier_one_is_not(rest, tmp_path):
         class result:
             cancel = staticmethod(lambda: called.append("cancel"))
 
-    here.cancel(Pipeline, Future(), patience=0.5)  # the job server is gone: it does not end the job
+    here.cancel(Pipeline, Future())  # the job server is gone: it does not end the job
     assert called == ["cancel"]
     assert rest.patched == ["/jobs/f1"]
 
@@ -153,7 +165,7 @@ def test_interrupted_job_is_cancelled_and_an_earlier_one_is_not(rest, tmp_path):
         ("java.lang.OutOfMemoryError: Java heap space", ""),
     ],
 )
-def test_failure_names_who_did_not_answer(text, expected):
+def test_failure_names_who_did_not_answer(text: str, expected: str) -> None:
     options = ("--runner=PortableRunner", "--job_endpoint=host:8099", "--environment_type=EXTERNAL")
     found = explain(text, pipeline_options((*options, "--environment_config=localhost:50000")))
     assert found.startswith(expected)

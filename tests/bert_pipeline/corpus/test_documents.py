@@ -5,7 +5,7 @@ import hashlib
 from bert_pipeline.corpus.documents import Document, content_digest, id_hash, make_document
 
 
-def test_passages_are_segmented_and_their_starts_kept():
+def test_passages_are_segmented_and_their_starts_kept() -> None:
     document = make_document(
         document_id="w:1", title="T", language="en", passages=["One here. Two here.", "  ", "Three here."]
     )
@@ -15,11 +15,11 @@ def test_passages_are_segmented_and_their_starts_kept():
     assert document.passages == [("One here.", "Two here."), ("Three here.",)]
 
 
-def test_empty_text_gives_no_document():
+def test_empty_text_gives_no_document() -> None:
     assert make_document(document_id="w:1", title="T", language="en", passages=["", " \n"]) is None
 
 
-def test_content_digest_depends_on_text_but_not_title():
+def test_content_digest_depends_on_text_but_not_title() -> None:
     def digest(*sentences: str, title: str = "T") -> bytes:
         return content_digest(
             Document(
@@ -33,7 +33,7 @@ def test_content_digest_depends_on_text_but_not_title():
     assert digest(*many) == hashlib.blake2b("\n".join(many).encode(), digest_size=16).digest()
 
 
-def test_id_hashes_are_those_of_blake2b():
+def test_id_hashes_are_those_of_blake2b() -> None:
     digest = hashlib.blake2b(b"enwiki:12", digest_size=8).digest()
     assert id_hash("enwiki:12") == int.from_bytes(digest, "big")
     shares = sum(id_hash(f"enwiki:{n}") % 1000 < 5 for n in range(40_000)) / 40_000

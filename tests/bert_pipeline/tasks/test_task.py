@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.manifest import file_sha256
 from bert_pipeline.tasks.catalogue import TASKS, Task
-from bert_pipeline.tasks.example import ChoiceExample, SpanExample, TaggedExample, TextExample, example_text
+from bert_pipeline.tasks.example import ChoiceExample, SpanExample, TaggedExample, TextExample
 from bert_pipeline.tasks.task import (
     get_task,
-    group_keys,
     load_task_data,
     missing_task_data,
     read_examples,
@@ -161,7 +160,7 @@ def test_groups_stay_whole_whatever_the_kind():
         assert sorted((*train, *dev), key=lambda e: int(e.example_id)) == examples
         assert dev
         assert len(dev) <= 2 * 0.2 * len(examples)
-        assert not {key for e in train for key in group_keys(e)} & {key for e in dev for key in group_keys(e)}
+        assert not {key for e in train for key in e.group_keys} & {key for e in dev for key in e.group_keys}
 
 
 def test_split_does_not_depend_on_the_order_of_the_examples():
@@ -193,7 +192,7 @@ def test_train_and_dev_share_no_text(pairs, fraction):
     train, dev = split_by_group(examples, fraction, "file")
     assert train
     assert dev
-    assert not {key for e in train for key in group_keys(e)} & {key for e in dev for key in group_keys(e)}
+    assert not {key for e in train for key in e.group_keys} & {key for e in dev for key in e.group_keys}
 
 
 def test_splitting_one_article_raises():
@@ -202,12 +201,12 @@ def test_splitting_one_article_raises():
         split_by_group(examples, 0.2, "train.json")
 
 
-def test_example_text_gives_all_texts():
-    assert example_text(TextExample("0", "a")) == "a"
-    assert example_text(TextExample("0", "a", "b")) == "a\nb"
-    assert example_text(SpanExample("0", "t", "context", "question")) == "context\nquestion"
-    assert example_text(ChoiceExample("0", "a", ("b", "c"))) == "a\nb\nc"
-    assert example_text(TaggedExample("0", 0, ("a", "b"))) == "a b"
+def test_examples_give_all_texts():
+    assert TextExample("0", "a").texts == ("a",)
+    assert TextExample("0", "a", "b").texts == ("a", "b")
+    assert SpanExample("0", "t", "context", "question").texts == ("context", "question")
+    assert ChoiceExample("0", "a", ("b", "c")).texts == ("a", "b", "c")
+    assert TaggedExample("0", 0, ("a", "b")).texts == ("a b",)
 
 
 def test_task_of_ones_own_is_a_yaml_entry_and_files(tmp_path):
@@ -401,8 +400,8 @@ def test_real_sets_load_with_their_own_splits(real_data):
         assert data.counts == {}
         for examples in data.dev.values():
             if data.own_split:
-                train_keys = {key for e in data.train for key in group_keys(e)}
-                assert not train_keys & {key for e in examples for key in group_keys(e)}
+                train_keys = {key for e in data.train for key in e.group_keys}
+                assert not train_keys & {key for e in examples for key in e.group_keys}
                 assert abs(len(examples) / (len(examples) + len(data.train)) - 0.2) < 0.2
     own = {name: sizes[:-1] for name, sizes in found.items() if sizes[-1]}
     assert set(own) == {"qnli", "squad1", "squad2", "swag", "ner", "ner_features"}

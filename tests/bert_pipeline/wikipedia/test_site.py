@@ -1,5 +1,7 @@
 """A wiki is known by exact names: of its namespaces, its magic words and its disambiguation templates."""
 
+from pathlib import Path
+
 import pytest
 
 from bert_pipeline.wikipedia.dump import Page, open_dump, read_pages
@@ -43,11 +45,13 @@ def reason_of(text: str, language: str = "en", title: str = "T") -> str:
         ("xx", "Category:X", 14),
     ],
 )
-def test_namespaces_are_known_without_siteinfo(language, title, namespace):
+def test_namespaces_in_the_language_of_a_wiki_are_known_without_its_siteinfo(
+    language: str, title: str, namespace: int
+) -> None:
     assert site_of(language).namespace_of(title) == namespace
 
 
-def test_names_in_the_header_take_precedence():
+def test_names_in_the_header_take_precedence() -> None:
     site = read_site('<mediawiki xml:lang="de"><namespace key="100" case="x">Bild</namespace>')
     assert site.namespace_of("Bild:X") == 100
 
@@ -55,7 +59,7 @@ def test_names_in_the_header_take_precedence():
 @pytest.mark.parametrize(
     "link", ["[[Kategorie:X]]", "[[Категория:X|Y]]", "[[分類:X]]", "[[Fichier:X.jpg|Y]]", "[[ملف:X.jpg]]"]
 )
-def test_links_of_all_languages_are_known_without_a_language(link):
+def test_files_and_categories_of_all_languages_are_known_where_a_header_has_no_language(link: str) -> None:
     assert extract(f"A sentence.{link} Another.", read_site("")).passages == ["A sentence. Another."]
 
 
@@ -73,7 +77,7 @@ def test_links_of_all_languages_are_known_without_a_language(link):
         ("en", "#First [[X]]", False),
     ],
 )
-def test_redirect_words_are_those_of_the_language(language, text, is_redirect):
+def test_redirect_words_are_those_of_the_language(language: str, text: str, is_redirect: bool) -> None:
     assert (site_of(language).redirect.match(text) is not None) == is_redirect
 
 
@@ -87,7 +91,7 @@ def test_redirect_words_are_those_of_the_language(language, text, is_redirect):
         ("hi", "यह पाठ है। __अनुक्रम_दिखाएँ__", "यह पाठ है।"),
     ],
 )
-def test_behavior_switches_are_those_of_the_language(language, text, expected):
+def test_behavior_switches_are_those_of_the_language(language: str, text: str, expected: str) -> None:
     assert extract(text, site_of(language)).passages == [expected]
 
 
@@ -127,11 +131,11 @@ def test_behavior_switches_are_those_of_the_language(language, text, expected):
         ("  \n", "Foo", "empty"),
     ],
 )
-def test_drop_reason_tells_disambiguation_and_empty_pages(text, title, reason):
+def test_drop_reason_tells_disambiguation_and_empty_pages(text: str, title: str, reason: str) -> None:
     assert reason_of(text, title=title) == reason
 
 
-def test_disambiguation_does_not_depend_on_earlier_pages():
+def test_page_is_judged_alike_after_others_with_the_same_templates() -> None:
     site = site_of("en")
     pages = {
         "{{Infobox|a}} Prose.": False,
@@ -170,7 +174,7 @@ def test_disambiguation_does_not_depend_on_earlier_pages():
         ("pt-br", "Desambiguação"),
     ],
 )
-def test_disambiguation_templates_of_each_language_are_known(language, template):
+def test_disambiguation_templates_of_each_language_are_known(language: str, template: str) -> None:
     assert reason_of(f"{{{{{template}}}}}", language) == "disambiguation"
 
 
@@ -188,17 +192,17 @@ def test_disambiguation_templates_of_each_language_are_known(language, template)
         ("de", "dp"),
     ],
 )
-def test_links_to_disambiguation_pages_do_not_mark_one(language, template):
+def test_links_to_disambiguation_pages_do_not_mark_one(language: str, template: str) -> None:
     assert reason_of(f"{{{{{template}}}}} Prose.", language) == ""
 
 
-def test_disambiguation_template_may_have_the_name_of_its_namespace():
+def test_disambiguation_template_may_have_the_name_of_its_namespace() -> None:
     for name in ("Begriffsklärung", "Vorlage:Begriffsklärung", "Template:Begriffsklärung"):
         assert reason_of(f"{{{{{name}}}}}\nA text.", "de") == "disambiguation"
 
 
 @pytest.mark.real_data
-def test_japanese_articles_with_an_inline_template_are_kept(real_data):
+def test_japanese_articles_with_an_inline_template_are_kept(real_data: Path) -> None:
     dump = open_dump(real_data / "wikipedia" / "languages" / "jawiki-every-second-page.xml.bz2")
     reasons = {page.title: drop_reason(page, dump.site) for page in read_pages(dump)}
     assert [title for title, reason in reasons.items() if reason == "disambiguation"] == [

@@ -17,10 +17,6 @@ import numpy as np
 
 from bert_model.model.config import IGNORED_LABEL
 
-WITH_CONTEXT = "_with_context"
-"""Suffix of the metrics of a tagger whose input are documents: without it every sentence is an input of its own."""
-FEW_STEPS = 100
-"""Fewer optimizer steps than these rarely fine-tune a model: the warm-up alone is a tenth of them."""
 POOL_BATCHES = 16
 """Training sorts by length within pools of so many batches: wide enough to save padding, narrow enough to mix."""
 
@@ -32,8 +28,6 @@ class EncodedSet:
     A unit is what batches are counted in: a row, or for multiple choice the C rows of an example.
     """
 
-    kind: str
-    """The task's: it decides what an example and its rows are."""
     num_examples: int
     rows_per_example: int
     """C for multiple choice, whose rows are read together; 1 for every other kind."""
@@ -60,6 +54,11 @@ class EncodedSet:
     def num_units(self) -> int:
         return self.num_rows // self.rows_per_example
 
+    @property
+    def per_token(self) -> bool:
+        """Whether a model has an output for each token, as for spans and tags, rather than for each unit."""
+        return bool(self.token_columns)
+
     def lengths(self) -> np.ndarray:
         """Return the number of tokens of each row, (R,)."""
         return np.diff(self.offsets)
@@ -69,13 +68,10 @@ class EncodedSet:
         return np.asarray(self.lengths().reshape(self.num_units, self.rows_per_example).max(axis=1))
 
     def units_of_batch(self, batch_size: int) -> int:
-        """Return how many units make a batch of so many examples; a window of SQuAD counts as an example.
+        """Return how many units make a batch of so many examples, at most as many; a window of SQuAD counts as one.
 
-        A row of tags may have many sentences, or be a part of one: as many rows as hold `batch_size` sentences on
-        average, at most `batch_size`.
+        A row of tags may have many sentences: as many rows as hold `batch_size` sentences on average.
         """
-        if self.kind != "tagging":
-            return batch_size
         return min(batch_size, max(1, round(batch_size * self.num_rows / self.num_examples)))
 
     def token_indices(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -121,7 +117,7 @@ class EncodedSet:
     def save(self, directory: Path) -> None:
         """Write the arrays as .npy files and the rest as JSON."""
         directory.mkdir(parents=True)
-        description = {"kind": self.kind, "num_examples": self.num_examples, "rows_per_example": self.rows_per_example}
+        description = {"num_examples": self.num_examples, "rows_per_example": self.rows_per_example}
         (directory / "set.json").write_text(json.dumps(description), encoding="utf-8")
         for name, array in self._arrays().items():
             np.save(directory / f"{name}.npy", array, allow_pickle=False)
@@ -180,13 +176,12 @@ class RowCollector:
         self._truncated.add(example_index)
 
     def close(
-        self, kind: str, num_examples: int, row_columns: Mapping[str, np.ndarray], *, rows_per_example: int = 1
+        self, num_examples: int, row_columns: Mapping[str, np.ndarray], *, rows_per_example: int = 1
     ) -> EncodedSet:
         """Return the set of all rows added."""
         # Rows are joined end to end; `offsets` tells them apart.
         lengths = [len(row) for row in self._rows]
         return EncodedSet(
-            kind=kind,
             num_examples=num_examples,
             rows_per_example=rows_per_example,
             input_ids=_joined(self._rows),

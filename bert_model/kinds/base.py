@@ -1,0 +1,405 @@
+"""The common part of all kinds of tasks, with what most of them do.
+
+Shapes: N examples, T tokens of all rows, B units of a batch, C choices, S positions.
+"""
+
+import dataclasses
+import html
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from pydantic import Field, PositiveInt
+
+from bert_model.kinds.encoded import EncodedSet
+from bert_model.metrics import glue
+from bert_model.metrics.analysis import class_scores
+from bert_model.metrics.uncertainty import UnitStatistics
+from bert_model.model.config import IGNORED_LABEL
+from bert_pipeline.configuration import configuration
+from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.tasks.catalogue import Task
+from bert_pipeline.tasks.example import is_labeled
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
+
+if TYPE_CHECKING:  # scoring, too, begins without the seconds that torch takes
+    from torch import Tensor, nn
+
+Outputs = Sequence[tuple[EncodedSet, np.ndarray]]
+"""The rows and outputs of each model of an ensemble."""
+Units = tuple[str, Sequence[str], Any]
+"""A form of `UnitStatistics`, the ids of its units, and their rows of numbers."""
+Answers = list[dict[str, Any]]
+"""Answers of `bert predict` without their ids."""
+
+METRICS: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
+    "accuracy": glue.accuracy,
+    "macro_f1": glue.macro_f1,
+    "matthews": glue.matthews,
+    "pearson": glue.pearson,
+    "spearman": glue.spearman,
+}
+"""Metrics of two sequences of labels or numbers."""
+
+
+@configuration
+class EncodingConfig:
+    """What the kinds of tasks read of a fine-tuning's configuration."""
+
+    max_seq_length: Annotated[int, Field(ge=8)] = 128
+    """Tokens to a row, special tokens included."""
+    doc_stride: PositiveInt = 128
+    """Tokens from the start of one window of a SQuAD context to the start of the next."""
+    max_query_length: PositiveInt = 64
+    """Tokens of a SQuAD question that are kept."""
+    max_answer_length: PositiveInt = 30
+    """Longest SQuAD answer in tokens."""
+    n_best_size: PositiveInt = 20
+    """Starts and ends of a window that are paired, and answers that are kept."""
+
+    @property
+    def document_context(self) -> bool:
+        """Whether a tagger's rows are filled with the neighboring sentences of their documents."""
+        return False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Predictions for a split and their scores."""
+
+    predictions: dict[str, Any]
+    """By example id: a label, labels, a number, the index of an ending, an answer's text ("" for none), or tags."""
+    scores: dict[str, float]
+    """Metric -> score from 0 to 100; empty if the split has no labels."""
+    collapsed: bool
+    """True if every example gets the same prediction, as after a collapsed fine-tuning."""
+    null_threshold: float | None = None
+    """SQuAD 2.0's τ: null odds above it mean "no answer"; None if every question has an answer."""
+    answers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """The n best answers by example id, for spans."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Decision:
+    """One prediction: of an example, or of a word of a tagged example."""
+
+    example: Any
+    gold: str
+    predicted: str
+    confidence: float
+    """Probability of the prediction; for a regression the distance from gold."""
+    is_correct: bool
+    word: int | None = None
+
+
+Decisions = list[Decision]
+
+
+class Kind:
+    """What a kind of task does with the examples of one task.
+
+    The methods are those of classification unless a kind has its own.
+    """
+
+    name: str
+    """As descriptions of tasks have it."""
+    architecture = "BertForSequenceClassification"
+    """The head's class, which transformers has as well."""
+    problem_type = ""
+    """What transformers must know to read the outputs: by default it applies a softmax."""
+    pipeline = "text-classification"
+    """The hub's name for the kind."""
+    onnx_outputs: tuple[str, ...] = ("logits",)
+    """Names of the outputs in an ONNX file."""
+    rows_shape: tuple[int, ...] = ()
+    """The dimensions between B and S of an input in an ONNX file; a number where any may be given."""
+    reads_pairs = False
+    """Whether rows have two segments whatever the task's description says."""
+    reads_first_token = True
+    """Whether a prediction is made from [CLS] alone."""
+    has_paper_length = False
+    """Whether models of other authors are taken to read rows as long as the paper's."""
+    shares_rows = False
+    """Whether an ensemble averages token by token, so that its models must encode alike."""
+    predicts_object = False
+    """Whether the official tools have all predictions of a file in one JSON object."""
+    scores_columns = False
+    """Whether predictions may be columns of words and tags (conlleval)."""
+    measure = "confidence"
+    """What tells how wrong a wrong prediction is; only a confidence is calibrated."""
+    baseline_name = ""
+    """The trivial baseline in words."""
+
+    scores_missing = False
+    """Whether an example without a prediction is scored 0, as by SQuAD 1.1's script."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.paper_task = task.name
+        """The task of the paper that this one resembles most, whose settings are its defaults."""
+
+    # --- from examples to rows ---
+
+    @property
+    def form(self) -> str:
+        """The form of an input: a key of `bert_model.inference.inputs.FIELDS`."""
+        return "pair" if self.task.pair else "text"
+
+    def parse(self, key: str, fields: Mapping[str, Any]) -> Any:
+        """Make an example without a label of the fields of an input."""
+        raise NotImplementedError
+
+    def fields(self, example: Any) -> dict[str, Any]:
+        """Return the fields of an input with the texts of an example: the inverse of `parse`."""
+        raise NotImplementedError
+
+    def encode(self, examples: Sequence[Any], tokenizer: Tokenizer, config: EncodingConfig) -> EncodedSet:
+        """Encode a split; labels, answers or tags are encoded if every example has them.
+
+        InputError if the split is empty or a label is not one of the task's.
+        """
+        if not examples:
+            raise InputError(f"{self.task.name}: a split without examples; check the file")
+        return self.encode_rows(examples, tokenizer, config, labeled=all(map(is_labeled, examples)))
+
+    def encode_rows(
+        self, examples: Sequence[Any], tokenizer: Tokenizer, config: EncodingConfig, *, labeled: bool
+    ) -> EncodedSet:
+        """Encode examples, of which there are some."""
+        raise NotImplementedError
+
+    # --- training ---
+
+    def head_labels(self) -> tuple[str, ...]:
+        """Return the names of the head's outputs in config.json; spans and choices have none."""
+        return self.task.labels
+
+    def prepare(self, model: "nn.Module", train: EncodedSet) -> None:
+        """Change a head of random weights before its training, in place."""
+
+    def num_terms(self, tensors: Mapping[str, "Tensor"], class_weights: "Tensor | None") -> float:
+        """Return the number of terms in a batch's loss, or the sum of their class weights."""
+        if class_weights is None:
+            return len(tensors["input_ids"])
+        return float(class_weights[tensors["labels"][tensors["labels"] != IGNORED_LABEL]].sum())
+
+    def loss(self, outputs: "Tensor", tensors: Mapping[str, "Tensor"], class_weights: "Tensor | None") -> "Tensor":
+        """Sum the loss over a batch: cross-entropy. Class weights multiply the terms of their class."""
+        from torch.nn import functional
+
+        return functional.cross_entropy(
+            outputs.flatten(0, -2),
+            tensors["labels"].flatten(),
+            weight=class_weights,
+            reduction="sum",
+            ignore_index=IGNORED_LABEL,
+        )
+
+    # --- from outputs to scores ---
+
+    def evaluate(
+        self,
+        examples: Sequence[Any],
+        encoded: EncodedSet,
+        logits: np.ndarray,
+        config: EncodingConfig,
+        *,
+        null_threshold: float | None = None,
+        labeled: bool = True,
+    ) -> Evaluation:
+        """Decode and score outputs; for SQuAD 2.0 τ is tuned on these examples unless it is given."""
+        predictions = self.decode(examples, encoded, logits)
+        return Evaluation(
+            predictions=predictions,
+            scores=self.score(examples, predictions) if labeled else {},
+            collapsed=self.is_collapsed(predictions),
+        )
+
+    def decode(self, examples: Sequence[Any], encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
+        """Return the predictions by example id, of all kinds but spans, whose answers have a threshold."""
+        raise NotImplementedError
+
+    def is_collapsed(self, predictions: Mapping[str, Any]) -> bool:
+        """Return whether all predictions are the same; one or two are too few to tell."""
+        return len(predictions) >= 3 and len(set(predictions.values())) == 1
+
+    def score(self, examples: Sequence[Any], predictions: Mapping[str, Any], **null_odds: Any) -> dict[str, float]:
+        """Return the task's metrics over exactly `examples`, on the scale of 0 to 100.
+
+        Predictions for other ids are ignored; `null_odds` are what `squad.score_squad2` takes. InputError if there are
+        no examples, an example has no label, or a prediction is missing or of the wrong form; a missing answer to SQuAD
+        1.1 scores 0, as in the official script.
+        """
+        if not examples:
+            raise InputError(f"{self.task.name}: no examples, so there is nothing to score")
+        if null_odds and not self.task.has_impossible:
+            raise UsageError(
+                f"{self.task.name}: null odds were given, but its questions all have answers; leave them out"
+            )
+        return self.scores_of(examples, predictions, **null_odds)
+
+    def scores_of(self, examples: Sequence[Any], predictions: Mapping[str, Any], **null_odds: Any) -> dict[str, float]:
+        """Return the metrics over some examples."""
+        gold, predicted = self.gold(examples), []
+        for example in examples:
+            key = example.example_id
+            if key not in predictions:
+                raise InputError(
+                    f"{self.task.name}: no prediction for example {key!r} (one of {len(examples)}); expected one for "
+                    "each"
+                )
+            self.check_prediction(example, predictions[key])
+            predicted.append(predictions[key])
+        return self.metrics([example.example_id for example in examples], gold, predicted)
+
+    def gold(self, examples: Sequence[Any]) -> list[Any]:
+        """Return the labels or tags of examples; InputError for one without."""
+        for example in examples:
+            if example.gold is None:
+                raise InputError(
+                    f"{self.task.name}: example {example.example_id!r} has no label, so it cannot be scored"
+                )
+        return [example.gold for example in examples]
+
+    def check_prediction(self, example: Any, value: Any) -> None:
+        """Raise InputError for a prediction that cannot be one for this example."""
+
+    def metrics(self, ids: Sequence[str], gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
+        """Return the task's metrics of pairs in the order of the examples."""
+        return {metric: self.metric(metric, gold, predicted) for metric in self.task.metrics}
+
+    def metric(self, metric: str, gold: Sequence[Any], predicted: Sequence[Any]) -> float:
+        """Return one metric of pairs."""
+        return METRICS[metric](gold, predicted)
+
+    def trivial_predictions(self, train: Sequence[Any], dev: Sequence[Any]) -> dict[str, Any]:
+        """Return the prediction of the trivial baseline (`baseline_name`) for every example of `dev`."""
+        if not train:
+            raise InputError(f"{self.task.name}: no training examples, so no baseline can be learned")
+        return dict.fromkeys((example.example_id for example in dev), self.best_constant(self.gold(train)))
+
+    def best_constant(self, labels: Sequence[Any]) -> Any:
+        """Return the prediction that scores best throughout on a training set; by accuracy, the most frequent one."""
+        raise NotImplementedError
+
+    def baseline(self, train: Sequence[Any], dev: Sequence[Any]) -> dict[str, float]:
+        """Return the metrics of `trivial_predictions` on `dev`."""
+        return self.score(dev, self.trivial_predictions(train, dev))
+
+    def statistics(self, examples: Sequence[Any], predictions: Mapping[str, Any], *, seed: int = 0) -> UnitStatistics:
+        """Return the statistics of the task's main metric for the predictions of one training."""
+        ids = [example.example_id for example in examples]
+        form, units, rows = self.units(examples, ids, [predictions[key] for key in ids])
+        return UnitStatistics(
+            metric=self.task.main_metric,
+            form=form,
+            ids=tuple(units),
+            seeds=(seed,),
+            values=np.asarray([rows]),
+            num_classes=len(self.task.labels) if form == "confusion" else 0,
+        )
+
+    def units(self, examples: Sequence[Any], ids: Sequence[str], predicted: Sequence[Any]) -> Units:
+        """Return what the main metric is computed from: a mean over examples, none of which is scored twice."""
+        scores = [self.score([example], {key: value}) for example, key, value in zip(examples, ids, predicted)]
+        return "mean", ids, [[own[self.task.main_metric]] for own in scores]
+
+    # --- files of predictions ---
+
+    def checked(self, where: str, value: Any) -> Any:
+        """Return a prediction of a file in the form that `score` takes; InputError if it cannot be one."""
+        raise NotImplementedError
+
+    def prediction_files(self, split: str, evaluation: Evaluation) -> dict[str, str]:
+        """Return file name -> content of a split's predictions: JSON lines of id and prediction."""
+        lines = (
+            json.dumps({"id": key, "prediction": value}, ensure_ascii=False) + "\n"
+            for key, value in evaluation.predictions.items()
+        )
+        return {f"{split}.jsonl": "".join(lines)}
+
+    # --- what a model gets wrong ---
+
+    def decisions(
+        self, examples: Sequence[Any], encoded: EncodedSet, logits: np.ndarray, evaluation: Evaluation
+    ) -> Decisions:
+        """Return every prediction for labeled examples with its confidence.
+
+        A decision is right by the task's own metric: equal labels, or for spans the official exact match.
+        """
+        predicted = [evaluation.predictions[example.example_id] for example in examples]
+        return [
+            Decision(example, str(example.gold), str(value), float(confidence), example.gold == value)
+            for example, value, confidence in zip(examples, predicted, softmax(logits).max(axis=-1))
+        ]
+
+    def tables(self, examples: Sequence[Any], evaluation: Evaluation, decided: Sequence[Decision]) -> dict[str, Any]:
+        """Return the "classes" and the "confusion" of an analysis, where the kind has them."""
+        return {}
+
+    def page_text(self, decision: Decision) -> str:
+        """Return the example of a decision as escaped HTML, with the wrong word or ending marked."""
+        raise NotImplementedError
+
+    # --- answers ---
+
+    def answer(
+        self, examples: Sequence[Any], outputs: Outputs, config: EncodingConfig, threshold: float | None
+    ) -> Answers:
+        """Return the answers of one model or an ensemble; the `prediction` of each is what `bert score` takes."""
+        raise NotImplementedError
+
+
+def text_of(where: str, value: Any) -> str:
+    """Return a prediction that is a text; InputError for any other."""
+    if not isinstance(value, str):
+        raise InputError(f"{where}: prediction {value!r}, expected a text")
+    return value
+
+
+def number_of(where: str, value: Any) -> float:
+    """Return a prediction that is a finite number, or the text of one; InputError for any other."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if isinstance(value, bool) or not abs(number) < float("inf"):
+        raise InputError(f"{where}: prediction {value!r}, expected a number")
+    return number
+
+
+def texts_of(where: str, value: Any, what: str) -> tuple[str, ...]:
+    """Return a prediction that is a list of texts; InputError, which calls them `what`, for any other."""
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise InputError(f"{where}: prediction {value!r}, expected a list of {what}")
+    return tuple(value)
+
+
+def confusion_tables(confusion: np.ndarray, labels: Sequence[str]) -> dict[str, Any]:
+    """Return the tables of an analysis by class from counts (gold classes, predicted classes)."""
+    return {
+        "classes": class_scores(confusion, labels),
+        "confusion": {"labels": list(labels), "rows": confusion.tolist()},
+    }
+
+
+def marked(text: str) -> str:
+    """Return a text as HTML that is marked."""
+    return f"<mark>{html.escape(text)}</mark>"
+
+
+def rounded(value: float) -> float:
+    """Return a probability or a score as answers have it."""
+    return round(float(value), 6)
+
+
+def mean_softmax(outputs: Outputs) -> np.ndarray:
+    """Return the mean probabilities of an ensemble."""
+    return np.asarray(np.mean([softmax(logits) for _, logits in outputs], axis=0))
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Return the softmax over the last axis."""
+    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True))

@@ -1,0 +1,344 @@
+"""Tagging of words: sentences, or the documents they form, in windows; entities as conlleval counts them.
+
+Shapes: T tokens of all rows.
+"""
+
+import html
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_model.kinds.base import (
+    Answers,
+    Decision,
+    Decisions,
+    EncodingConfig,
+    Evaluation,
+    Kind,
+    Outputs,
+    Units,
+    confusion_tables,
+    marked,
+    rounded,
+    softmax,
+    texts_of,
+)
+from bert_model.kinds.encoded import EncodedSet, RowCollector
+from bert_model.metrics import ner
+from bert_model.metrics.analysis import confusion_matrix, entity_scores
+from bert_model.model.config import IGNORED_LABEL
+from bert_pipeline.errors import InputError
+from bert_pipeline.records import Source
+from bert_pipeline.tasks.catalogue import Task
+from bert_pipeline.tasks.example import TaggedExample
+from bert_pipeline.tasks.ner import COLUMN_SEPARATOR, DOCUMENT_MARK, documents, to_iob2
+from bert_pipeline.vocabulary.tokenizer import Tokenizer, pre_tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Sentences = Sequence[TaggedExample]
+
+
+class Tagging(Kind):
+    """A tag for each word of a sentence."""
+
+    name = form = "tagging"
+    architecture = "BertForTokenClassification"
+    pipeline = "token-classification"
+    reads_first_token = False
+    scores_columns = True
+    baseline_name = "no entities; without the tag O, the most frequent tag"
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.paper_task = "ner_features" if task.feature_based else "ner"
+
+    def parse(self, key: str, fields: Mapping[str, Any]) -> TaggedExample:
+        words = fields["words"] if "words" in fields else split_words(fields["text"])
+        return TaggedExample(key, fields.get("document"), tuple(words))
+
+    def fields(self, example: TaggedExample) -> dict[str, Any]:
+        return {"words": example.words, "document": example.document}
+
+    def encode_rows(
+        self, examples: Sentences, tokenizer: Tokenizer, config: EncodingConfig, *, labeled: bool
+    ) -> EncodedSet:
+        """Encode sentences, with `document_context` the documents they form; each word is scored in exactly one window.
+
+        What does not fit into a row becomes several windows, of a document or of a long sentence. The first piece of a
+        word carries its label (paper, section 5.3). The other pieces, and words that are only context in a window, are
+        ignored.
+        """
+        index = {label: number for number, label in enumerate(self.task.labels)}
+        room = config.max_seq_length - 2
+        max_pieces = max(1, room // 4)  # a longer word keeps its first pieces, so that no word is lost
+        collector = RowCollector()
+        numbers = itertools.count()
+        for document in documents(examples) if config.document_context else ([example] for example in examples):
+            # The words of the document: pieces, (example, word index) and label.
+            pieces: list[list[int]] = []
+            owners: list[tuple[int, int]] = []
+            labels: list[int] = []
+            for example, number in zip(document, numbers):
+                ids, words = tokenizer.encode_words(example.words)
+                own: list[list[int]] = [[] for _ in example.words]
+                for piece, word in zip(ids, words):
+                    if len(own[word]) < max_pieces:
+                        own[word].append(piece)
+                pieces.extend(own)
+                owners.extend((number, word) for word in range(len(own)))
+                if labeled:
+                    labels.extend(_tag_labels(self.task, example, index))
+            if not pieces:  # sentences without words
+                continue
+
+            # One row for each window; -1 and IGNORED_LABEL where nothing is scored.
+            lengths = np.asarray([len(own) for own in pieces], dtype=np.int64)
+            for first, end, (scored_first, scored_end) in document_windows(lengths, room):
+                row = [tokenizer.cls_id]
+                columns: dict[str, list[int]] = {"example": [-1], "word": [-1], "labels": [IGNORED_LABEL]}
+                for word in range(first, end):
+                    row.extend(pieces[word])
+                    # Only the first piece of a scored word has an example, a word and a label.
+                    is_scored = scored_first <= word < scored_end
+                    rest = len(pieces[word]) - 1
+                    columns["example"] += [owners[word][0] if is_scored else -1, *[-1] * rest]
+                    columns["word"] += [owners[word][1] if is_scored else -1, *[-1] * rest]
+                    label = labels[word] if is_scored and labeled else IGNORED_LABEL
+                    columns["labels"] += [label, *[IGNORED_LABEL] * rest]
+                row.append(tokenizer.sep_id)
+                for name, values in columns.items():
+                    values.append(IGNORED_LABEL if name == "labels" else -1)
+                if not labeled:
+                    del columns["labels"]
+                collector.add(row, len(row), owners[scored_first][0], **columns)
+        return collector.close(len(examples), {})
+
+    def num_terms(self, tensors: Mapping[str, "Tensor"], class_weights: "Tensor | None") -> float:
+        if class_weights is None:
+            return int((tensors["labels"] != IGNORED_LABEL).sum())
+        return super().num_terms(tensors, class_weights)
+
+    def decode(self, examples: Sentences, encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
+        # Logits are per token, and each word is scored at one of them.
+        chosen = logits.argmax(axis=-1)
+        tags = [["O"] * len(example.words) for example in examples]
+        for position, example, word in scored_words(encoded):
+            tags[example][word] = self.task.labels[chosen[position]]
+        return {example.example_id: tuple(own) for example, own in zip(examples, tags)}
+
+    def is_collapsed(self, predictions: Mapping[str, Any]) -> bool:
+        return len(predictions) >= 3 and len(set(itertools.chain.from_iterable(predictions.values()))) <= 1
+
+    def check_prediction(self, example: TaggedExample, value: Any) -> None:
+        if isinstance(value, str) or len(value) != len(example.words):
+            raise InputError(
+                f"{self.task.name}: example {example.example_id!r} has {len(value)} predicted tags, expected "
+                f"{len(example.words)}, one a word"
+            )
+
+    def metrics(self, ids: Sequence[str], gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
+        scores = ner.score_tags(gold, predicted)
+        return {metric: scores[metric] for metric in self.task.metrics}
+
+    def trivial_predictions(self, train: Sentences, dev: Sentences) -> dict[str, Any]:
+        if "O" in self.task.labels:
+            tag = "O"
+        elif train:
+            tag = Counter(itertools.chain.from_iterable(self.gold(train))).most_common(1)[0][0]
+        else:
+            raise InputError(f"{self.task.name}: no training examples, so no baseline can be learned")
+        return {example.example_id: (tag,) * len(example.words) for example in dev}
+
+    def units(self, examples: Sentences, ids: Sequence[str], predicted: Sequence[Any]) -> Units:
+        return "entities", ids, [ner.count_tags(gold, tags) for gold, tags in zip(self.gold(examples), predicted)]
+
+    def checked(self, where: str, value: Any) -> Any:
+        return texts_of(where, value, "tags")
+
+    def decisions(
+        self, examples: Sentences, encoded: EncodedSet, logits: np.ndarray, evaluation: Evaluation
+    ) -> Decisions:
+        """Return a decision for each word."""
+        best = softmax(logits).max(axis=-1)
+        confidences = [np.zeros(len(example.words)) for example in examples]
+        for position, index, word in scored_words(encoded):
+            confidences[index][word] = best[position]
+        decided = []
+        for example, confidence in zip(examples, confidences):
+            words = zip(
+                example.tags or (), evaluation.predictions[example.example_id], confidence.tolist(), strict=True
+            )
+            decided += [Decision(example, a, b, c, a == b, word) for word, (a, b, c) in enumerate(words)]
+        return decided
+
+    def tables(self, examples: Sentences, evaluation: Evaluation, decided: Sequence[Decision]) -> dict[str, Any]:
+        """Return the tables: the confusion counts words, the classes entities, as conlleval does."""
+        labels = list(self.task.labels)
+        confusion = confusion_matrix([d.gold for d in decided], [d.predicted for d in decided], labels)
+        tags = [evaluation.predictions[example.example_id] for example in examples]
+        return confusion_tables(confusion, labels) | {"classes": entity_scores(self.gold(examples), tags)}
+
+    def page_text(self, decision: Decision) -> str:
+        words = enumerate(decision.example.words)
+        return " ".join(marked(word) if number == decision.word else html.escape(word) for number, word in words)
+
+    def answer(self, examples: Sentences, outputs: Outputs, config: EncodingConfig, threshold: float | None) -> Answers:
+        # Models may cut documents into different windows, so their probabilities are averaged word by word.
+        labels = self.task.labels
+        means = [np.zeros((len(example.words), len(labels))) for example in examples]
+        for encoded, logits in outputs:
+            probabilities = softmax(logits)
+            for position, index, word in scored_words(encoded):
+                means[index][word] += probabilities[position] / len(outputs)
+        # The tag of the highest mean probability, word by word.
+        answers: Answers = []
+        for example, rows in zip(examples, means):
+            tags = [labels[index] for index in rows.argmax(axis=1)]
+            answers.append(
+                {
+                    "prediction": tags,
+                    "words": list(example.words),
+                    "tags": tags,
+                    "probabilities": [rounded(value) for value in rows.max(axis=1)],
+                    "entities": entities(example.words, tags),
+                }
+            )
+        return answers
+
+
+def split_words(text: str) -> tuple[str, ...]:
+    """Split a sentence at white space and around punctuation, as BERT's tokenizer does before WordPiece."""
+    return tuple(word for word, _ in pre_tokenizer().pre_tokenize_str(text))
+
+
+def scored_words(encoded: EncodedSet) -> Iterator[tuple[int, int, int]]:
+    """Yield (token position, example index, word index) of each word where it is scored: every word once."""
+    examples, words = encoded.token_columns["example"], encoded.token_columns["word"]
+    for position in np.flatnonzero(examples >= 0):
+        yield int(position), int(examples[position]), int(words[position])
+
+
+def _tag_labels(task: Task, example: TaggedExample, index: dict[str, int]) -> list[int]:
+    tags = example.tags or ()
+    if len(tags) != len(example.words):
+        raise InputError(
+            f"{task.name}: example {example.example_id} has {len(example.words)} words and {len(tags)} tags"
+        )
+    for tag in tags:
+        if tag not in index:
+            raise InputError(
+                f"{task.name}: example {example.example_id} has the tag {tag!r}, expected {', '.join(task.labels)}"
+            )
+    return [index[tag] for tag in tags]
+
+
+def document_windows(piece_counts: np.ndarray, room: int) -> Iterator[tuple[int, int, tuple[int, int]]]:
+    """Yield (first word, end word, (first scored, end scored)) over the words of one document.
+
+    A document that fits is one window. A longer one is cut between words into runs of about half the room; each run is
+    scored in a window of its own, which is filled with as many adjacent words as fit, evenly left and right. The runs
+    partition the words, so every word is scored exactly once.
+    """
+    num_words = len(piece_counts)
+    ends = np.cumsum(piece_counts)  # pieces up to and including word w
+    total = int(ends[-1])
+    if total <= room:
+        yield 0, num_words, (0, num_words)
+        return
+    starts = ends - piece_counts
+    num_runs = -(-total // max(1, room // 2))
+    target = total / num_runs  # runs of equal length, so that the last one is not short
+    scored_first = 0
+    while scored_first < num_words:
+        # A run ends with the last word that fits into the target, but has at least one.
+        limit = starts[scored_first] + target
+        scored_end = max(scored_first + 1, int(np.searchsorted(ends, limit, side="right")))
+        used = int(ends[scored_end - 1] - starts[scored_first])
+        # Half of the free room goes to the left, the rest to the right, and what the right does not need to the left.
+        first, end = scored_first, scored_end
+        left_room = (room - used) // 2
+        while first > 0 and ends[scored_first - 1] - starts[first - 1] <= left_room:
+            first -= 1
+        while end < num_words and ends[end] - starts[first] <= room:
+            end += 1
+        while first > 0 and ends[end - 1] - starts[first - 1] <= room:
+            first -= 1
+        yield first, end, (scored_first, scored_end)
+        scored_first = scored_end
+
+
+def entities(words: Sequence[str], tags: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the entities of IOB2 tags; as in conlleval, an I- that continues no entity of its type begins one."""
+    named: list[dict[str, Any]] = []
+    inside: str | None = None  # the type of the open entity, "" for a tag that is B or I alone
+    for index, tag in enumerate(tags):
+        prefix, _, name = tag.partition("-")
+        # `end_word` is one past the last word, and moves as long as the type stays.
+        if prefix == "B" or (prefix == "I" and name != inside):
+            named.append({"type": name, "start_word": index, "end_word": index + 1})
+        elif prefix == "I":
+            named[-1]["end_word"] = index + 1
+        inside = name if prefix in ("B", "I") else None
+    for entity in named:
+        entity["text"] = " ".join(words[entity["start_word"] : entity["end_word"]])
+    return named
+
+
+def score_columns(task: Task, examples: Sentences, source: Source) -> dict[str, float]:
+    """Score conlleval's columns: all lines of the file, whose words and gold tags must be those of `examples`."""
+    # Collect the tags of each sentence while comparing the words with the data file's.
+    gold: list[list[str]] = [[]]
+    predicted: list[list[str]] = [[]]
+    expected = ((word, tag) for example in examples for word, tag in zip(example.words, example.tags or ()))
+    has_gold: bool | None = None
+    for record in source.lines():
+        where = record.where
+        if record.error:
+            raise InputError(record.error)
+        fields = [field for field in COLUMN_SEPARATOR.split(record.line) if field]
+        if not fields:
+            gold.append([])
+            predicted.append([])
+            continue
+        # The first line decides whether there are gold tags, and every line must have the same columns.
+        if has_gold is None:
+            has_gold = len(fields) > 2
+        if len(fields) < 2 or has_gold != (len(fields) > 2):
+            raise InputError(f"{where}: {len(fields)} columns, expected {'3' if has_gold else '2'}")
+        # The examples leave out document marks; conlleval counts them as words outside of entities.
+        if fields[0] == DOCUMENT_MARK:
+            word, tag = fields[0], "O"
+        else:
+            word, tag = next(expected, ("the end of the file", ""))
+        if fields[0] != word:
+            raise InputError(f"{where}: word {fields[0]!r}, expected {word!r} as in the data file")
+        gold[-1].append(fields[-2] if has_gold else tag)
+        predicted[-1].append(fields[-1])
+
+    # What the loop has not consumed has no prediction.
+    num_missing = sum(1 for _ in expected)
+    if num_missing:
+        raise InputError(
+            f"{source}: ends {num_missing} words before the data file does, expected a prediction for every word"
+        )
+
+    # A file without gold tags may be in another scheme than the data file.
+    if has_gold:
+        _require_same_gold(task, source.name, examples, gold)
+    else:
+        gold, predicted = ([to_iob2(tags, task.labels) for tags in found] for found in (gold, predicted))
+    scores = ner.score_tags(gold, predicted)
+    return {metric: scores[metric] for metric in task.metrics}
+
+
+def _require_same_gold(task: Task, name: str, examples: Sentences, gold: Sequence[Sequence[str]]) -> None:
+    """Raise InputError if the gold tags are not those of the data file, whichever scheme either is in."""
+    found = [tag for sentence in gold for tag in to_iob2(sentence, task.labels)]
+    expected = [tag for example in examples for tag in example.tags or ()]
+    if [tag for tag in found if tag != "O"] != [tag for tag in expected if tag != "O"]:
+        raise InputError(f"{name}: its gold tags (the last column but one) are not those of the data file")

@@ -1,0 +1,311 @@
+"""Texts and pairs of texts: classification, several labels at once, and regression (paper, figure 4, a and b).
+
+Shapes: N examples.
+"""
+
+import html
+import itertools
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_model.kinds.base import (
+    Answers,
+    Decision,
+    Decisions,
+    EncodingConfig,
+    Evaluation,
+    Kind,
+    Outputs,
+    Units,
+    confusion_tables,
+    mean_softmax,
+    number_of,
+    rounded,
+    text_of,
+    texts_of,
+)
+from bert_model.kinds.encoded import EncodedSet, RowCollector
+from bert_model.metrics import glue
+from bert_model.metrics.analysis import confusion_matrix, label_scores
+from bert_pipeline.errors import InputError
+from bert_pipeline.tasks.example import TextExample
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Texts = Sequence[TextExample]
+
+GROUPED = "exact_match"
+"""The metric of groups of examples (MultiRC), which needs their ids."""
+
+
+def encode_texts(pairs: Sequence[tuple[str, str | None]], tokenizer: Tokenizer, max_seq_length: int) -> EncodedSet:
+    """Encode texts or pairs of texts without labels: `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`."""
+    return encode_pairs(pairs, tokenizer, max_seq_length).close(len(pairs), {})
+
+
+def encode_pairs(
+    pairs: Sequence[tuple[str, str | None]], tokenizer: Tokenizer, max_seq_length: int, rows_per_example: int = 1
+) -> RowCollector:
+    """Collect the rows of texts or pairs, `rows_per_example` of which belong to each example."""
+    # Tokenize in two large batches; pairs without a second text have none in the second.
+    ids_a = tokenizer.encode_batch([text_a for text_a, _ in pairs])
+    with_b = [text_b for _, text_b in pairs if text_b is not None]
+    ids_b = iter(tokenizer.encode_batch(with_b) if with_b else [])
+    cls, sep = tokenizer.cls_id, tokenizer.sep_id
+    collector = RowCollector()
+    for index, ((_, text_b), a) in enumerate(zip(pairs, ids_a)):
+        # [CLS] and [SEP] take two places around one text, and three in a pair.
+        if text_b is None:
+            row = [cls, *a[: max_seq_length - 2], sep]
+            segment_b_start = len(row)
+            num_tokens = len(a) + 2
+        else:
+            b = next(ids_b)
+            keep_a, keep_b = truncated_pair(len(a), len(b), max_seq_length - 3)
+            segment_b_start = keep_a + 2
+            row = [cls, *a[:keep_a], sep, *b[:keep_b], sep]
+            num_tokens = len(a) + len(b) + 3
+        # Several rows may belong to one example, whose index they share.
+        collector.add(row, segment_b_start, index // rows_per_example)
+        if num_tokens > len(row):
+            collector.note_truncated(index // rows_per_example)
+    return collector
+
+
+def truncated_pair(length_a: int, length_b: int, budget: int) -> tuple[int, int]:
+    """Return the lengths to keep of a pair: tokens are cut off the end of the longer side, of B on a tie.
+
+    This is the closed form of `_truncate_seq_pair` in google's run_classifier.py.
+    """
+    excess = max(0, length_a + length_b - budget)
+    difference = length_a - length_b
+    from_longer = min(excess, abs(difference))
+    excess -= from_longer
+    if difference > 0:
+        length_a -= from_longer
+    else:
+        length_b -= from_longer
+
+    # If anything is left to cut, both sides are equal: it is taken in turn, from B first.
+    return length_a - excess // 2, length_b - (excess + 1) // 2
+
+
+class Classification(Kind):
+    """One of the task's labels for a text or a pair."""
+
+    name = "classification"
+    baseline_name = "the class that scores best throughout (for accuracy, the majority)"
+
+    def parse(self, key: str, fields: Mapping[str, Any]) -> TextExample:
+        return TextExample(key, fields["text"], fields.get("text_b"))
+
+    def fields(self, example: TextExample) -> dict[str, Any]:
+        return dict(zip(("text", "text_b"), example.texts))
+
+    def encode_rows(
+        self, examples: Texts, tokenizer: Tokenizer, config: EncodingConfig, *, labeled: bool
+    ) -> EncodedSet:
+        collector = encode_pairs([(e.text_a, e.text_b) for e in examples], tokenizer, config.max_seq_length)
+        return collector.close(len(examples), {"labels": self.targets(examples)} if labeled else {})
+
+    def targets(self, examples: Texts) -> np.ndarray:
+        """Return the labels of examples as the loss takes them, (N,) numbers of classes."""
+        labels = self.task.labels
+        for example in examples:
+            if str(example.label) not in labels:
+                raise InputError(
+                    f"{self.task.name}: example {example.example_id} has the label {str(example.label)!r}, expected "
+                    f"{', '.join(labels)}"
+                )
+        return np.asarray([labels.index(str(example.label)) for example in examples], dtype=np.int64)
+
+    def decode(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
+        return {e.example_id: self.task.labels[index] for e, index in zip(examples, logits.argmax(axis=-1))}
+
+    def metrics(self, ids: Sequence[str], gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
+        scores = {metric: self.metric(metric, gold, predicted) for metric in self.task.metrics if metric != GROUPED}
+        return scores | (
+            {GROUPED: glue.grouped_exact_match(ids, gold, predicted)} if GROUPED in self.task.metrics else {}
+        )
+
+    def metric(self, metric: str, gold: Sequence[Any], predicted: Sequence[Any]) -> float:
+        if metric == "f1":
+            return glue.f1(gold, predicted, positive=self.task.labels[-1])
+        return super().metric(metric, gold, predicted)
+
+    def best_constant(self, labels: Sequence[Any]) -> Any:
+        # By accuracy the best constant is the majority class, by F1 the positive class, however rare.
+        counts = Counter(labels)
+        metric = "accuracy" if self.task.main_metric == GROUPED else self.task.main_metric
+        return max(
+            sorted(counts), key=lambda label: (self.metric(metric, labels, [label] * len(labels)), counts[label])
+        )
+
+    def units(self, examples: Texts, ids: Sequence[str], predicted: Sequence[Any]) -> Units:
+        if self.task.main_metric == GROUPED:
+            groups = glue.right_groups(ids, self.gold(examples), predicted)
+            return "mean", list(groups), [[100.0 * right] for right in groups.values()]
+        if self.task.main_metric == "accuracy":
+            return super().units(examples, ids, predicted)
+        index = {label: number for number, label in enumerate(self.task.labels)}
+        return "confusion", ids, [(index[a], index[b]) for a, b in zip(self.gold(examples), predicted)]
+
+    def checked(self, where: str, value: Any) -> Any:
+        if text_of(where, value) not in self.task.labels:
+            raise InputError(f"{where}: prediction {value!r}, expected one of {', '.join(self.task.labels)}")
+        return value
+
+    def tables(self, examples: Texts, evaluation: Evaluation, decided: Sequence[Decision]) -> dict[str, Any]:
+        labels = list(self.task.labels)
+        confusion = confusion_matrix([d.gold for d in decided], [d.predicted for d in decided], labels)
+        return confusion_tables(confusion, labels)
+
+    def page_text(self, decision: Decision) -> str:
+        texts = (decision.example.text_a, decision.example.text_b)
+        return "\n".join(html.escape(text) for text in texts if text is not None)
+
+    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, threshold: float | None) -> Answers:
+        labels = self.task.labels
+        return [
+            {
+                "prediction": labels[int(row.argmax())],
+                "label": labels[int(row.argmax())],
+                "probabilities": {label: rounded(value) for label, value in zip(labels, row)},
+            }
+            for row in mean_softmax(outputs)
+        ]
+
+
+class Multilabel(Classification):
+    """Those of the task's labels that apply, each of which is decided by itself."""
+
+    name = "multilabel"
+    problem_type = "multi_label_classification"
+    baseline_name = "the most frequent labels, as many as score best throughout"
+
+    def targets(self, examples: Texts) -> np.ndarray:
+        """Return which labels apply, (N, labels)."""
+        return np.asarray(glue.label_matrix([e.label for e in examples], self.task.labels), dtype=np.float32)  # type: ignore[misc]
+
+    def num_terms(self, tensors: Mapping[str, "Tensor"], class_weights: "Tensor | None") -> float:
+        return tensors["labels"].numel()
+
+    def loss(self, outputs: "Tensor", tensors: Mapping[str, "Tensor"], class_weights: "Tensor | None") -> "Tensor":
+        """Sum the cross-entropy of each label's yes or no; class weights multiply that of a label that applies."""
+        from torch.nn import functional
+
+        return functional.binary_cross_entropy_with_logits(
+            outputs, tensors["labels"], pos_weight=class_weights, reduction="sum"
+        )
+
+    def decode(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
+        # A label applies if its probability is above one half.
+        return {e.example_id: tuple(itertools.compress(self.task.labels, row > 0)) for e, row in zip(examples, logits)}
+
+    def metric(self, metric: str, gold: Sequence[Any], predicted: Sequence[Any]) -> float:
+        if metric == "accuracy":
+            return glue.accuracy(gold, predicted)
+        return glue.multilabel_f1(gold, predicted, self.task.labels)[metric]
+
+    def best_constant(self, labels: Sequence[Any]) -> Any:
+        frequent = [label for label, _ in Counter(itertools.chain.from_iterable(labels)).most_common()]
+        sets = [tuple(x for x in self.task.labels if x in frequent[:size]) for size in range(len(frequent) + 1)]
+        return max(sets, key=lambda own: self.metric(self.task.main_metric, labels, [own] * len(labels)))
+
+    def units(self, examples: Texts, ids: Sequence[str], predicted: Sequence[Any]) -> Units:
+        if self.task.main_metric == "accuracy":
+            return super().units(examples, ids, predicted)
+        a, b = (glue.label_matrix(rows, self.task.labels) for rows in (self.gold(examples), predicted))
+        return "labels", ids, np.concatenate([a & b, a.astype(int) + b], axis=1)
+
+    def checked(self, where: str, value: Any) -> Any:
+        labels = self.task.labels
+        if unknown := [label for label in texts_of(where, value, "labels") if label not in labels]:
+            raise InputError(f"{where}: prediction {unknown[0]!r}, expected labels of {', '.join(labels)}")
+        return tuple(label for label in labels if label in value)
+
+    def decisions(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, evaluation: Evaluation) -> Decisions:
+        """Return the decisions: right only if the whole set is, and as likely as all of them, taken as independent."""
+        sure = (1.0 / (1.0 + np.exp(-np.abs(logits.astype(np.float64))))).prod(axis=-1)
+        sides = [(e.label, evaluation.predictions[e.example_id]) for e in examples]
+        return [
+            Decision(example, ", ".join(gold), ", ".join(chosen), float(confidence), set(gold) == set(chosen))  # type: ignore[arg-type]
+            for example, (gold, chosen), confidence in zip(examples, sides, sure)
+        ]
+
+    def tables(self, examples: Texts, evaluation: Evaluation, decided: Sequence[Decision]) -> dict[str, Any]:
+        chosen = [evaluation.predictions[example.example_id] for example in examples]
+        return {"classes": label_scores(self.gold(examples), chosen, list(self.task.labels))}
+
+    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, threshold: float | None) -> Answers:
+        labels = self.task.labels
+        return [
+            {
+                "prediction": [label for label, value in zip(labels, row) if value > 0.5],
+                "probabilities": {label: rounded(value) for label, value in zip(labels, row)},
+            }
+            for row in np.mean([1 / (1 + np.exp(-logits)) for _, logits in outputs], axis=0)
+        ]
+
+
+class Regression(Classification):
+    """A number in the task's `label_range`."""
+
+    name = "regression"
+    problem_type = "regression"
+    measure = "distance"
+    baseline_name = "mean of the training set"
+
+    def head_labels(self) -> tuple[str, ...]:
+        return ("score",)
+
+    def targets(self, examples: Texts) -> np.ndarray:
+        return np.asarray([float(e.label) for e in examples], dtype=np.float32)  # type: ignore[arg-type]
+
+    def prepare(self, model: "nn.Module", train: EncodedSet) -> None:
+        """Let the head predict the mean first: a short training would otherwise spend its steps on finding it."""
+        import torch
+
+        with torch.no_grad():
+            bias = model.get_submodule("classifier").get_parameter("bias")
+            bias.fill_(float(np.mean(train.row_columns["labels"])))
+
+    def loss(self, outputs: "Tensor", tensors: Mapping[str, "Tensor"], class_weights: "Tensor | None") -> "Tensor":
+        """Sum the squared error."""
+        from torch.nn import functional
+
+        return functional.mse_loss(outputs.squeeze(-1), tensors["labels"], reduction="sum")
+
+    def decode(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
+        return {example.example_id: float(value) for example, value in zip(examples, logits[:, 0])}
+
+    def is_collapsed(self, predictions: Mapping[str, Any]) -> bool:
+        values = np.asarray(list(predictions.values()), dtype=np.float64)
+        return len(values) >= 3 and float(np.ptp(values)) < 1e-3
+
+    def best_constant(self, labels: Sequence[Any]) -> Any:
+        return statistics.fmean(labels)
+
+    def units(self, examples: Texts, ids: Sequence[str], predicted: Sequence[Any]) -> Units:
+        return "correlation", ids, [(float(a), float(b)) for a, b in zip(self.gold(examples), predicted)]
+
+    def checked(self, where: str, value: Any) -> Any:
+        return number_of(where, value)
+
+    def decisions(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, evaluation: Evaluation) -> Decisions:
+        """Return the predictions with their distances: none of a number is simply right."""
+        sides = [(e, float(e.label), evaluation.predictions[e.example_id]) for e in examples]  # type: ignore[arg-type]
+        return [Decision(e, f"{gold:g}", f"{value:.3g}", abs(gold - value), False) for e, gold, value in sides]
+
+    def tables(self, examples: Texts, evaluation: Evaluation, decided: Sequence[Decision]) -> dict[str, Any]:
+        return {}
+
+    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, threshold: float | None) -> Answers:
+        scores = np.mean([logits for _, logits in outputs], axis=0)[:, 0]
+        return [{"prediction": rounded(value), "score": rounded(value)} for value in scores]
