@@ -5,7 +5,6 @@ predicted by logistic regression, numbers by ridge regression; the regularizatio
 training rows. Everything is scored by the task's metric on the rows that `bert finetune` uses.
 """
 
-import argparse
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -57,19 +56,14 @@ def predict(task: Task, train: Sequence[TextExample], dev: Sequence[TextExample]
     return {example.example_id: convert(value) for example, value in zip(dev, search.predict(dev))}
 
 
-def argument_parser() -> argparse.ArgumentParser:
-    """Return the program's parser."""
+@errors_as_exit_codes
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a row for each task."""
     parser = program("bag_of_words", __doc__)
     parser.add_argument(
         "--task", action="append", required=True, metavar="NAME=DATA", help="a task of texts; may be repeated"
     )
-    return parser
-
-
-@errors_as_exit_codes
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a row for each task."""
-    args = argument_parser().parse_args(arguments)
+    args = parser.parse_args(arguments)
     rows = []
     for name, _, path in (word.partition("=") for word in args.task):
         data = load_task_data(name, path)

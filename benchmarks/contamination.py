@@ -8,7 +8,6 @@ The ids of what was found (`--output`) are left out by `benchmarks.scores --with
 pairs that were found are printed here (`--exam`).
 """
 
-import argparse
 import dataclasses
 import json
 import sys
@@ -131,8 +130,9 @@ def exam_without(path: Path, pairs: Sequence[Pair], found: set[str]) -> tuple[Ex
     return result(scored), result([pair for pair in scored if pair.pair_id not in found])
 
 
-def argument_parser() -> argparse.ArgumentParser:
-    """Return the program's parser."""
+@errors_as_exit_codes
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a row for each test set."""
     parser = program("contamination", __doc__)
     parser.add_argument("corpus", type=Path, help="a corpus directory, whose training documents are searched")
     parser.add_argument("--task", action="append", default=[], metavar="NAME=DATA", help="a task; may be repeated")
@@ -141,13 +141,7 @@ def argument_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--exam", type=Path, metavar="FILE", help="an exam on --pairs, written by `bert exam --output`")
     parser.add_argument("--output", type=Path, help="write the ids of the texts that were found, as JSON lines")
-    return parser
-
-
-@errors_as_exit_codes
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a row for each test set."""
-    args = argument_parser().parse_args(arguments)
+    args = parser.parse_args(arguments)
     if args.exam and not args.pairs:
         raise UsageError("--exam: give the pairs of the exam as --pairs too")
     texts, training = read_corpus(args.corpus)

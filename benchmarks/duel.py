@@ -8,7 +8,6 @@ text, and BLiMP.
 A side goes on from its checkpoint, with its clock, so the program may be stopped at any time and started again.
 """
 
-import abc
 import argparse
 import collections
 import contextlib
@@ -20,9 +19,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import psutil
@@ -38,7 +37,7 @@ from benchmarks.harness import (
     program,
     working_directory,
 )
-from benchmarks.inputs import sample_dump
+from benchmarks.inputs import load_or_make, sample_dump
 from benchmarks.run_mlm import (
     Lines,
     RunMlmCase,
@@ -91,27 +90,24 @@ PREEMPTED = 75
 NUM_RESAMPLES = 1_000
 
 
-class Side(abc.ABC):
+class Side(Protocol):
     """One side's training: how its next slice is started, and what its files say."""
 
     name: str
     model: Path
     """The trained model; it does not exist before."""
 
-    @abc.abstractmethod
     def commands(self) -> list[tuple[list[str], dict[str, str]]]:
         """Return the command and the environment of each rank."""
 
-    @abc.abstractmethod
     def seconds(self) -> float:
         """Return the seconds of training up to the newest checkpoint."""
 
-    @abc.abstractmethod
     def trained(self) -> dict[str, float]:
         """Return updates and tokens of the finished training."""
 
 
-class OurSide(Side):
+class OurSide:
     """`bert pretrain` in the preset's processes."""
 
     def __init__(self, directory: Path, config: PretrainingConfig, *, processes: int, threads: int) -> None:
@@ -134,7 +130,7 @@ class OurSide(Side):
         return {"updates": counts["steps"], "tokens seen": counts["tokens_seen"]}
 
 
-class PeerSide(Side):
+class PeerSide:
     """transformers' recipe, in the variant that was measured to be fastest."""
 
     def __init__(self, case: RunMlmCase) -> None:
@@ -478,13 +474,6 @@ def _digits(name: str) -> int:
 # Inputs and the program
 
 
-def _made(kind: str, path: Path, make: Callable[[Path], object]) -> Manifest:
-    if not (path / "manifest.json").is_file():
-        print(f"making {path}", file=sys.stderr, flush=True)
-        make(path)
-    return load_manifest(path, kind=kind)
-
-
 def prepare(preset: RunPreset, corpus: Path | None, given: Sequence[Path], directory: Path) -> dict[int, Manifest]:
     """Return the instances of each length of the preset: those given, or made from the corpus and kept."""
     if given:
@@ -494,10 +483,9 @@ def prepare(preset: RunPreset, corpus: Path | None, given: Sequence[Path], direc
         return {length: load_manifest(found[length], kind="instances") for length in preset.sequence_lengths}
     source = find_corpus(corpus, directory)
     vocabulary = directory / "vocabulary"
-    _made("vocabulary", vocabulary, lambda path: build_vocabulary(source.path, path, preset.vocabulary))
+    load_or_make(vocabulary, lambda path: build_vocabulary(source.path, path, preset.vocabulary))
     return {
-        length: _made(
-            "instances",
+        length: load_or_make(
             directory / f"instances-{length}",
             lambda path, length=length: build_instances(  # type: ignore[misc]
                 source.path, vocabulary, path, dataclasses.replace(preset.instances, max_seq_length=length)
@@ -511,7 +499,7 @@ def find_corpus(corpus: Path | None, directory: Path) -> Manifest:
     """Return the corpus, or one of the generated encyclopedia."""
     if corpus is not None:
         return load_manifest(corpus, kind="corpus")
-    return _made("corpus", directory / "corpus", lambda path: build_corpus([str(sample_dump(directory))], path))
+    return load_or_make(directory / "corpus", lambda path: build_corpus([str(sample_dump(directory))], path))
 
 
 def phases_of(config: PretrainingConfig, directory: Path) -> list[Lines]:
@@ -627,7 +615,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Both sides have all cores.
         processes = preset.launch.processes_per_node or 1
         threads = max(1, num_cores() // processes)
-        sides = [OurSide(directory, config, processes=processes, threads=threads), PeerSide(case)]
+        sides: list[Side] = [OurSide(directory, config, processes=processes, threads=threads), PeerSide(case)]
         fight(sides, args.slice, directory)
 
         # The pairs come from the held-out text, which neither side has read.

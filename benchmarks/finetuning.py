@@ -48,11 +48,7 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 PEER = "transformers' Trainer"
 UNIT = "examples/s"
-TARGETS = {
-    ("training", "random order"): 1.8,
-    ("training", "like lengths"): 1.1,
-    ("predicting", "random order"): 1.5,
-}
+TARGETS = {("training", "random order"): 1.8, ("training", "like lengths"): 1.1, ("predicting", "random order"): 1.5}
 """Minimum ratio to the peer's rate on a CPU."""
 WINDOWS_TARGET = 1500.0
 """Question windows per second and core."""

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ParamSpec
 
+from bert_model.tables import format_table
 from bert_pipeline.errors import BertError
 
 BUSY_LOAD = 0.5
@@ -174,14 +175,7 @@ def render(rows: Sequence[Row]) -> str:
     cells = [header, *(_cells(row) for row in rows)]
     if any(row.verdict for row in rows):
         cells = [(*line, last) for line, last in zip(cells, ["target", *(row.verdict for row in rows)])]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    numeric = (2, 3, 5)
-    aligned = [
-        [f"{c:>{w}}" if column in numeric else f"{c:<{w}}" for column, (c, w) in enumerate(zip(line, widths))]
-        for line in cells
-    ]
-    rule = [f"{'-' * (width - 1)}:" if column in numeric else "-" * width for column, width in enumerate(widths)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (aligned[0], rule, *aligned[1:]))
+    return format_table(cells[0], cells[1:], "pipe", numbers=(2, 3, 5))
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], rule: Sequence[str] = ()) -> str:
@@ -244,11 +238,7 @@ def run_timed(command: Sequence[str], *, one_core: bool) -> Timing:
         if process.returncode:
             lines = errors.read().strip().splitlines() or ["no error output"]
             raise CommandError(f"{' '.join(command)}: exit code {process.returncode}: {lines[-1]}")
-        return Timing(
-            seconds=seconds,
-            cpu_seconds=usage.ru_utime + usage.ru_stime,
-            output=output.read(),
-        )
+        return Timing(seconds=seconds, cpu_seconds=usage.ru_utime + usage.ru_stime, output=output.read())
 
 
 class PeerEnvironment:

@@ -6,7 +6,8 @@ import io
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -46,16 +47,21 @@ _TITLE = re.compile(r"(<title>)([^<]*)(</title>)")
 _FIRST_ID = re.compile(r"(<id>)(\d+)(</id>)")
 
 
+def load_or_make(path: Path, make: Callable[[Path], object]) -> Manifest:
+    """Return the artifact at a path, which is made if it is missing."""
+    if not (path / "manifest.json").is_file():
+        print(f"making {path}", file=sys.stderr, flush=True)
+        make(path)
+    return load_manifest(path)
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # Dumps
 
 
 def sample_dump(directory: Path) -> Path:
     """Return the dump of the generated encyclopedia, which is created if it is missing."""
-    sample = directory / "sample"
-    if not (sample / "manifest.json").is_file():
-        generate_sample(sample)
-    return next(sample.glob("*.xml.bz2"))
+    return next(load_or_make(directory / "sample", generate_sample).path.glob("*.xml.bz2"))
 
 
 def source_name(source: Path) -> str:

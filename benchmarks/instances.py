@@ -36,7 +36,7 @@ from benchmarks.harness import (
     run_timed,
     working_directory,
 )
-from benchmarks.inputs import cut_corpus, repeat_corpus, sample_dump, source_name, text_bytes
+from benchmarks.inputs import cut_corpus, load_or_make, repeat_corpus, sample_dump, source_name, text_bytes
 from benchmarks.reference import ReferenceSettings, create_instances, pad_features
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.parquet import read_documents, read_sentences
@@ -46,7 +46,7 @@ from bert_pipeline.instances.job import tokenize_shard
 from bert_pipeline.instances.pairs import InstancesConfig, InstanceStatistics, make_instances, make_pairs
 from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP, InstanceWriter
 from bert_pipeline.instances.tfrecord import TfrecordWriter
-from bert_pipeline.manifest import Manifest, load_manifest
+from bert_pipeline.manifest import Manifest
 from bert_pipeline.vocabulary.job import build_vocabulary, count_words
 from bert_pipeline.vocabulary.tokenizer import SentenceEncoder, Tokenizer, normalizer, pre_tokenizer
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
@@ -86,14 +86,14 @@ class InstanceInputs:
         directory = working_directory("instances")
         sources = list(dumps) or [sample_dump(directory)]
         name = "+".join(map(source_name, sources))
-        one_copy = _load_or_make(
+        one_copy = load_or_make(
             directory / f"{name}-corpus",
             lambda path: build_corpus([str(source) for source in sources], path, CorpusConfig(), ["--workers", "1"]),
         )
         if vocabulary is None:
             vocabulary = directory / f"{name}-vocabulary"
             config = VocabularyConfig(vocab_size=8_000, pad_with_unused=True)
-            _load_or_make(vocabulary, lambda path: build_vocabulary(one_copy.path, path, config, ["--workers", "1"]))
+            load_or_make(vocabulary, lambda path: build_vocabulary(one_copy.path, path, config, ["--workers", "1"]))
         return cls(name=name, directory=directory, one_copy=one_copy, vocabulary=vocabulary, megabytes=megabytes)
 
     @functools.cached_property
@@ -134,10 +134,6 @@ class InstanceInputs:
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
         return directory
-
-
-def _load_or_make(path: Path, make: Callable[[Path], Manifest]) -> Manifest:
-    return load_manifest(path) if (path / "manifest.json").is_file() else make(path)
 
 
 class InstanceParts:
@@ -329,10 +325,10 @@ class InstanceJobs:
     def speed_rows(self) -> list[Row]:
         """Measure the instance job without its start, which has a row of its own."""
         few, corpus = self.inputs.few, self.inputs.corpus
-        start = {n: min(self._job("instances", few, n)[0].seconds for _ in range(2)) for n in self.timings}
+        start = {n: min(self.job("instances", few, n)[0].seconds for _ in range(2)) for n in self.timings}
 
         def rate(file_format: str, workers: int) -> float:
-            timing, result = self._job("instances", corpus, workers, "--format", file_format)
+            timing, result = self.job("instances", corpus, workers, "--format", file_format)
             if file_format == "parquet":
                 self.timings[workers].append(timing)
             if workers == MANY:
@@ -377,7 +373,7 @@ class InstanceJobs:
             ("instances", "instances in one pass", ("--dupe-factor", "1")),
             ("vocabulary", "vocabulary", ()),
         ):
-            results = [self._job(job, corpus, MANY, *options)[1] for corpus in corpora]
+            results = [self.job(job, corpus, MANY, *options)[1] for corpus in corpora]
             print(f"memory: {title}: {results}", file=sys.stderr, flush=True)
             for who in ("worker", "parent"):
                 few, many = (result[f"{who}_bytes"] / 1e6 for result in results)
@@ -387,7 +383,8 @@ class InstanceJobs:
         self.inputs.fresh_output()
         return rows
 
-    def _job(self, job: str, corpus: Manifest, workers: int, *options: str) -> tuple[Timing, dict[str, Any]]:
+    def job(self, job: str, corpus: Manifest, workers: int, *options: str) -> tuple[Timing, dict[str, Any]]:
+        """Run a job as a command; return its time and what it printed."""
         output = str(self.inputs.fresh_output() / "result")
         command = [sys.executable, "-m", "benchmarks.jobs", job, str(corpus.path), output]
         command += ["--workers", str(workers), "--vocab", str(self.inputs.vocabulary), *options]

@@ -13,9 +13,9 @@ import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 from unittest import mock
 
 import torch
@@ -46,19 +46,6 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 UNIT = "real tokens/s"
 PEER = "transformers"
 ALONE, RANKS, APART = "1 process", "2 gloo ranks", "2 processes apart"
-SIZES = ("tiny", "mini", "small", "medium", "base", "large")
-GROWTH_LENGTHS = (128, 256, 512)
-GROWTH_HEADER = ("what", "ms a step", "times", "operations", "real tokens/s", "utilization", "waiting for data")
-
-
-class Training(Protocol):
-    """A training of either side."""
-
-    def run(self, seconds: float) -> float:
-        """Train for at least `seconds`; return real tokens per second."""
-        ...
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # Our side and the peer's
 
@@ -66,7 +53,7 @@ class Training(Protocol):
 def measure(case: TrainingCase, *, compiled: bool, rounds: int, seconds: float) -> list[Row]:
     """Measure one case; return one row for each variant of the peer, the fastest first."""
     ours: dict[str, OurTraining] = {"ours": OurTraining(case)}
-    peers: dict[str, Training] = {}
+    peers: dict[str, Any] = {}
     if compiled:
         ours["ours, compiled"] = OurTraining(case, compiled=True)
     if importlib.util.find_spec(PEER):
@@ -211,87 +198,6 @@ def run_trainings(case: TrainingCase, world_sizes: Sequence[int], seconds: float
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Growth of a step
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Growth:
-    """A step of one case, compared with the first case of its series."""
-
-    what: str
-    milliseconds: float
-    times: float
-    """Step time over that of the first case."""
-    operations: float
-    """Operations of a step over those of the first case: `times` at constant efficiency."""
-    tokens_per_second: float
-    utilization: float
-    waiting: float
-
-    def cells(self) -> tuple[str, ...]:
-        """Return the row of the table."""
-        return (
-            self.what, f"{self.milliseconds:,.1f}", f"{self.times:.2f}", f"{self.operations:.2f}",
-            f"{self.tokens_per_second:,.0f}", f"{self.utilization:.0%}", f"{self.waiting:.2%}",
-        )  # fmt: skip
-
-
-def growth_series(
-    case: TrainingCase, instances_of: Callable[[int], Manifest | None], lengths: Sequence[int]
-) -> Iterator[list[tuple[str, TrainingCase]]]:
-    """Yield series of cases that differ from `case` in one respect: batch, length, size.
-
-    `instances_of(length)` returns instances of a length, None if there are none.
-    """
-    batches = [case.micro_batch_size * factor for factor in (1, 2, 4, 8)]
-    yield [(f"batch {batch}", dataclasses.replace(case, global_batch_size=batch)) for batch in batches]
-    found = [(length, instances_of(length)) for length in lengths]
-    yield [
-        (f"length {length}", dataclasses.replace(case, max_seq_length=length, instances=instances))
-        for length, instances in found
-        if instances is not None
-    ]
-    first = SIZES.index(case.size)
-    yield [(size, dataclasses.replace(case, size=size)) for size in SIZES[first : first + 3]]
-
-
-def measure_growth(cases: Sequence[tuple[str, TrainingCase]], seconds: float, rate: float) -> list[Growth]:
-    """Measure a series, each case for at least `seconds`; `rate` is the device's matrix-product rate."""
-    rows: list[Growth] = []
-    first_flops = 0.0
-    for what, case in cases:
-        training = OurTraining(case)
-        training.run(0.0)  # warm-up
-        tokens_per_second = training.run(seconds)
-        milliseconds = 1000.0 * training.meter.elapsed / training.meter.num_steps
-        flops = training.flops_per_token() * training.meter.num_tokens / training.meter.num_steps
-        first_flops = first_flops or flops
-        rows.append(
-            Growth(
-                what=what,
-                milliseconds=milliseconds,
-                times=milliseconds / rows[0].milliseconds if rows else 1.0,
-                operations=flops / first_flops,
-                tokens_per_second=tokens_per_second,
-                utilization=tokens_per_second * training.flops_per_token() / rate,
-                waiting=training.waiting_share,
-            )
-        )
-    return rows
-
-
-def render_growth(rows: Sequence[Growth]) -> str:
-    """Format the rows as a Markdown table."""
-    return markdown_table(GROWTH_HEADER, [row.cells() for row in rows])
-
-
-def _growth_table(args: argparse.Namespace, case: TrainingCase) -> str:
-    rate = peak_matmul_flops(case.device, case.precision)
-    series = growth_series(case, lambda length: _instances(args, case.vocab_size, length), GROWTH_LENGTHS)
-    return render_growth([row for cases in series for row in measure_growth(cases, args.seconds, rate)])
-
-
-# ----------------------------------------------------------------------------------------------------------------------
 # The program
 
 
@@ -365,7 +271,6 @@ def _parser(*, on_gpu: bool) -> argparse.ArgumentParser:
     parser.add_argument("--instances", nargs="+", type=Path, help="instance directories (default: generated ones)")
     parser.add_argument("--articles", type=int, default=1200, help="size of the generated encyclopedia")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
-    parser.add_argument("--no-growth", action="store_true", help="leave out how a step grows with batch, length, size")
     parser.add_argument("--no-ranks", action="store_true", help="leave out two gloo ranks compared with one (CPU only)")
     parser.add_argument("--seconds", type=float, default=10.0, help="minimum length of a round")
     parser.add_argument("--profile", action="store_true", help="print where our steps spend their time, and stop")
@@ -380,7 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = _parser(on_gpu=on_gpu).parse_args(arguments)
     keep_freed_memory()  # as `bert pretrain` does; in one process it serves both sides
     if args.quick:
-        args.rounds, args.seconds, args.no_compile, args.no_growth, args.no_ranks = 1, 0.0, True, True, True
+        args.rounds, args.seconds, args.no_compile, args.no_ranks = 1, 0.0, True, True
     if args.base and "base" not in args.sizes:
         args.sizes.append("base")
     cases = _cases(args, device)
@@ -397,7 +302,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     if not on_gpu and not args.no_ranks:
         rows += measure_ranks(cases[0], rounds=args.rounds, seconds=args.seconds)
-    growth = "" if args.no_growth else _growth_table(args, cases[0])
     print(f"{head}; {torch.get_num_threads()} threads")
     for path, case in {case.instances.path: case for case in cases}.items():
         mean, padding = lengths_and_padding(case)
@@ -407,9 +311,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     batches = {f"{case.global_batch_size} in micro-batches of {case.micro_batch_size}" for case in cases}
     print(f"batches of {' and '.join(sorted(batches))}; medians of {args.rounds} rounds\n\n{render(rows)}")
-    if growth:
-        what = f"{cases[0].title}, batch {cases[0].global_batch_size}"
-        print(f"\nGrowth of a step: {what}, but for what is named\n\n{growth}")
     return 0
 
 

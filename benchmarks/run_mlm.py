@@ -84,9 +84,9 @@ class RunMlmCase:
     measure: float = 0.0
     """Train for so many seconds, print the tokens per second, and save nothing."""
 
-    def to_json(self, **changes: Any) -> str:
+    def to_json(self) -> str:
         """Return the case for another process."""
-        return json.dumps(dataclasses.asdict(self) | changes)
+        return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:

@@ -96,12 +96,7 @@ def run_or_load(case: FinetuningCase, side: str, make: Side, seed: int, director
 
 
 def with_best_rate(
-    case: FinetuningCase,
-    side: str,
-    make: Side,
-    learning_rates: Sequence[float],
-    directory: Path,
-    scored: Sequence[Any],
+    case: FinetuningCase, side: str, make: Side, learning_rates: Sequence[float], directory: Path, scored: Sequence[Any]
 ) -> FinetuningCase:
     """Return a case with the learning rate whose first seed scores best on the examples `scored` of the dev set.
 

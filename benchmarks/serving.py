@@ -15,7 +15,6 @@ import json
 import os
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import threading
@@ -25,6 +24,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+import numpy as np
 
 from benchmarks.finetuning import fresh_model, generated_tasks
 from benchmarks.harness import (
@@ -58,6 +59,8 @@ class ServingCase:
     texts: tuple[str, ...]
     scratch: Path
     """Home of the registry, and directory of logs."""
+    uri: str = ""
+    """Of the registered version."""
 
     def groups(self, size: int) -> list[tuple[str, ...]]:
         """Return the texts in groups of one size; a smaller last group is omitted."""
@@ -73,13 +76,12 @@ class ServingCase:
 
 
 def make_case(size: str, num_texts: int) -> ServingCase:
-    """Fine-tune a model of random weights briefly, and make it the champion of a separate registry."""
+    """Fine-tune a model of random weights briefly, and register it in a registry of this benchmark."""
     from bert_model.finetuning.config import task_configuration
     from bert_model.finetuning.finetune import finetune
     from bert_model.finetuning.worker_pool import WorkerPool
     from bert_model.registry.client import model_name
-    from bert_model.registry.operations import promote, register
-    from bert_model.registry.promotion import GATES, NEVER_WAIVED, GateConfig
+    from bert_model.registry.operations import register
     from bert_pipeline.tasks.task import load_task_data
 
     scratch = working_directory("serving") / "home"
@@ -96,10 +98,7 @@ def make_case(size: str, num_texts: int) -> ServingCase:
             finetune(few, fresh_model(size), directory, config, pool=pool, experiment="")
     with mock.patch.dict(os.environ, case.environment()):
         version = register(directory, name, tags={"license": "Apache-2.0"})
-        if "champion" not in version.aliases:  # a degenerate model is as fast as any other
-            waived = tuple(gate for gate in GATES if gate not in NEVER_WAIVED)
-            promote(name, version.version, config=GateConfig(waived_gates=waived)).require()
-    return case
+    return dataclasses.replace(case, uri=f"models:/{name}/{version.version}")
 
 
 def peer_pipeline(case: ServingCase) -> Any:
@@ -182,24 +181,13 @@ def send(connection: http.client.HTTPConnection, body: bytes) -> Any:
     return json.loads(answer)["predictions"]
 
 
-@dataclasses.dataclass(kw_only=True)
-class Load:
-    """Latencies seen by the clients: the seconds of each request, over all rounds."""
-
-    seconds: list[float] = dataclasses.field(default_factory=list)
-
-    def percentile(self, share: float) -> float:
-        """Return the milliseconds below which this share of the requests is."""
-        ordered = sorted(self.seconds)
-        return 1000.0 * ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-    def __str__(self) -> str:
-        median = 1000.0 * statistics.median(self.seconds)
-        return f"p50 {median:.1f} ms, p99 {self.percentile(0.99):.1f} ms"
+def latency(seconds: Sequence[float]) -> str:
+    """Return the median and the 99th percentile of the seconds of requests, as text."""
+    return f"p50 {1000 * np.median(seconds):.1f} ms, p99 {1000 * np.quantile(seconds, 0.99, method='higher'):.1f} ms"
 
 
-def measure_clients(port: int, bodies: Sequence[bytes], clients: int, seconds: float, load: Load) -> float:
-    """Run clients that send one request after another; return the requests per second of all clients together."""
+def measure_clients(port: int, bodies: Sequence[bytes], clients: int, seconds: float, load: list[float]) -> float:
+    """Run clients that send one request after another, whose seconds go to `load`; return the rate of all of them."""
     found: list[list[float]] = [[] for _ in range(clients)]
     problems: list[BaseException] = []
     started = time.perf_counter()
@@ -224,7 +212,7 @@ def measure_clients(port: int, bodies: Sequence[bytes], clients: int, seconds: f
     if problems:
         raise BertError(f"a client failed: {problems[0]}")
     elapsed = time.perf_counter() - started
-    load.seconds += [value for values in found for value in values]
+    load += itertools.chain.from_iterable(found)
     return sum(map(len, found)) / elapsed
 
 
@@ -237,7 +225,7 @@ def measure_served(case: ServingCase, ours: int, peer: int | None, arguments: ar
         requests["ours"] = (ours, [{"dataframe_records": [{"text": text} for text in texts]} for texts in groups])
         if peer is not None:
             requests[PEER] = (peer, [{"inputs": list(texts)} for texts in groups])
-        loads = {name: Load() for name in requests}
+        loads: dict[str, list[float]] = {name: [] for name in requests}
         contestants: dict[str, Contestant] = {}
         for name, (port, documents) in requests.items():
             bodies = [json.dumps(document).encode() for document in documents]
@@ -254,8 +242,8 @@ def _texts(size: int) -> str:
     return "one text" if size == 1 else f"{size} texts"
 
 
-def _row(what: str, rates: Mapping[str, float], loads: Mapping[str, Load]) -> Row:
-    note = str(loads["ours"]) + (f"; the peer's {loads[PEER]}" if PEER in loads else "")
+def _row(what: str, rates: Mapping[str, float], loads: Mapping[str, Sequence[float]]) -> Row:
+    note = latency(loads["ours"]) + (f"; the peer's {latency(loads[PEER])}" if PEER in loads else "")
     return Row(what=what, unit=UNIT, ours=rates["ours"], peer=PEER, theirs=rates.get(PEER), note=note)
 
 
@@ -269,7 +257,6 @@ def _warm_up(port: int, bodies: Sequence[bytes], expected: int) -> None:
 
 def onnx_model(case: ServingCase) -> Callable[[Sequence[str]], Any]:
     """Return the same weights, exported to ONNX, in onnxruntime behind our tokenizer."""
-    import numpy as np
     import onnxruntime
 
     from bert_model.conversion.onnx import export_onnx
@@ -306,7 +293,7 @@ def measure_here(case: ServingCase, arguments: argparse.Namespace, *, with_peer:
         models[ONNX] = onnx_model(case)
     rows = []
     for size in (1, arguments.batch):
-        loads = {name: Load() for name in models}
+        loads: dict[str, list[float]] = {name: [] for name in models}
         contestants = {
             name: functools.partial(measure_calls, model, case.groups(size), arguments.seconds, loads[name])
             for name, model in models.items()
@@ -315,7 +302,7 @@ def measure_here(case: ServingCase, arguments: argparse.Namespace, *, with_peer:
         rates = medians(contestants, arguments.rounds, what)
         rows.append(_row(what, rates, loads))
         if ONNX in rates:
-            note = f"{loads[ONNX]}; in torch {loads['ours']}"
+            note = f"{latency(loads[ONNX])}; in torch {latency(loads['ours'])}"
             rows.append(
                 Row(what=f"{what}, {ONNX}", unit=UNIT, ours=rates[ONNX], peer="torch", theirs=rates["ours"], note=note)
             )
@@ -323,7 +310,7 @@ def measure_here(case: ServingCase, arguments: argparse.Namespace, *, with_peer:
 
 
 def measure_calls(
-    model: Callable[[Sequence[str]], Any], groups: Sequence[Sequence[str]], seconds: float, load: Load
+    model: Callable[[Sequence[str]], Any], groups: Sequence[Sequence[str]], seconds: float, load: list[float]
 ) -> float:
     """Call a model with one group of texts after another; return the calls per second."""
     for texts in groups[:WARM_UP]:
@@ -333,7 +320,7 @@ def measure_calls(
     while count == 0 or time.perf_counter() - started < seconds:
         before = time.perf_counter()
         model(groups[count % len(groups)])
-        load.seconds.append(time.perf_counter() - before)
+        load.append(time.perf_counter() - before)
         count += 1
     return count / (time.perf_counter() - started)
 
@@ -354,7 +341,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     case = make_case(args.size, num_texts=256)
     environment = case.environment()
     with contextlib.ExitStack() as stack:
-        ours = stack.enter_context(serve(f"models:/{case.name}@champion", case.scratch / "ours.log", environment))
+        ours = stack.enter_context(serve(case.uri, case.scratch / "ours.log", environment))
         peer = None
         if with_peer:
             peer_model = str(save_peer(case, args.batch))

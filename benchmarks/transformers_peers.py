@@ -137,20 +137,6 @@ class EncodedDataset(torch.utils.data.Dataset[dict[str, Any]]):
         return self.rows[index]
 
 
-class _Clock(transformers.TrainerCallback):
-    """Time of the training loop, without setup and final writing."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._started = 0.0
-
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
-        self._started = time.perf_counter()
-
-    def on_train_end(self, *_: Any, **__: Any) -> None:
-        self.seconds = time.perf_counter() - self._started
-
-
 class _Trainer(transformers.Trainer):
     """The Trainer with google's schedule, as ours: its own decays to 0 from a peak that is 11 % higher."""
 
@@ -214,17 +200,14 @@ class TransformersFinetuning:
         model = transformers.BertForSequenceClassification.from_pretrained(self.directory, num_labels=self.num_labels)
         with torch.no_grad():
             model.classifier.bias.fill_(self.label_mean)
-        clock = _Clock()
         self.trainer = _Trainer(
             model=model,
             args=transformers.TrainingArguments(**self.settings, seed=seed),
             train_dataset=data,
             processing_class=self.tokenizer,  # makes padding to the longest of a batch its collator
-            callbacks=[clock],
         )
         self.trainer.remove_callback(transformers.PrinterCallback)
-        self.trainer.train()
-        return clock.seconds
+        return float(self.trainer.train().metrics["train_runtime"])
 
     def predict(self, data: EncodedDataset) -> float:
         """Predict a set with the model trained last; return the seconds."""

@@ -1,7 +1,6 @@
 """Fixtures that every test shares."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ ON_REQUEST = ("services", "browser", "kills", "cluster", "engines")
 
 
 @pytest.fixture(autouse=True)
-def own_environment() -> Iterator[None]:
+def own_environment():
     """Undo what a test, or the code that it calls, sets in the environment."""
     before = dict(os.environ)
     yield
@@ -27,7 +26,7 @@ def own_environment() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def real_data() -> Path:
+def real_data():
     """The folder of real data sets; the test is skipped when BERT_REAL_DATA does not name one."""
     folder = os.environ.get("BERT_REAL_DATA")
     if not folder:
@@ -38,7 +37,7 @@ def real_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def empty_store(tmp_path_factory):
     """An MLflow database without runs, to be copied into a home as its mlflow.db: making the tables takes seconds."""
     from bert_model.training.mlflow_store import open_client
 

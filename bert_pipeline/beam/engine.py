@@ -30,8 +30,6 @@ from bert_pipeline.errors import BertError
 logger = logging.getLogger(__name__)
 
 _REPORT_SECONDS = 10.0
-_FIRST_RESULT_SECONDS = 60.0
-_CANCEL_SECONDS = 8.0
 _ANSWER_SECONDS = 3.0
 _ENDED = ("FINISHED", "FAILED", "CANCELED")
 _OWN_SESSION = "import os, sys; os.setsid(); os.execvp(sys.argv[1], sys.argv[1:])"
@@ -59,7 +57,7 @@ def engine_pipeline(options: PipelineOptions, name: str, files: Path) -> Iterato
         pipeline = beam.Pipeline(runner, options)
         yield pipeline
         pipeline.result = None  # Beam sets it when the job has been sent
-        job = _Job(options, files)
+        job = Job(options, files)
         job.warn()
         ended = in_background(lambda: pipeline.__enter__().__exit__(None, None, None))
         try:
@@ -94,7 +92,7 @@ def _keep_job_server(runner: Any, options: PipelineOptions, at_end: contextlib.E
     java.job_server_java_launcher = sys.executable
 
 
-class _Job:
+class Job:
     """A job that has not ended, or not begun."""
 
     def __init__(self, options: PipelineOptions, files: Path) -> None:
@@ -155,8 +153,8 @@ class _Job:
                 self.name,
             )
 
-    def report(self, result: Any) -> None:
-        """Log a line with the job's state, and once, what is likely missing if no file has been written in time."""
+    def report(self, result: Any, patience: float = 60.0) -> None:
+        """Log a line with the job's state, and once, what is likely missing if no file is written within `patience`."""
         seconds, files = time.monotonic() - self.started, self._count() - self.before
         job: dict[str, Any] = next((job for job in self._jobs() if job["jid"] not in self.earlier), {})
         tasks = {name: number for name, number in job.get("tasks", {}).items() if number}
@@ -167,7 +165,7 @@ class _Job:
         logger.log(
             level, "%s: %s for %.0f s, %d files written by the workers", self.name, state, seconds, max(0, files)
         )
-        if not self.has_result and files <= 0 and seconds > _FIRST_RESULT_SECONDS:
+        if not self.has_result and files <= 0 and seconds > patience:
             logger.warning("%s: no result after %.0f s; most likely %s", self.name, seconds, self._missing(tasks))
             self.has_result = True  # said once
         self.has_result |= files > 0
@@ -184,9 +182,9 @@ class _Job:
         where = f"a pool has to answer at {self.pool} beside each TaskManager or Spark worker " if self.pool else ""
         return f"workers: {where}(deploy/flink/start.sh workers), and their output says why one ended"
 
-    def cancel(self, pipeline: Any, ended: "concurrent.futures.Future[None]") -> None:
-        """End the job on the engine; where that fails, say so."""
-        deadline = time.monotonic() + _CANCEL_SECONDS
+    def cancel(self, pipeline: Any, ended: "concurrent.futures.Future[None]", patience: float = 8.0) -> None:
+        """End the job on the engine; where that is not confirmed within `patience` seconds, log a warning."""
+        deadline = time.monotonic() + patience
         # A job that is being sent cannot be cancelled yet.
         while pipeline.result is None and not ended.done() and time.monotonic() < deadline:
             time.sleep(0.1)

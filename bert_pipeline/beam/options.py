@@ -79,11 +79,11 @@ def is_engine(beam_options: Sequence[str]) -> bool:
     return _runner(PipelineOptions(list(beam_options))) not in _LOCAL_RUNNERS
 
 
-def available_cores() -> int:
+def available_cores(container_limit: Path = CONTAINER_LIMIT) -> int:
     """Return the number of cores that this process may use, at most what its container is limited to."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(OSError, ValueError):  # no container, or one without a limit: "max 100000"
-        quota, period = map(int, CONTAINER_LIMIT.read_text().split())
+        quota, period = map(int, container_limit.read_text().split())
         cores = min(cores, max(1, quota // period))
     return cores
 

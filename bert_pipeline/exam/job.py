@@ -124,17 +124,19 @@ def build_exam(
     return load_manifest(output, kind="exam")
 
 
-def prepared_exam(path: Path | str, directory: Path | str) -> Path:
+def prepared_exam(path: Path | str, directory: Path | str, config: ExamConfig | None = None) -> Path:
     """Return a directory of `build_exam` for a corpus: `path` if it is one, or below `directory`, built if missing."""
     source = load_manifest(path)
     if source.kind == "exam":
         return source.path
     corpus = load_manifest(path, kind="corpus").sha256
-    key = content_sha256({"corpus": corpus, "configuration": to_mapping(ExamConfig()), "version": EXAM_VERSION})
+    key = content_sha256(
+        {"corpus": corpus, "configuration": to_mapping(config or ExamConfig()), "version": EXAM_VERSION}
+    )
 
     def make(output: Path) -> None:
         log.info("making pairs and counting trigrams from %s in %s", path, output)
-        build_exam(path, output)
+        build_exam(path, output, config)
 
     return cached(Path(directory) / key[:16], make, functools.partial(load_manifest, kind="exam"))
 

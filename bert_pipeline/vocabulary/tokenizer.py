@@ -33,7 +33,6 @@ FAST_NAME = "tokenizer.json"
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION_PREFIX = "##"
 MAX_INPUT_CHARS_PER_WORD = 200  # google-research/bert, tokenization.py
-_BLOCK_BYTES = 8 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -388,18 +387,24 @@ def _content(entry: Any) -> str:
     return str(entry.get("content") if isinstance(entry, dict) else entry)
 
 
-_MAX_CACHED = 500_000
-"""Distinct strings between spaces whose ids are kept."""
-_MAX_CACHED_CHARACTERS = 8_000_000
-"""Characters of these strings; reached first in scripts without spaces, where a string is a sentence."""
-
-
 class StringEncoder:
     """Encodes arrays of sentences, and caches the ids of the strings between spaces."""
 
-    def __init__(self, encode_batch: Callable[[Sequence[str]], list[list[int]]]) -> None:
-        """`encode_batch` returns the ids of many strings; it must not look across a space."""
+    def __init__(
+        self,
+        encode_batch: Callable[[Sequence[str]], list[list[int]]],
+        *,
+        max_cached: int = 500_000,
+        max_characters: int = 8_000_000,
+        block_bytes: int = 8 << 20,
+    ) -> None:
+        """`encode_batch` returns the ids of many strings; it must not look across a space.
+
+        The cache is emptied at `max_cached` distinct strings, or at `max_characters` in them: first in scripts without
+        spaces, where a string is a sentence. `block_bytes` of text are tokenized at a time.
+        """
         self._encode_batch = encode_batch
+        self._max_cached, self._max_characters, self._block_bytes = max_cached, max_characters, block_bytes
         self._ids: dict[str, bytes] = {}
         self._num_characters = 0
 
@@ -407,7 +412,7 @@ class StringEncoder:
         """Tokenize S sentences; returns all their ids (T,) int32, and the number of ids of each sentence (S,) int64."""
         # Some text at a time, because the ids of the strings take ten times its size: a row group may hold books.
         ends = np.cumsum(pc.binary_length(sentences).to_numpy(zero_copy_only=False).astype(np.int64))
-        cuts = [0, *(np.flatnonzero(np.diff(ends // _BLOCK_BYTES)) + 1).tolist(), len(sentences)]
+        cuts = [0, *(np.flatnonzero(np.diff(ends // self._block_bytes)) + 1).tolist(), len(sentences)]
         if len(cuts) == 2:
             return self._encode_block(sentences)
         blocks = [self._encode_block(sentences.slice(start, stop - start)) for start, stop in itertools.pairwise(cuts)]
@@ -434,7 +439,7 @@ class StringEncoder:
         return tokens, np.diff(ends[offsets - offsets[0]] if len(offsets) else ends)
 
     def _encode_words(self, words: list[str]) -> list[bytes]:
-        if len(self._ids) > _MAX_CACHED or self._num_characters > _MAX_CACHED_CHARACTERS:
+        if len(self._ids) > self._max_cached or self._num_characters > self._max_characters:
             self._ids.clear()
             self._num_characters = 0
         known = self._ids

@@ -34,14 +34,9 @@ ALPHABET_COVERAGE = 0.9995
 MIN_ALPHABET = 1_000
 """Characters of the alphabet in any case, if no size is given: more than English and its foreign names need."""
 
-_FLUSH_ROWS = 1_000_000
-_FLUSH_BYTES = 16 << 20
-"""Reached before the rows in scripts without spaces, where a raw string is a sentence."""
 _BLOCK_CHARACTERS = 1 << 16
 """Characters that are split into words at a time: the library's result takes 300 bytes for each Han character."""
 _MAX_TRAINING_TOKENS = 20_000_000
-_MAX_TRAINING_WORDS = 600_000
-"""Distinct words used for training; a million of them take 1.1 GB."""
 _TRAINING_LINE = 1_000
 
 
@@ -80,8 +75,10 @@ class WordCounter:
     in one call. The result is exact, since no rule of the normalization looks across a space.
     """
 
-    def __init__(self, do_lower_case: bool) -> None:
+    def __init__(self, do_lower_case: bool, *, max_rows: int = 1_000_000, max_bytes: int = 16 << 20) -> None:
+        """Raw strings are kept up to `max_rows`, or `max_bytes`: reached first in scripts without spaces."""
         self._do_lower_case = do_lower_case
+        self._max_rows, self._max_bytes = max_rows, max_bytes
         self._normalizer = normalizer(do_lower_case)
         self._pre_tokenizer = pre_tokenizer()
         self._raw: list[pa.Table] = []
@@ -96,7 +93,7 @@ class WordCounter:
         self._raw.append(pa.table({"text": found.field("values"), "count": found.field("counts")}))
         self._num_raw += len(found)
         self._num_raw_bytes += found.nbytes
-        if self._num_raw > _FLUSH_ROWS or self._num_raw_bytes > _FLUSH_BYTES:
+        if self._num_raw > self._max_rows or self._num_raw_bytes > self._max_bytes:
             self._flush()
 
     def counts(self) -> collections.Counter[str]:
@@ -165,11 +162,11 @@ def characters_of(counts: Iterable[tuple[str, int]]) -> collections.Counter[str]
     return characters
 
 
-def min_training_count(counts: np.ndarray) -> int:
-    """Return the smallest count of words used for training, which bounds memory for corpora of any size."""
-    if len(counts) <= _MAX_TRAINING_WORDS:
+def min_training_count(counts: np.ndarray, max_words: int = 600_000) -> int:
+    """Return the smallest count of words used for training: of at most 600,000 words, since a million take 1.1 GB."""
+    if len(counts) <= max_words:
         return 1
-    at = len(counts) - _MAX_TRAINING_WORDS - 1
+    at = len(counts) - max_words - 1
     return int(np.partition(counts, at)[at]) + 1  # words of equal count are used together or not at all
 
 

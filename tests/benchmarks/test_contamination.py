@@ -29,17 +29,17 @@ WORDS = [f"word{chr(97 + index // 26)}{chr(97 + index % 26)}" for index in range
         ("", 0, 0),
     ],
 )
-def test_runs_are_found(piece: str, runs: int, found: int) -> None:
+def test_runs_are_found(piece, runs, found):
     assert find_runs([Text("set", "1", (piece,))], ["Nothing.", " ".join(WORDS)]) == [(runs, found)]
 
 
-def test_runs_do_not_cross_documents_or_pieces() -> None:
+def test_runs_do_not_cross_documents_or_pieces():
     halves = [" ".join(WORDS[:8]), " ".join(WORDS[8:16])]
     assert find_runs([Text("set", "1", (" ".join(WORDS[:16]),))], halves) == [(4, 0)]
     assert find_runs([Text("set", "1", tuple(halves))], [" ".join(WORDS[:16])]) == [(2, 2)]
 
 
-def test_pairs_of_a_found_document_are_found_too() -> None:
+def test_pairs_of_a_found_document_are_found_too():
     pairs = [
         Pair(pair_id=name, kind="swap", good=("a b",), bad=("b a",), source=source)
         for name, source in (("one", "wiki:1"), ("two", "wiki:2"), ("three", "wiki:2"), ("four", "wiki:3"))
@@ -48,7 +48,7 @@ def test_pairs_of_a_found_document_are_found_too() -> None:
     assert found_pairs(pairs, found) == {"two", "three", "four"}
 
 
-def test_program_counts_by_test_set(tmp_path, capsys) -> None:
+def test_program_counts_by_test_set(tmp_path, capsys):
     lines = [f"This is sentence number {n} of a text about the {WORDS[n]} and its many friends." for n in range(30)]
     (tmp_path / "a.txt").write_text("\n\n".join(lines))
     build_corpus([f"lines:{tmp_path / 'a.txt'}"], tmp_path / "corpus", CorpusConfig(held_out_per_mille=100))

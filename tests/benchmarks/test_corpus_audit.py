@@ -1,12 +1,14 @@
 """The comparison with wikiextractor finds missing sentences and explains them."""
 
+import html
 import json
-import types
 
 import pytest
+from small_exports import make_export, make_page
 
 from benchmarks import corpus_audit
 from benchmarks.corpus_audit import LOST, compare_dump, is_covered, prose_sentences, split_words, why_missing
+from benchmarks.harness import PeerEnvironment
 from bert_pipeline.errors import UsageError
 from bert_pipeline.wikipedia.dump import Page
 
@@ -49,7 +51,7 @@ def test_headings_labels_and_short_lines_are_not_prose():
     assert list(prose_sentences(text, WIKITEXT, "en")) == ["The town lies on a wide river."]
 
 
-def test_sentences_end_with_the_marks_of_every_script() -> None:
+def test_sentences_end_with_the_marks_of_every_script():
     text = "Il dit : « La ville est au nord. »\nनगर उत्तर में नदी पर है।\nLa ville est au nord,"
     assert list(prose_sentences(text, "", "fr")) == text.split("\n")[:2]
 
@@ -74,23 +76,24 @@ def test_missing_sentence_is_explained_by_its_source_line(sentence, reason):
 
 @pytest.fixture
 def dump(tmp_path):
-    text = WIKITEXT.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    pages = f"<page><title>Town</title><ns>0</ns><id>7</id><revision><id>1</id><text>{text}</text></revision></page>"
-    pages += "<page><title>List</title><ns>0</ns><id>8</id><revision><id>1</id><text>* a</text></revision></page>"
+    pages = make_page(7, html.escape(WIKITEXT, quote=False), title="Town"), make_page(8, "* a", title="List")
     path = tmp_path / "small.xml"
-    path.write_text(f'<mediawiki xml:lang="en">{pages}</mediawiki>')
+    path.write_text(make_export(*pages, language="en"))
     return path
 
 
 @pytest.fixture
-def peer(tmp_path):
-    """Stands in for the environment: a program that writes what wikiextractor would."""
+def peer(tmp_path, monkeypatch):
+    """The environment of the peer; its Python writes what wikiextractor would."""
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
     text = "The town lies on a wide river in the north.\nA list item that is a whole sentence too."
     record = json.dumps({"id": "7", "title": "Town", "text": text})
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nmkdir -p "$5/AA"\ncat > "$5/AA/wiki_00" <<\'END\'\n{record}\nEND\n')
+    python = tmp_path / "home" / "benchmarks" / "corpus" / "environment" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    script = f'mkdir -p "$5/AA"\ncat > "$5/AA/wiki_00" <<\'END\'\n{record}\nEND\n'
+    python.write_text(f'#!/bin/sh\nif [ "$1" = -c ]; then echo 0; exit; fi  # its version\n{script}')
     python.chmod(0o755)
-    return types.SimpleNamespace(python=python, problem="", versions={"wikiextractor": "0"})
+    return PeerEnvironment(python.parents[1], ("wikiextractor",))
 
 
 def test_dump_comparison_counts_found_and_missing_sentences(tmp_path, dump, peer):
@@ -99,9 +102,8 @@ def test_dump_comparison_counts_found_and_missing_sentences(tmp_path, dump, peer
     assert (coverage.share, coverage.lost) == (0.5, [])
 
 
-def test_audit_replaces_the_text_between_the_marks(tmp_path, dump, peer, monkeypatch, capsys):
-    monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(corpus_audit, "PeerEnvironment", lambda *arguments: peer)
+@pytest.mark.usefixtures("peer")
+def test_audit_replaces_the_text_between_the_marks(tmp_path, dump):
     page = tmp_path / "corpus.md"
     page.write_text(f"before\n{corpus_audit.BEGIN}\nold\n{corpus_audit.END}\nafter\n")
     for _ in range(2):  # a second time changes nothing

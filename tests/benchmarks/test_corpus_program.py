@@ -10,15 +10,10 @@ from benchmarks import corpus
 @pytest.mark.slow
 def test_program_runs_without_its_peers(dump, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("BERT_HOME", str(tmp_path))
-
-    class NoPeers:
-        problem = "no registry"
-        versions: dict[str, str] = {}
-
-        def __init__(self, *_):
-            pass
-
-    monkeypatch.setattr(corpus, "PeerEnvironment", NoPeers)
+    python = tmp_path / "benchmarks" / "corpus" / "environment" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\necho no registry >&2\nexit 1\n")
+    python.chmod(0o755)
     monkeypatch.setattr(corpus.CorpusBenchmark, "_job_seconds", lambda self, path: 1.0)
     assert corpus.main(["--dump", str(dump), "--megabytes", "0.02", "--rounds", "1"]) == 0
     printed = capsys.readouterr().out

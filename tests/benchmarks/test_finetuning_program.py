@@ -43,9 +43,6 @@ def test_program_runs_without_accelerate(inputs, capsys, monkeypatch):
     assert table.count("not available") == 2
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("accelerate") is None, reason="accelerate, which the peer needs, is absent"
-)
 def test_program_compares_both_samplers_of_the_trainer(inputs, capsys):
     assert finetuning.main(["--quick", *inputs]) == 0
     table = capsys.readouterr().out
@@ -53,9 +50,6 @@ def test_program_compares_both_samplers_of_the_trainer(inputs, capsys):
     assert "not available" not in table
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("accelerate") is None, reason="accelerate, which the peer needs, is absent"
-)
 def test_peer_logits_keep_the_order_of_the_examples(inputs):
     case = finetuning.case_of(finetuning.argument_parser("cpu").parse_args([*inputs, "--examples", "40"]), "cpu")
     peer = finetuning.PeerFinetuning(case, grouped=True)

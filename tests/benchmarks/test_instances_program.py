@@ -13,7 +13,7 @@ def test_job_process_reports_its_output_and_peak_memory(dump, tmp_path, monkeypa
     monkeypatch.setenv("BERT_HOME", str(tmp_path))
     inputs = instances.InstanceInputs.make([dump], None, 0.01)
     jobs = instances.InstanceJobs(inputs, 1, lambda: 1.0)
-    timing, result = jobs._job("instances", inputs.corpus, 2, "--dupe-factor", "1")
+    timing, result = jobs.job("instances", inputs.corpus, 2, "--dupe-factor", "1")
     assert result["made"] > 0
     assert timing.seconds > 0
     assert min(result["parent_bytes"], result["worker_bytes"]) > 50e6
@@ -42,7 +42,7 @@ def test_job_rows_judge_rate_speedup_and_memory(dump, tmp_path, monkeypatch):
         timing = Timing(seconds=1.0 + working, cpu_seconds=20.0 + workers, output="")
         return timing, {"made": 300_000, "worker_bytes": 800e6, "parent_bytes": 300e6}
 
-    monkeypatch.setattr(jobs, "_job", job)
+    monkeypatch.setattr(jobs, "job", job)
     verdicts = {row.what: (row.ours, row.verdict) for row in jobs.speed_rows() + jobs.memory_rows()}
     assert verdicts["whole job, Parquet, 1 worker"] == (30_000.0, "≥ 20,000 met")
     assert verdicts["whole job, 2 workers over one"] == (2.0, "≥ 1.80 met")

@@ -1,7 +1,6 @@
 """Names of namespaces and magic words are read from MediaWiki's PHP files."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -44,7 +43,7 @@ $magicWords = [
 """
 
 
-def test_names_are_read_from_the_message_files_of_a_release(tmp_path: Path) -> None:
+def test_names_are_read_from_the_message_files_of_a_release(tmp_path):
     messages = tmp_path / "languages" / "messages"
     (tmp_path / "includes" / "language").mkdir(parents=True)
     messages.mkdir(parents=True)
@@ -71,7 +70,7 @@ def test_names_are_read_from_the_message_files_of_a_release(tmp_path: Path) -> N
     assert {"__HIDDENCAT__", "__NOTALK__"} <= set(english["cased_switches"])
 
 
-def test_other_sources_are_refused(tmp_path: Path) -> None:
+def test_other_sources_are_refused(tmp_path):
     (tmp_path / "includes" / "language").mkdir(parents=True)
     (tmp_path / "includes/Defines.php").write_text("")
     (tmp_path / "includes/language/LanguageCode.php").write_text("")
@@ -79,7 +78,7 @@ def test_other_sources_are_refused(tmp_path: Path) -> None:
         read_release(tmp_path)
 
 
-def test_names_of_four_hundred_languages_are_stored() -> None:
+def test_names_of_four_hundred_languages_are_stored():
     content = json.loads(OUTPUT.read_text(encoding="utf-8"))
     assert content["version"].startswith("MediaWiki 1.")
     with_files = [code for code, names in content["languages"].items() if 6 in names.get("namespaces", {}).values()]

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks import pretraining
 from benchmarks.inputs import sample_instances
-from benchmarks.pretraining import growth_series, measure_growth, measure_ranks, profile, render_growth
+from benchmarks.pretraining import measure_ranks, profile
 from benchmarks.training import TrainingCase
 
 
@@ -39,28 +39,13 @@ def test_profile_has_the_parts_of_a_step(case):
 
 
 @pytest.mark.slow
-def test_program_measures_both_sides(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("BERT_HOME", str(tmp_path))
-    settings = ["--quick", "--vocab-sizes", "2000", "--lengths", "32", "--global-batch-size", "8", "--articles", "100"]
-    assert pretraining.main([*settings, "--micro-batch-size", "4"]) == 0
+def test_program_measures_both_sides(case, capsys):
+    settings = ["--quick", "--instances", str(case.instances.path), "--vocab-sizes", "2000", "--lengths", "32"]
+    assert pretraining.main([*settings, "--global-batch-size", "8", "--micro-batch-size", "4"]) == 0
     printed = capsys.readouterr().out
     rows = [line for line in printed.splitlines() if line.startswith("| tiny")]
     assert len(rows) == 2
     assert all(re.search(r"transformers, (like lengths|reading order) +\| +\d+\.\d\d", row) for row in rows)
-
-
-def test_growth_covers_batch_length_and_size(case):
-    found = list(growth_series(case, lambda length: case.instances if length == 32 else None, (32, 64)))
-    assert [[what for what, _ in cases] for cases in found] == [
-        ["batch 4", "batch 8", "batch 16", "batch 32"],
-        ["length 32"],
-        ["tiny", "mini", "small"],
-    ]
-    rows = measure_growth(found[0][:2], seconds=0.0, rate=1e11)
-    assert rows[0].times == 1.0
-    assert 1.5 < rows[1].operations < 2.5  # twice the instances, of lengths that differ
-    assert all(row.utilization > 0 and 0 <= row.waiting < 1 for row in rows)
-    assert render_growth(rows).count("\n| batch") == 2
 
 
 def test_two_ranks_and_two_processes_are_compared_with_one(case, monkeypatch):

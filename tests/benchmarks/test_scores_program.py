@@ -1,7 +1,6 @@
 """The scores of both sides are compared on the same examples, with an interval, and a finished training is kept."""
 
 import dataclasses
-import importlib.util
 import json
 import re
 import shutil
@@ -16,10 +15,6 @@ from benchmarks import scores
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import save_model
-
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("accelerate") is None, reason="accelerate, which the peer needs, is absent"
-)
 
 
 @pytest.fixture
@@ -41,19 +36,15 @@ def test_program_prints_the_difference_with_its_interval(inputs, tmp_path, capsy
     row = rf"\| STS-B \| spearman \| 40 \| .* ± .* \| .* ± .* \| {number} \[{number}, {number}\] \| {number} \|"
     assert re.search(row, printed.out)
 
-    assert scores.main(inputs) == 0  # nothing is trained twice
-    again = capsys.readouterr()
-    assert "processor seconds" not in again.err
-    assert re.search(row, again.out)[0] == re.search(row, printed.out)[0]
-
-    # The same files elsewhere are the same case: its trainings are read there.
+    # Nothing is trained twice, and the same files elsewhere are the same case, whose trainings are read there.
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(tmp_path, elsewhere, ignore=shutil.ignore_patterns("elsewhere"))
     moved = [word.replace(str(tmp_path), str(elsewhere)) for word in inputs]
-    assert scores.main([*moved, "--runs", str(elsewhere / "home" / "benchmarks" / "scores" / "peer")]) == 0
-    again = capsys.readouterr()
-    assert "processor seconds" not in again.err
-    assert re.search(row, again.out)[0] == re.search(row, printed.out)[0]
+    for words in (inputs, [*moved, "--runs", str(elsewhere / "home" / "benchmarks" / "scores" / "peer")]):
+        assert scores.main(words) == 0
+        again = capsys.readouterr()
+        assert "processor seconds" not in again.err
+        assert re.search(row, again.out)[0] == re.search(row, printed.out)[0]
 
     # As many other examples are another case.
     dev = tmp_path / "dev.tsv"
@@ -95,7 +86,7 @@ def test_interval_holds_the_difference_of_known_predictions(inputs, tmp_path):
     assert not scores.resampled_differences(case, imperfect).any()
 
 
-def test_both_sides_of_a_regression_start_from_the_mean_of_the_labels(inputs):
+def test_regression_starts_from_the_mean_of_the_labels(inputs):
     args = scores.argument_parser().parse_args(inputs)
     examples = [dataclasses.replace(example, label=4.0) for example in tiny_tasks.task_data("stsb").dev["dev"]]
     case = scores.encode_case(
@@ -118,15 +109,8 @@ def test_random_weights_and_a_bag_of_words_as_baselines(inputs, tmp_path, capsys
         for split in ("train", "valid"):
             lines = [json.dumps(row | {"idx": n}) for n, row in enumerate(rows)]
             archive.writestr(f"rte.{split}.jsonl", "\n".join(lines))
-    arguments = [
-        *inputs,
-        "--task",
-        f"rte={tmp_path / 'glue_10k.zip'}",
-        "--against",
-        "random",
-        "--runs",
-        str(tmp_path / "proof"),
-    ]
+    arguments = [*inputs, "--task", f"rte={tmp_path / 'glue_10k.zip'}"]
+    arguments += ["--against", "random", "--runs", str(tmp_path / "proof")]
     assert scores.main(arguments) == 0
     printed = capsys.readouterr()
     assert printed.err.count("processor seconds") == 8

@@ -5,20 +5,18 @@ import os
 import re
 import shutil
 import subprocess
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from training_processes import wait_until
 
 from benchmarks import serving
-from benchmarks.serving import Load, serve
+from benchmarks.serving import latency, serve
 from bert_pipeline.errors import BertError
 
 
 def test_percentiles_cover_all_requests():
-    load = Load(seconds=[number / 1000 for number in range(1, 101)])
-    assert str(load) == "p50 50.5 ms, p99 100.0 ms"
+    assert latency([number / 1000 for number in range(1, 101)]) == "p50 50.5 ms, p99 100.0 ms"
 
 
 def test_failed_server_start_reports_its_log(tmp_path):
@@ -47,8 +45,7 @@ def test_program_measures_clients_and_stops_its_server(empty_store, tmp_path, mo
     for what in ("one text a request, 1 client", "one text a request, 2 clients", "4 texts a request, 2 clients"):
         assert re.search(rf"\| {what} +\| requests/s \| +[\d.]+ \| not available \|.* p50 [\d.]+ ms, p99", printed)
     assert "no server" in printed
-    if find_spec("onnxruntime") is not None:
-        assert re.search(r"\| 4 texts a call, no server, exported to ONNX +\| requests/s \|.*\| torch +\|", printed)
+    assert re.search(r"\| 4 texts a call, no server, exported to ONNX +\| requests/s \|.*\| torch +\|", printed)
     assert started
     assert all(process.poll() is not None for process in started)
     wait_until(lambda: not processes_of(tmp_path), seconds=120)

@@ -1,7 +1,5 @@
 """Counts of inline templates: synonyms count together, titles once, templates without a renderer last."""
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks import template_usage
@@ -23,32 +21,30 @@ about {{fraction|1|4}} and {{small|x}} => about 1⁄4 and x
 
 
 @pytest.fixture
-def cases(tmp_path: Path) -> Path:
+def cases(tmp_path):
     path = tmp_path / "cases.txt"
     path.write_text(CASES, encoding="utf-8")
     return path
 
 
-def test_called_names_ignore_comments_nowiki_and_functions() -> None:
+def test_called_names_ignore_comments_nowiki_and_functions():
     wikitext = (
         "{{As_of|2001}}{{small\n|{{nobr|a}}}}<!--{{big|b}}--><nowiki>{{em}}</nowiki>{{{arg|}}}{{lc:A}}{{#if:a}}{{a"
     )
     assert list(called_names(wikitext)) == ["as of", "small", "nobr"]
 
 
-def test_synonyms_count_as_the_template_of_their_block(cases: Path) -> None:
+def test_synonyms_count_as_the_template_of_their_block(cases):
     blocks = read_blocks([cases])
     names = ["fraction", "nobr", "small", "!", "lang-de", "ipa-fr", "other"]
     assert [title_of(name, blocks) for name in names] == ["frac", "nowrap", "small", "!", "lang-x", "ipa-xx", "other"]
 
 
-def test_language_code_with_its_own_block_counts_separately() -> None:
+def test_language_code_with_its_own_block_counts_separately():
     assert title_of("lang-zh", {"lang-zh": "lang-zh"}) == "lang-zh"
 
 
-def test_output_is_sorted_by_calls_with_unrendered_last(
-    dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_output_is_sorted_by_calls_with_unrendered_last(dump, tmp_path, capsys):
     other = tmp_path / "other.xml"
     calls = "{{convert|1|km}} {{lang-de|Wort}} {{lang-fr|mot}} {{lang-fr|mot}} {{nobody knows}} it."
     text = dump.read_text().replace("Town 1 is on a river.", calls)
@@ -58,14 +54,12 @@ def test_output_is_sorted_by_calls_with_unrendered_last(
     assert lines == ["3\t1\tlang-x", "2\t2\tconvert", "1\t1\tcvt", "", "without a renderer", "1\t1\tnobody knows"]
 
 
-def test_missing_dump_is_named_in_the_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_dump_is_named_in_the_error(tmp_path, capsys):
     assert template_usage.main([str(tmp_path / "missing.xml")]) == 2
     assert "missing.xml" in capsys.readouterr().err
 
 
-def test_calls_in_running_text_are_counted_by_what_they_show(
-    dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_calls_in_running_text_are_counted_by_what_they_show(dump, tmp_path, capsys):
     other = tmp_path / "some-other.xml"
     text = (
         "{{Infobox|a={{small|b}}}}\n* In a list of {{small|towns}} that are on a river.\n{{Main|Another page}}\n"

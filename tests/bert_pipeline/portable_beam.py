@@ -27,10 +27,7 @@ def portable_beam(directory: Path) -> Iterator[list[str]]:
             directory / f"{module.rpartition('.')[2]}.log",
             directory=directory,
         )
-        for module, option in (
-            (_JOB_SERVER, f"--port_file={job_port}"),
-            (_WORKER_POOL, f"--service_port={pool_port}"),
-        )
+        for module, option in ((_JOB_SERVER, f"--port_file={job_port}"), (_WORKER_POOL, f"--service_port={pool_port}"))
     )
     with contextlib.ExitStack() as stack:
         for program in (server, pool):

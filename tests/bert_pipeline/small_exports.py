@@ -32,5 +32,5 @@ def make_page(number: int, text: str = "", *, title: str = "", head: str = "<ns>
 """
 
 
-def make_export(*pages: str) -> str:
-    return HEADER + "".join(pages) + FOOTER
+def make_export(*pages: str, language: str = "bg") -> str:
+    return HEADER.replace('"bg"', f'"{language}"') + "".join(pages) + FOOTER

@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,7 @@ with locked(Path(sys.argv[1])):
 """
 
 
-def test_lock_names_its_holder_and_ends_with_it(tmp_path: Path) -> None:
+def test_lock_names_its_holder_and_ends_with_it(tmp_path):
     path = tmp_path / "locks" / "one.lock"
     with subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
@@ -36,7 +35,7 @@ def test_lock_names_its_holder_and_ends_with_it(tmp_path: Path) -> None:
         assert is_held
 
 
-def test_lock_whose_file_its_holder_removes_is_taken_anew(tmp_path: Path) -> None:
+def test_lock_whose_file_its_holder_removes_is_taken_anew(tmp_path):
     path = tmp_path / "lock"
     with locked(path):
         path.unlink()
@@ -44,7 +43,7 @@ def test_lock_whose_file_its_holder_removes_is_taken_anew(tmp_path: Path) -> Non
             pass
 
 
-def test_lock_in_place_of_a_directory_is_refused(tmp_path: Path) -> None:
+def test_lock_in_place_of_a_directory_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ArtifactError, match="not a directory"), locked(tmp_path / "file" / "lock"):
         pass

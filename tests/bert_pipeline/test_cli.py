@@ -10,11 +10,12 @@ from small_corpus import make_corpus, make_documents, make_vocabulary
 from bert_pipeline.cli import add_commands
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.manifest import load_manifest
-from bert_pipeline.vocabulary import quality
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
+ONE = ("--workers", "1")
 
-def bert(*words, beam_options=("--workers", "1")):
+
+def bert(*words, beam_options=ONE):
     parser = argparse.ArgumentParser(prog="bert")
     add_commands(parser.add_subparsers(dest="command", required=True))
     arguments = parser.parse_args([str(word) for word in words])
@@ -91,9 +92,6 @@ def test_corpus_vocab_and_instances_follow_each_other(tmp_path, capsys):
         ),
         (["--masking", "dynamic", "--masking-mix", "80/10/10"], "--masking-mix: masks are dynamic"),
         (["--masking", "static", "--masking-mix", "80/10"], "--masking-mix 80/10: expected three"),
-        (["--masking", "static", "--masking-mix", "80/10/20"], "add up to 100"),
-        (["--format", "tfrecord", "--masking", "dynamic"], "needs masking='static'"),
-        (["--tfrecord-compression", "gzip"], "writes no TFRecord"),
         (["--max-seq-length", "2"], "max_seq_length: found 2"),
         (["--show", "0"], "--show 0"),
     ],
@@ -104,13 +102,27 @@ def test_conflicting_instance_options_raise_before_any_work(corpus, vocabulary, 
     assert not list(tmp_path.iterdir())
 
 
-def test_instances_need_a_vocabulary_and_an_output(corpus, vocabulary, tmp_path):
-    with pytest.raises(UsageError, match="--vocab DIR is missing"):
-        bert("instances", corpus, "--output", tmp_path / "out")
-    with pytest.raises(UsageError, match="--output DIR is missing"):
-        bert("instances", corpus, "--vocab", vocabulary)
-    with pytest.raises(UsageError, match="max_seq_length would be ignored"):
-        bert("instances", corpus, "--show", "1", "--max-seq-length", "32", beam_options=())
+@pytest.mark.parametrize(
+    ("words", "beam_options", "message"),
+    [
+        ("instances CORPUS --output OUT", ONE, "--vocab DIR is missing"),
+        ("instances CORPUS --vocab VOCABULARY", ONE, "--output DIR is missing"),
+        ("instances CORPUS --show 1 --max-seq-length 32", (), "max_seq_length would be ignored"),
+        ("corpus dump.xml", ONE, "--output DIR is missing"),
+        ("vocab CORPUS --output OUT --extend VOCABULARY/vocab.txt --vocab-size 500", ONE, "vocab_size=500: extending"),
+        ("vocab CORPUS --output OUT --min-count 0", ONE, "min_count: found 0"),
+        ("vocab CORPUS --output OUT", ["--wokers=1"], "'--wokers=1' is not known"),
+    ],
+)
+def test_missing_unknown_and_ignored_options_are_usage_errors(
+    corpus, vocabulary, tmp_path, words, beam_options, message
+):
+    for name, place in (("CORPUS", corpus), ("VOCABULARY", vocabulary), ("OUT", tmp_path / "out")):
+        words = words.replace(name, str(place))
+    with pytest.raises(UsageError, match=message) as caught:
+        bert(*words.split(), beam_options=beam_options)
+    assert caught.value.exit_code == 2
+    assert not list(tmp_path.iterdir())
 
 
 def test_unknown_format_is_a_usage_error(corpus, vocabulary, tmp_path, capsys):
@@ -128,39 +140,15 @@ def test_too_large_vocab_size_raises_with_largest_size(corpus, tmp_path):
     assert Tokenizer.from_directory(tmp_path / "out").vocab_size == 3000
 
 
-def test_script_that_the_alphabet_lacks_is_printed_and_warned_of(tmp_path, monkeypatch, capsys, caplog):
-    monkeypatch.setattr(quality, "MIN_SCRIPT_TOKENS", 10)
+def test_script_that_the_alphabet_lacks_is_printed_and_warned_of(tmp_path, capsys, caplog):
     text = tmp_path / "made.txt"
-    han = ["".join(chr(0x4E00 + 7 * number + place) for place in range(5)) for number in range(40)]
+    han = ["".join(chr(0x4E00 + 7 * number + place) for place in range(5)) for number in range(500)]
     text.write_text("\n\n".join(f"These are letters of two scripts.\n{word}" for word in han))
     assert bert("corpus", f"lines:{text}", "--held-out-per-mille", "500", "--output", tmp_path / "corpus") == 0
     words = ["--vocab-size", "150", "--num-unused", "3", "--pad-with-unused", "--max-alphabet", "20"]
     assert bert("vocab", tmp_path / "corpus", *words, "--output", tmp_path / "vocabulary") == 0
     assert "[UNK] by script: Latin 0.000% of" in capsys.readouterr().out
     assert "of the tokens of Han script are [UNK], at most" in caplog.text
-
-
-def test_extending_with_vocab_size_raises(corpus, vocabulary, tmp_path):
-    words = ["vocab", corpus, "--output", tmp_path / "out", "--extend", vocabulary / "vocab.txt"]
-    with pytest.raises(UsageError, match="vocab_size=500: extending"):
-        bert(*words, "--vocab-size", "500")
-
-
-def test_invalid_settings_are_usage_errors(corpus, tmp_path):
-    with pytest.raises(ConfigurationError, match="min_count: found 0") as caught:
-        bert("vocab", corpus, "--output", tmp_path / "out", "--min-count", "0")
-    assert caught.value.exit_code == 2
-
-
-def test_corpus_without_output_raises(tmp_path):
-    with pytest.raises(UsageError, match="--output DIR is missing"):
-        bert("corpus", tmp_path / "dump.xml")
-
-
-def test_unknown_beam_option_is_a_usage_error(corpus, tmp_path):
-    with pytest.raises(UsageError, match="'--wokers=1' is not known"):
-        bert("vocab", corpus, "--output", tmp_path / "out", beam_options=["--wokers=1"])
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.real_data

@@ -5,12 +5,10 @@ import contextlib
 import dataclasses
 import errno
 import hashlib
-import http.client
 import io
 import json
 import random
 import shutil
-import urllib.error
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,11 +19,7 @@ import pytest
 from loopback import Handler, serving
 
 from bert_pipeline import cli
-from bert_pipeline.download import (
-    USER_AGENT,
-    download_tasks,
-    download_wikipedia,
-)
+from bert_pipeline.download import USER_AGENT, download_tasks, download_wikipedia
 from bert_pipeline.errors import ArtifactError, InputError, UsageError
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.records import open_source
@@ -39,11 +33,7 @@ NAME = "testwiki-20260101-pages-articles-multistream.xml.bz2"
 
 def status(job: str = "done", *, data: bytes = DATA, sha1: str = "") -> bytes:
     files = {
-        NAME: {
-            "size": len(data),
-            "url": f"/testwiki/20260101/{NAME}",
-            "sha1": sha1 or hashlib.sha1(data).hexdigest(),
-        },
+        NAME: {"size": len(data), "url": f"/testwiki/20260101/{NAME}", "sha1": sha1 or hashlib.sha1(data).hexdigest()},
         NAME.replace(".xml", "-index.txt"): {"size": 5, "url": "/x", "sha1": "0" * 40},
     }
     return json.dumps({"jobs": {"articlesmultistreamdump": {"status": job, "files": files}}, "version": "0.8"}).encode()
@@ -63,6 +53,8 @@ class Site:
         """Number of bytes after which the connection breaks, for each of the next requests of a dump file."""
         self.busy = 0
         """Number of the next requests to reject, with `Retry-After: 17`."""
+        self.unavailable = ""
+        """Path of which every request is rejected."""
         self.has_ranges = True
         self.requests: list[tuple[str, str, str]] = []
         self.url = ""
@@ -70,8 +62,8 @@ class Site:
     def answer(self, request: Handler) -> None:
         wanted = request.headers.get("Range", "")
         self.requests.append((request.path, wanted, request.headers.get("User-Agent", "")))
-        if self.busy:
-            self.busy -= 1
+        if self.busy or request.path == self.unavailable:
+            self.busy = max(0, self.busy - 1)
             request.send_response(503)
             request.send_header("Retry-After", "17")
             request.send_header("Content-Length", "0")
@@ -105,13 +97,13 @@ def served_site() -> Iterator[Site]:
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
+def site():
     with served_site() as site:
         yield site
 
 
 @pytest.fixture(autouse=True)
-def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatience(monkeypatch):
     monkeypatch.setattr("bert_pipeline.download.RETRY_SECONDS", 0.0)
     monkeypatch.setattr("bert_pipeline.download.ATTEMPTS", 3)
 
@@ -120,7 +112,7 @@ def download(site: Site, output: Path, date: str = "20260101", **options: Any) -
     return download_wikipedia("testwiki", date, output, **{"sites": [site.url], **options})
 
 
-def test_finished_dump_is_downloaded_with_its_manifest(site: Site, tmp_path: Path) -> None:
+def test_finished_dump_is_downloaded_with_its_manifest(site, tmp_path):
     seen: list[int] = []
     manifest = download(site, tmp_path / "dump", progress=seen.append)
     assert (tmp_path / "dump" / NAME).read_bytes() == DATA
@@ -131,12 +123,32 @@ def test_finished_dump_is_downloaded_with_its_manifest(site: Site, tmp_path: Pat
     assert [entry.name for entry in tmp_path.iterdir()] == ["dump"]
 
 
-def test_latest_takes_the_newest_finished_dump(site: Site, tmp_path: Path) -> None:
+def test_latest_takes_the_newest_finished_dump(site, tmp_path):
     manifest = download(site, tmp_path / "dump", "latest")
     assert manifest.configuration == {"wiki": "testwiki", "date": "20260101"}
 
 
-def test_broken_transfer_is_resumed_where_it_broke(site: Site, tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_mirror", [False, True])
+def test_latest_needs_an_answer_about_the_newest_dump(site, tmp_path, has_mirror):
+    site.unavailable = "/testwiki/20260201/dumpstatus.json"
+    with served_site() as mirror:
+        del mirror.files[site.unavailable]  # the mirror is behind
+        sites = [site.url, mirror.url][: 1 + has_mirror]
+        reasons = "503 Service Unavailable" + "; .*404 Not Found" * has_mirror
+        with pytest.raises(InputError, match=rf"no site has {site.unavailable} \(.*{reasons}\); try again later"):
+            download(site, tmp_path / "dump", "latest", sites=sites)
+
+
+def test_full_disk_is_no_lost_connection(site, tmp_path):
+    parts = tmp_path / ".dump.download-testwiki-20260101"
+    parts.mkdir()
+    (parts / NAME).symlink_to("/dev/full")
+    with pytest.raises(ArtifactError, match=f"{NAME}: cannot be written: No space left on device"):
+        download(site, tmp_path / "dump")
+    assert len([path for path, _, _ in site.requests if path.endswith(NAME)]) == 1
+
+
+def test_broken_transfer_is_resumed_where_it_broke(site, tmp_path):
     site.break_after = [1_000_000, 700_000]
     download(site, tmp_path / "dump")
     assert (tmp_path / "dump" / NAME).read_bytes() == DATA
@@ -144,7 +156,7 @@ def test_broken_transfer_is_resumed_where_it_broke(site: Site, tmp_path: Path) -
     assert ranges == ["", "bytes=1000000-", "bytes=1700000-"]
 
 
-def test_later_call_resumes_failed_download(site: Site, tmp_path: Path) -> None:
+def test_later_call_resumes_failed_download(site, tmp_path):
     site.break_after = [500_000, 0, 0, 0]
     with pytest.raises(InputError, match=r"interrupted at 500,000 of 3,000,000 bytes .* run the same command again"):
         download(site, tmp_path / "dump")
@@ -154,37 +166,30 @@ def test_later_call_resumes_failed_download(site: Site, tmp_path: Path) -> None:
     assert site.requests[-1][1] == "bytes=500000-"
 
 
-def test_second_download_to_an_output_is_refused_while_the_first_one_runs(site: Site, tmp_path: Path) -> None:
-    refused: list[str] = []
+def test_second_download_to_an_output_is_refused_while_the_first_one_runs(site, tmp_path):
+    refused = []
 
-    def download(progress: Any = None) -> Any:
-        return download_wikipedia("testwiki", "20260101", tmp_path / "dump", sites=[site.url], progress=progress)
-
-    def again(_: int) -> None:
+    def again(_):
         if not refused:
             with pytest.raises(ArtifactError, match="another download writes here") as raised:
-                download()
-            refused.append(str(raised.value))
+                download(site, tmp_path / "dump")
+            refused.append(raised)
 
-    assert load_manifest(download(again).directory, verify="sha256").counts["bytes"] == len(DATA)
+    manifest = download(site, tmp_path / "dump", progress=again)
+    assert load_manifest(manifest.directory, verify="sha256").counts["bytes"] == len(DATA)
     assert refused
     assert [path.name for path in tmp_path.iterdir()] == ["dump"]
 
 
-def test_disk_without_locks_is_downloaded_to(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_without_locks_is_downloaded_to(site, tmp_path, monkeypatch):
     monkeypatch.setattr("fcntl.flock", mock.Mock(side_effect=OSError(errno.ENOLCK, "No locks available")))
-    manifest = download_wikipedia("testwiki", "20260101", tmp_path / "dump", sites=[site.url])
+    manifest = download(site, tmp_path / "dump")
     assert manifest.counts["bytes"] == len(DATA)
 
 
-def test_interruption_while_files_are_hashed_loses_no_transfer(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(path: Path) -> str:
-        raise KeyboardInterrupt
-
+def test_interruption_while_files_are_hashed_loses_no_transfer(site, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("bert_pipeline.manifest.file_sha256", interrupt)
+        patch.setattr("bert_pipeline.manifest.file_sha256", mock.Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             download(site, tmp_path / "dump")
     site.requests.clear()
@@ -193,7 +198,7 @@ def test_interruption_while_files_are_hashed_loses_no_transfer(
     assert not any(path.endswith(NAME) for path, _, _ in site.requests)
 
 
-def test_directory_of_other_files_is_refused_before_the_transfer(site: Site, tmp_path: Path) -> None:
+def test_directory_of_other_files_is_refused_before_the_transfer(site, tmp_path):
     (tmp_path / "dump").mkdir()
     (tmp_path / "dump" / "thesis.txt").write_text("years of work")
     with pytest.raises(ArtifactError, match="not ours"):
@@ -201,14 +206,14 @@ def test_directory_of_other_files_is_refused_before_the_transfer(site: Site, tmp
     assert not site.requests
 
 
-def test_server_without_ranges_is_read_from_the_beginning(site: Site, tmp_path: Path) -> None:
+def test_server_without_ranges_is_read_from_the_beginning(site, tmp_path):
     site.has_ranges = False
     site.break_after = [1_000_000]
     download(site, tmp_path / "dump")
     assert (tmp_path / "dump" / NAME).read_bytes() == DATA
 
 
-def test_server_without_ranges_that_always_breaks_off_is_given_up(site: Site, tmp_path: Path) -> None:
+def test_server_without_ranges_that_always_breaks_off_is_given_up(site, tmp_path):
     site.has_ranges = False
     site.break_after = [1_000_000] * 50
     with pytest.raises(InputError, match=r"interrupted at 1,000,000 of .*run the same command again"):
@@ -216,7 +221,7 @@ def test_server_without_ranges_that_always_breaks_off_is_given_up(site: Site, tm
     assert len(site.break_after) > 40
 
 
-def test_damaged_file_is_refused_and_fetched_again_by_a_later_call(site: Site, tmp_path: Path) -> None:
+def test_damaged_file_is_refused_and_fetched_again_by_a_later_call(site, tmp_path):
     site.files[f"/testwiki/20260101/{NAME}"] = DATA[:-1] + bytes([DATA[-1] ^ 1])
     with pytest.raises(InputError, match="sha1 is .*, the published one is .*; run the same command to fetch it again"):
         download(site, tmp_path / "dump")
@@ -226,16 +231,14 @@ def test_damaged_file_is_refused_and_fetched_again_by_a_later_call(site: Site, t
     assert (tmp_path / "dump" / NAME).read_bytes() == DATA
 
 
-def test_mirror_stands_in_for_a_site_without_the_file(site: Site, tmp_path: Path) -> None:
+def test_mirror_stands_in_for_a_site_without_the_file(site, tmp_path):
     del site.files[f"/testwiki/20260101/{NAME}"]
     with served_site() as mirror:
         download(site, tmp_path / "dump", sites=[site.url, mirror.url])
     assert load_manifest(tmp_path / "dump", verify="sha256").counts["bytes"] == len(DATA)
 
 
-def test_retry_after_header_is_obeyed_and_the_wait_is_said(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_retry_after_header_is_obeyed_and_logged(site, tmp_path, monkeypatch, caplog):
     waited: list[float] = []
     monkeypatch.setattr("bert_pipeline.download.time.sleep", waited.append)
     monkeypatch.setattr("bert_pipeline.download.RETRY_SECONDS", 1.0)
@@ -247,19 +250,23 @@ def test_retry_after_header_is_obeyed_and_the_wait_is_said(
     monkeypatch.setattr("bert_pipeline.download.RETRY_SECONDS", 0.1)
     download(site, tmp_path / "other")  # no longer than sixty times our own waiting
     assert waited == [17.0, 6.0]
+    site.busy = 3
+    with pytest.raises(InputError, match="try again later"):
+        download(site, tmp_path / "none")
+    assert waited == [17.0, *[6.0] * 3]  # none after the last attempt
 
 
 @pytest.mark.parametrize(
     "content", [b"{", b"[]", b'{"jobs": null}', b'{"jobs": {"articlesdump": 1}}', b"<html>busy</html>"]
 )
-def test_malformed_dump_status_raises(site: Site, tmp_path: Path, content: bytes) -> None:
+def test_malformed_dump_status_raises(site, tmp_path, content):
     site.files["/testwiki/20260101/dumpstatus.json"] = content
     with pytest.raises(InputError, match="not a dump status") as raised:
         download(site, tmp_path / "dump")
     assert "\n" not in str(raised.value)
 
 
-def test_several_files_are_taken_in_the_order_of_their_parts(site: Site, tmp_path: Path) -> None:
+def test_several_files_are_taken_in_the_order_of_their_parts(site, tmp_path):
     names = [f"testwiki-20260101-pages-articles{n}.xml-p{n}p{n}9.bz2" for n in (1, 2, 10)]
     files = {}
     for number, name in enumerate(reversed(names)):
@@ -276,19 +283,19 @@ def test_several_files_are_taken_in_the_order_of_their_parts(site: Site, tmp_pat
     assert taken == names
 
 
-def test_unfinished_dump_is_refused(site: Site, tmp_path: Path) -> None:
+def test_unfinished_dump_is_refused(site, tmp_path):
     with pytest.raises(InputError, match="20260201: the dump is not finished .*articlesmultistreamdump is in-progress"):
         download(site, tmp_path / "dump", "20260201")
 
 
-def test_unknown_wiki_raises_one_sentence(site: Site, tmp_path: Path) -> None:
+def test_unknown_wiki_raises_one_sentence(site, tmp_path):
     with pytest.raises(InputError, match="no site has /nowiki/20260101/dumpstatus.json") as raised:
         download_wikipedia("nowiki", "20260101", tmp_path / "dump", sites=[site.url])
     assert "\n" not in str(raised.value)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_unreachable_sites_raise_one_sentence(tmp_path: Path) -> None:
+def test_unreachable_sites_raise_one_sentence(tmp_path):
     with pytest.raises(InputError, match="refused"):
         download_wikipedia("testwiki", "20260101", tmp_path / "dump", sites=["http://127.0.0.1:9"])
 
@@ -296,7 +303,7 @@ def test_unreachable_sites_raise_one_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wiki", "date"), [("../etc", "20260101"), ("enwiki", "yesterday"), ("EN", "latest"), ("", "latest")]
 )
-def test_names_and_dates_are_checked(tmp_path: Path, wiki: str, date: str) -> None:
+def test_names_and_dates_are_checked(tmp_path, wiki, date):
     with pytest.raises(UsageError):
         download_wikipedia(wiki, date, tmp_path / "dump", sites=[])
 
@@ -313,14 +320,11 @@ def glue_contents() -> dict[str, bytes]:
         columns = [name for name in (task.columns.text_a, task.columns.text_b) if name]
         label = task.labels[0] if task.labels else "2.5"
         table = "\t".join(["index", *columns, task.columns.label]) + "\n" + "\t".join(["0", *columns, label]) + "\n"
-        stream = io.BytesIO()
-        with zipfile.ZipFile(stream, "w") as archive:
-            for file in (task.train_file, *task.dev_files.values(), *task.test_files.values()):
-                if file != "diagnostic.tsv":
-                    archive.writestr(f"{task.folder}/{file}", table)
-            archive.writestr(f"{task.folder}/original/raw.txt", "not a task file")
+        files = {*task.dev_files.values(), *task.test_files.values(), task.train_file} - {"diagnostic.tsv"}
+        archive = {f"{task.folder}/{file}": table for file in sorted(files)}
+        archive[f"{task.folder}/original/raw.txt"] = "not a task file"
         name = {"qqp": "QQP-clean", "qnli": "QNLIv2"}.get(task.name, task.folder)
-        contents[f"glue/data/{name}.zip"] = stream.getvalue()
+        contents[f"glue/data/{name}.zip"] = zipped(archive)
     contents["glue/data/AX.tsv"] = b"index\tsentence1\tsentence2\n0\ta\tb\n"
     contents["glue/data/mrpc_dev_ids.tsv"] = b"3\t4\n"
     msr = "senteval/senteval_data/msr_paraphrase"
@@ -329,14 +333,27 @@ def glue_contents() -> dict[str, bytes]:
     return contents
 
 
-def serve_tasks(site: Site, suite: str, contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def serve_tasks(site, monkeypatch):
     """Make `site` the official site of a suite with these files."""
-    site.files |= {f"/{path}": data for path, data in contents.items()}
-    files = tuple(RemoteFile(path, len(data), hashlib.sha256(data).hexdigest()) for path, data in contents.items())
-    monkeypatch.setitem(OFFICIAL_FILES, suite, (site.url, files))
+
+    def serve(suite: str, contents: dict[str, bytes]) -> None:
+        site.files |= {f"/{path}": data for path, data in contents.items()}
+        files = tuple(RemoteFile(path, len(data), hashlib.sha256(data).hexdigest()) for path, data in contents.items())
+        monkeypatch.setitem(OFFICIAL_FILES, suite, (site.url, files))
+
+    return serve
 
 
-def test_table_of_task_files_has_the_official_addresses() -> None:
+def zipped(files: dict[str, str]) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return stream.getvalue()
+
+
+def test_table_of_task_files_has_the_official_addresses():
     addresses = {f"{site}/{file.path}" for site, files in OFFICIAL_FILES.values() for file in files}
     assert {
         "https://dl.fbaipublicfiles.com/glue/data/CoLA.zip",
@@ -348,7 +365,7 @@ def test_table_of_task_files_has_the_official_addresses() -> None:
     assert all(len(file.sha256) == 64 and file.size for _, files in OFFICIAL_FILES.values() for file in files)
 
 
-def test_files_with_the_published_hashes_are_official_wherever_they_are() -> None:
+def test_files_are_official_by_hash():
     published = {file.name: file.sha256 for file in OFFICIAL_FILES["squad"][1] if "v1.1" in file.name}
     data = TaskData(task=TASKS["squad1"], train=[], dev={}, sha256=published)
     assert data.is_official
@@ -356,8 +373,8 @@ def test_files_with_the_published_hashes_are_official_wherever_they_are() -> Non
     assert not dataclasses.replace(data, sha256=published | {"dev-v1.1.json": "0" * 64}).is_official
 
 
-def test_glue_is_unpacked_as_every_task_reads_it(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    serve_tasks(site, "glue", glue_contents(), monkeypatch)
+def test_glue_is_unpacked_as_every_task_reads_it(site, serve_tasks, tmp_path):
+    serve_tasks("glue", glue_contents())
     manifest = download_tasks("glue", tmp_path / "glue")
     assert manifest.inputs["CoLA.zip"]["sha256"] == hashlib.sha256(site.files["/glue/data/CoLA.zip"]).hexdigest()
     assert not any("original" in name for name in manifest.files)
@@ -378,10 +395,8 @@ def test_glue_is_unpacked_as_every_task_reads_it(site: Site, tmp_path: Path, mon
     assert not load_task_data("rte", tmp_path / "copy").is_official
 
 
-def test_mrpc_is_split_by_the_dev_ids_and_its_test_rows_are_numbered(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    serve_tasks(site, "glue", glue_contents(), monkeypatch)
+def test_mrpc_is_split_by_the_dev_ids_and_its_test_rows_are_numbered(serve_tasks, tmp_path):
+    serve_tasks("glue", glue_contents())
     download_tasks("glue", tmp_path / "glue")
     data = load_task_data("mrpc", tmp_path / "glue")
     assert [(example.text_a, example.label) for example in data.train] == [('a "b', "1"), ("f", "1")]
@@ -392,11 +407,9 @@ def test_mrpc_is_split_by_the_dev_ids_and_its_test_rows_are_numbered(
     ]
 
 
-def test_task_files_of_a_folder_come_before_the_network(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_task_files_of_a_folder_come_before_the_network(site, serve_tasks, tmp_path, caplog):
     contents = {f"rowanz/swagaf/master/data/{name}.csv": name.encode() * 9 for name in ("train", "val", "test")}
-    serve_tasks(site, "swag", contents, monkeypatch)
+    serve_tasks("swag", contents)
     folder = tmp_path / "downloads"
     folder.mkdir()
     (folder / "train.csv").write_bytes(b"train" * 9)
@@ -408,11 +421,9 @@ def test_task_files_of_a_folder_come_before_the_network(
     assert "val.csv: sha256 is" in caplog.text
 
 
-def test_task_mirror_is_asked_first_and_the_official_site_next(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_task_mirror_is_asked_first_and_the_official_site_next(site, serve_tasks, tmp_path):
     contents = {f"SQuAD-explorer/dataset/{name}.json": name.encode() for name in ("train-v1.1", "dev-v1.1")}
-    serve_tasks(site, "squad", contents, monkeypatch)
+    serve_tasks("squad", contents)
     with served_site() as mirror:
         mirror.files["/SQuAD-explorer/dataset/train-v1.1.json"] = b"train-v1.1"
         download_tasks("squad", tmp_path / "squad", sources=[mirror.url])
@@ -420,41 +431,31 @@ def test_task_mirror_is_asked_first_and_the_official_site_next(
     assert (tmp_path / "squad" / "train-v1.1.json").read_bytes() == b"train-v1.1"
 
 
-def test_changed_task_file_is_refused_and_leaves_no_directory(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    serve_tasks(site, "swag", {"rowanz/swagaf/master/data/val.csv": b"official"}, monkeypatch)
+def test_changed_task_file_is_refused_and_leaves_no_directory(site, serve_tasks, tmp_path):
+    serve_tasks("swag", {"rowanz/swagaf/master/data/val.csv": b"official"})
     site.files["/rowanz/swagaf/master/data/val.csv"] = b"tampered"
     with pytest.raises(InputError, match=r"val.csv: sha256 is .*, the published one is .*; run the same"):
         download_tasks("swag", tmp_path / "swag")
     assert not (tmp_path / "swag").exists()
 
 
-def test_hostile_or_incomplete_archive_publishes_nothing(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    contents = glue_contents()
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        archive.writestr("../escaped.tsv", "x")
-    serve_tasks(site, "glue", contents | {"glue/data/RTE.zip": stream.getvalue()}, monkeypatch)
-    with pytest.raises(InputError, match=r"member '../escaped.tsv' would leave the directory"):
-        download_tasks("glue", tmp_path / "glue")
-    shutil.rmtree(tmp_path / ".glue.download-glue")
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        archive.writestr("RTE/train.tsv", "x")
-    serve_tasks(site, "glue", contents | {"glue/data/RTE.zip": stream.getvalue()}, monkeypatch)
-    with pytest.raises(InputError, match=r"the archives hold no RTE/dev.tsv, RTE/test.tsv"):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("../escaped.tsv", r"member '../escaped.tsv' would leave the directory"),
+        ("RTE/train.tsv", r"the archives hold no RTE/dev.tsv, RTE/test.tsv"),
+    ],
+)
+def test_hostile_or_incomplete_archive_publishes_nothing(serve_tasks, tmp_path, name, message):
+    serve_tasks("glue", glue_contents() | {"glue/data/RTE.zip": zipped({name: "x"})})
+    with pytest.raises(InputError, match=message):
         download_tasks("glue", tmp_path / "glue")
     assert not (tmp_path / "glue").exists()
     assert not (tmp_path / "escaped.tsv").exists()
 
 
-def test_download_command_prints_the_files_and_refuses_options_of_dumps(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    serve_tasks(site, "swag", {"rowanz/swagaf/master/data/val.csv": b"rows"}, monkeypatch)
+def test_download_command_prints_the_files_and_refuses_options_of_dumps(serve_tasks, tmp_path, capsys):
+    serve_tasks("swag", {"rowanz/swagaf/master/data/val.csv": b"rows"})
     assert run_command("download", "swag", "--output", str(tmp_path / "swag")) == 0
     assert capsys.readouterr().out.split() == [str(tmp_path / "swag" / "val.csv")]
     with pytest.raises(UsageError, match="--wiki is about Wikipedia dumps"):
@@ -473,9 +474,7 @@ def run_command(*words: str) -> int:
 
 
 @pytest.mark.real_data
-def test_mrpc_of_the_original_files_equals_the_output_of_glues_script(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real_data: Path
-) -> None:
+def test_mrpc_of_the_original_files_equals_the_output_of_glues_script(serve_tasks, tmp_path, real_data):
     official = {file.name: file for file in OFFICIAL_FILES["glue"][1]}
     contents = glue_contents()
     for path in contents:
@@ -484,7 +483,7 @@ def test_mrpc_of_the_original_files_equals_the_output_of_glues_script(
         if "msr_" in name or "dev_ids" in name:
             contents[path] = original.read_bytes()
             assert hashlib.sha256(contents[path]).hexdigest() == official[name].sha256
-    serve_tasks(site, "glue", contents, monkeypatch)
+    serve_tasks("glue", contents)
     download_tasks("glue", tmp_path / "glue")
     for name in ("dev.tsv", "test.tsv"):
         lines = []
@@ -493,45 +492,3 @@ def test_mrpc_of_the_original_files_equals_the_output_of_glues_script(
                 lines.append([record.line for record in source.lines() if not record.is_blank])
         assert lines[0] == lines[1]
     assert len(read_examples(TASKS["mrpc"], tmp_path / "glue" / "MRPC" / "train.tsv")) == 3668
-
-
-def test_latest_does_not_take_an_older_dump_when_no_site_answers(monkeypatch, tmp_path):
-    from bert_pipeline import download
-
-    waits = []
-
-    def read(self, url, start):
-        if url.endswith("/enwiki/"):
-            return io.BytesIO(b'<a href="20260101/"> <a href="20260201/">')
-        raise TimeoutError("timed out")
-
-    monkeypatch.setattr(download._Client, "_open", read)
-    monkeypatch.setattr(download._Client, "_wait", lambda *_: waits.append(1))
-    with pytest.raises(
-        InputError, match=r"no site has /enwiki/20260201/dumpstatus\.json .*timed out.*; try again later"
-    ):
-        download_wikipedia("enwiki", "latest", tmp_path / "dump", sites=["http://one"])
-    assert len(waits) == 2  # none after the last attempt
-
-
-def test_latest_does_not_take_an_older_dump_when_a_mirror_is_behind(monkeypatch, tmp_path):
-    from bert_pipeline import download
-
-    def read(self, url, start):
-        if url.endswith("/enwiki/"):
-            return io.BytesIO(b'<a href="20260101/"> <a href="20260201/">')
-        if url.startswith("http://mirror/"):
-            raise urllib.error.HTTPError(url, 404, "Not Found", http.client.HTTPMessage(), None)
-        raise TimeoutError("timed out")
-
-    monkeypatch.setattr(download._Client, "_open", read)
-    monkeypatch.setattr(download._Client, "_wait", lambda *_: None)
-    with pytest.raises(InputError, match=r"no site has /enwiki/20260201/.*timed out.*404 Not Found.*; try again later"):
-        download_wikipedia("enwiki", "latest", tmp_path / "dump", sites=["http://one", "http://mirror"])
-
-
-def test_full_disk_is_no_lost_connection():
-    from bert_pipeline import download
-
-    with pytest.raises(ArtifactError, match="/dev/full: cannot be written: No space left on device"):
-        download._append(io.BytesIO(b"bytes"), Path("/dev/full"), 0, 5, lambda _: None)

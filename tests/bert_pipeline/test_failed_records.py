@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,20 +34,24 @@ ONE = ("--workers", "1")
 BAD = "Indigestible"
 
 
-def segment(language: str, text: str) -> list[str]:
-    """Split sentences as sentencex does; panic for a word."""
-    if BAD in text:
-        # A panic of its Rust code: a non-breaking space behind an initial, which we never show it.
-        _segment("en", "He lives in block B\xa0. It is far away.")
-    return _segment(language, text)
+SEGMENT = sentencex.segment
 
 
-_segment = sentencex.segment
+def panicking(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function, which panics for a word among its arguments."""
+
+    def wrapped(*args: Any) -> Any:
+        if BAD in str(args):
+            # A panic of sentencex' Rust code: a non-breaking space behind an initial, which we never show it.
+            SEGMENT("en", "He lives in block B\xa0. It is far away.")
+        return function(*args)
+
+    return wrapped
 
 
 @pytest.fixture(autouse=True)
-def panics(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sentencex, "segment", segment)
+def panics(monkeypatch):
+    monkeypatch.setattr(sentencex, "segment", panicking(SEGMENT))
 
 
 def text_of(number: int) -> str:
@@ -75,9 +80,7 @@ def build(directory: Path, kind: str, texts: list[str], **settings: Any) -> Mani
 
 
 @pytest.mark.parametrize("kind", ["wikipedia", "jsonl", "parquet"])
-def test_record_that_panics_is_listed_and_counted_and_the_others_are_kept(
-    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_panicking_record_is_listed_and_counted(kind, tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         manifest = build(tmp_path, kind, texts_with((3, 7), 12), split_bytes=2000)
     assert manifest.counts["documents"] == 10
@@ -92,7 +95,7 @@ def test_record_that_panics_is_listed_and_counted_and_the_others_are_kept(
     assert warning.endswith("(dropped.tsv lists them)")
 
 
-def test_too_many_failed_records_stop_the_job_with_the_first_three(tmp_path: Path) -> None:
+def test_too_many_failed_records_stop_the_job_with_the_first_three(tmp_path):
     with pytest.raises(InputError, match=r"^21 of 50 pages failed, expected at most 20: .*own:1 \(Panic") as raised:
         build(tmp_path, "jsonl", texts_with(tuple(range(1, 22)), 50), split_bytes=3000)
     assert "own:3 (" in str(raised.value)
@@ -102,7 +105,7 @@ def test_too_many_failed_records_stop_the_job_with_the_first_three(tmp_path: Pat
         build(tmp_path, "jsonl", texts_with((2, 3), 4))
 
 
-def test_records_are_counted_once_when_their_batch_is_repeated(tmp_path: Path) -> None:
+def test_records_are_counted_once_when_their_batch_is_repeated(tmp_path):
     config = CorpusConfig(language="en")
     (split,) = plan_splits([source_of("jsonl", tmp_path, texts_with((3,), 12))], config)
     first, second = (list(read_batches(split, config, tmp_path)) for _ in range(2))
@@ -113,20 +116,7 @@ def test_records_are_counted_once_when_their_batch_is_repeated(tmp_path: Path) -
     assert len(listed.read_text().splitlines()) == 1
 
 
-def panicking(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function, which panics for a word among its arguments."""
-
-    def wrapped(*args: Any) -> Any:
-        if BAD in str(args):
-            _segment("en", "He lives in block B\xa0. It is far away.")
-        return function(*args)
-
-    return wrapped
-
-
-def test_document_that_panics_in_vocabulary_or_instances_is_listed_and_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_panicking_document_is_listed_and_left_out(tmp_path, monkeypatch, caplog):
     documents = make_documents(40, held_out=(5, 6))
     bad = {2: f"Ka {BAD}.", 5: f"{BAD} é."}
     marked = [
@@ -159,11 +149,8 @@ def test_document_that_panics_in_vocabulary_or_instances_is_listed_and_left_out(
     )
 
 
-def test_error_that_no_document_causes_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*args: Any) -> None:
-        raise RuntimeError("our mistake")
-
-    monkeypatch.setattr(vocabulary_job, "count_words", broken)
+def test_error_that_no_document_causes_is_raised(tmp_path, monkeypatch):
+    monkeypatch.setattr(vocabulary_job, "count_words", mock.Mock(side_effect=RuntimeError("our mistake")))
     with pytest.raises(BaseException, match="our mistake"):
         build_vocabulary(make_corpus(tmp_path / "c", [make_documents(40)]), tmp_path / "v", VocabularyConfig(), ONE)
 
@@ -176,29 +163,26 @@ def test_error_that_no_document_causes_is_raised(tmp_path: Path, monkeypatch: py
         UnavailableError("the store does not answer"), InputError("own.toml: malformed"), ArtifactError("damaged"),
     ],
 )  # fmt: skip
-def test_what_is_not_about_a_record_is_raised(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_without_a_record_are_raised(error, monkeypatch):
     with pytest.raises(type(error)) as raised:
         failure(error)
     assert raised.value is error
 
 
-def test_end_of_the_process_ends_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*args: Any, **kwargs: Any) -> Any:
-        raise MemoryError("no memory")
-
-    monkeypatch.setattr(splits, "extract_article", interrupted)
+def test_end_of_the_process_ends_the_job(tmp_path, monkeypatch):
+    monkeypatch.setattr(splits, "extract_article", mock.Mock(side_effect=MemoryError("no memory")))
     with pytest.raises(BaseException, match="no memory"):
         build(tmp_path, "wikipedia", texts_with((), 30))
     assert not (tmp_path / "corpus").exists()
 
 
-def test_reason_is_one_line_of_text() -> None:
+def test_reason_is_one_line_of_text():
     assert failure(ValueError("found\n\ta \ud83d")) == "ValueError: found a \\ud83d"
     assert failure(IndexError()) == "IndexError"
     assert len(failure(ValueError("x" * 10_000))) == 300
 
 
-def test_limit_is_one_in_a_thousand_and_at_least_twenty() -> None:
+def test_limit_is_one_in_a_thousand_and_at_least_twenty():
     assert check_failures("rows", 0, 0, []) == ""
     assert check_failures("rows", 20, 41, ["a (E)"]) == "20 of 41 rows failed and are left out; the first: a (E)"
     assert check_failures("rows", 1000, 1_000_000, list("abcd")).endswith("the first: a; b; c")

@@ -2,7 +2,7 @@
 
 import bz2
 import gzip
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import fsspec
@@ -27,15 +27,7 @@ TEXT = [" ".join(document.sentences) for document in make_documents(60)]
 
 
 @pytest.fixture
-def store():
-    """The URL of an empty store in memory."""
-    fsspec.filesystem("memory").store.clear()
-    yield "memory://bucket"
-    fsspec.filesystem("memory").store.clear()
-
-
-@pytest.fixture
-def dump(tmp_path: Path) -> Path:
+def dump(tmp_path):
     pages = [make_page(number, text, title=f"Title {number}") for number, text in enumerate(TEXT, start=1)]
     path = tmp_path / "wiki.xml.bz2"
     path.write_bytes(bz2.compress(make_export(*pages).encode(), 1))
@@ -112,7 +104,7 @@ def write_parquet(path: Path) -> None:
         ("parquet", "a.parquet", write_parquet),
     ],
 )
-def test_every_source_is_read_from_a_store(kind, name, write: Callable[[Path], None], store, tmp_path):
+def test_every_source_is_read_from_a_store(kind, name, write, store, tmp_path):
     (tmp_path / "in").mkdir()
     write(tmp_path / "in" / name)
     upload(tmp_path / "in" / name, f"{store}/in/{name}")

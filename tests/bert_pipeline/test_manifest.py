@@ -1,16 +1,18 @@
 import contextlib
 import datetime
 import errno
+import functools
 import json
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
-from bert_pipeline import storage
 from bert_pipeline.atomic import atomic_write, naming_full_disk, remove_abandoned_drafts
 from bert_pipeline.errors import ArtifactError, DiskFullError, InputError, UnavailableError
 from bert_pipeline.manifest import (
@@ -31,17 +33,38 @@ KNOWN_SHA256 = "44f3076eefb9e368380996274b882cfa179e5f63ebf8cd262c0ba5fb07fd4178
 """Identity of the directory that `publish` writes, as computed before directories could be in a store."""
 
 
-def publish(directory: Path | str, text: str = "one\ntwo\n", **inputs: dict) -> None:
-    with publishing(directory, kind="corpus", configuration={"language": "en"}, inputs=inputs) as draft:
-        (draft.path / "train").mkdir()
-        (draft.path / "train" / "part.txt").write_text(text)
+def publish(directory: Path | str, text: str = "one\ntwo\n", *, by_workers: bool = False, **inputs: dict) -> None:
+    settings = {"configuration": {"language": "en"}, "inputs": inputs, "by_workers": by_workers}
+    with publishing(directory, kind="corpus", **settings) as draft:
+        make_directory(draft.path / "train")
+        with atomic_write(draft.path / "train" / "part.txt") as path:
+            path.write_text(text)
         draft.rows["train/part.txt"] = 2
         draft.counts["documents"] = 2
         draft.provenance["workers"] = 4
 
 
+drafting = functools.partial(publishing, kind="corpus", configuration={}, inputs={})
+
+
+@pytest.fixture
+def older(tmp_path):
+    """A published corpus; the test fails if it is not as it was at the end, or if there is anything beside it."""
+    publish(tmp_path / "corpus")
+    sha256 = load_manifest(tmp_path / "corpus").sha256
+    yield tmp_path / "corpus"
+    assert load_manifest(tmp_path / "corpus", verify="sha256").sha256 == sha256
+    assert leftovers(tmp_path) == []
+
+
 def leftovers(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def assert_refused(place: Path | str, message: str, kind: str = "corpus") -> None:
+    """Check that publishing is refused before the work begins."""
+    with pytest.raises(ArtifactError, match=message), publishing(place, kind=kind, configuration={}, inputs={}):
+        pytest.fail("the work began")
 
 
 def test_published_directory_has_manifest(tmp_path):
@@ -74,29 +97,15 @@ def test_inputs_are_named_by_their_hashes(tmp_path):
     assert len(inputs["dump"]["sha256"]) == 64
 
 
-def test_failure_leaves_nothing_and_keeps_the_older_artifact(tmp_path):
-    publish(tmp_path / "corpus")
-    before = load_manifest(tmp_path / "corpus").sha256
-
-    def fail() -> None:
-        with publishing(tmp_path / "corpus", kind="corpus", configuration={}, inputs={}) as draft:
-            (draft.path / "half.txt").write_text("half")
-            raise RuntimeError("disk full")
-
-    with pytest.raises(RuntimeError, match="disk full"):
-        fail()
-    assert load_manifest(tmp_path / "corpus", verify="sha256").sha256 == before
-    assert leftovers(tmp_path) == []
+def test_failure_leaves_nothing_and_keeps_the_older_artifact(older):
+    with pytest.raises(RuntimeError), drafting(older) as draft:
+        raise RuntimeError((draft.path / "half.txt").write_text("half"))
 
 
-def test_file_that_a_listing_lacks_is_not_published(tmp_path, monkeypatch):
-    publish(tmp_path / "corpus")
-    before = load_manifest(tmp_path / "corpus").sha256
-    listing = Path.rglob
-    monkeypatch.setattr(Path, "rglob", lambda self, name: (p for p in listing(self, name) if p.name != "part.txt"))
-    with pytest.raises(ArtifactError, match=r"train/part\.txt: not found, but 2 rows were written to it"):
-        publish(tmp_path / "corpus")
-    assert load_manifest(tmp_path / "corpus", verify="sha256").sha256 == before
+def test_file_that_was_lost_is_not_published(older):
+    message = r"train/part\.txt: not found, but 2 rows were written to it"
+    with pytest.raises(ArtifactError, match=message), drafting(older) as draft:
+        draft.rows["train/part.txt"] = 2
 
 
 def test_another_format_is_refused_and_not_replaced_by_another_kind(tmp_path):
@@ -117,12 +126,6 @@ def test_another_format_is_refused_and_not_replaced_by_another_kind(tmp_path):
     assert load_manifest(tmp_path / "corpus").format_version == 3
 
 
-def test_publishing_replaces_older_artifact(tmp_path):
-    publish(tmp_path / "corpus")
-    publish(tmp_path / "corpus", text="one\nsix\n")
-    assert (tmp_path / "corpus" / "train" / "part.txt").read_text() == "one\nsix\n"
-
-
 def test_directory_without_manifest_is_never_overwritten(tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("years of work")
@@ -133,19 +136,13 @@ def test_directory_without_manifest_is_never_overwritten(tmp_path):
 
 
 @pytest.mark.parametrize("within", [False, True])
-def test_full_disk_is_named_and_keeps_the_older_artifact(tmp_path, within):
-    publish(tmp_path / "corpus")
-    older = load_manifest(tmp_path / "corpus")
+def test_full_disk_is_named_and_keeps_the_older_artifact(older, within):
     with (
-        pytest.raises(
-            DiskFullError, match=rf"^{tmp_path}/corpus: cannot be written: No space .* [\d,]+ bytes are free"
-        ),
-        publishing(tmp_path / "corpus", kind="corpus", configuration={}, inputs={}) as draft,
+        pytest.raises(DiskFullError, match=rf"^{older}: cannot be written: No space .* [\d,]+ bytes are free"),
+        drafting(older) as draft,
         atomic_write(draft.path / "shard") if within else contextlib.nullcontext(),
     ):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    assert load_manifest(tmp_path / "corpus", verify="sha256").sha256 == older.sha256
-    assert leftovers(tmp_path) == []
 
 
 def test_full_disk_is_named_where_no_temporary_directory_is_left(tmp_path, monkeypatch):
@@ -158,51 +155,35 @@ def test_full_disk_is_named_where_no_temporary_directory_is_left(tmp_path, monke
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_link_to_nowhere_is_refused_before_the_work(tmp_path):
-    target = tmp_path / "target"
-    target.symlink_to(tmp_path / "missing")
-    with (
-        pytest.raises(ArtifactError, match="symbolic link to .*missing, which is not a directory; give another path"),
-        publishing(target, kind="corpus", configuration={}, inputs={}),
-    ):
-        pytest.fail("the work began")
-
-
-def test_read_only_place_is_named(tmp_path, monkeypatch):
-    def refuse(*_, **__):
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    monkeypatch.setattr(Path, "mkdir", refuse)
-    with (
-        pytest.raises(ArtifactError, match=f"{tmp_path}/a/b: cannot be written: {tmp_path}: Read-only file system; "),
-        publishing(tmp_path / "a/b", kind="corpus", configuration={}, inputs={}),
-    ):
-        pytest.fail("the work began")
-
-
-def test_place_of_an_empty_directory_is_the_one_above(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("a/b", errno.EROFS, "a/b: cannot be written: {}: Read-only file system; "),
+        ("mine", errno.EACCES, "mine: cannot be written: {}: Permission denied; "),
+    ],
+)
+def test_place_that_cannot_be_written_is_named(tmp_path, monkeypatch, name, code, message):
     (tmp_path / "mine").mkdir()
-    monkeypatch.setattr(Path, "mkdir", mock.Mock(side_effect=PermissionError(errno.EACCES, os.strerror(errno.EACCES))))
-    with (
-        pytest.raises(ArtifactError, match=f"{tmp_path}/mine: cannot be written: {tmp_path}: Permission denied; "),
-        publishing(tmp_path / "mine", kind="corpus", configuration={}, inputs={}),
-    ):
-        pytest.fail("the work began")
+    monkeypatch.setattr(Path, "mkdir", mock.Mock(side_effect=OSError(code, os.strerror(code))))
+    assert_refused(tmp_path / name, message.format(tmp_path))
 
 
-@pytest.mark.parametrize("name", [".", "absolute", "mounted"])
-def test_directory_that_cannot_be_replaced_is_refused_before_the_work(tmp_path, monkeypatch, name):
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [(".", "the working directory"), ("absolute", "the working directory"), ("mounted", "a mount point")],
+)
+def test_directory_that_cannot_be_replaced_is_refused_before_the_work(tmp_path, monkeypatch, name, what):
     monkeypatch.chdir(tmp_path)
-    what = "the working directory"
     if name == "mounted":
         (tmp_path / name).mkdir()
         monkeypatch.setattr(os.path, "ismount", lambda path: Path(path).name == "mounted")
-        what = "a mount point"
-    with (
-        pytest.raises(ArtifactError, match=f"is {what}, which cannot be replaced; give a path in it"),
-        publishing(tmp_path if name == "absolute" else name, kind="corpus", configuration={}, inputs={}),
-    ):
-        pytest.fail("the work began")
+    place = tmp_path if name == "absolute" else name
+    assert_refused(place, f"is {what}, which cannot be replaced; give a path in it")
+
+
+def test_link_to_nowhere_is_refused_before_the_work(tmp_path):
+    (tmp_path / "target").symlink_to(tmp_path / "missing")
+    assert_refused(tmp_path / "target", "symbolic link to .*missing, which is not a directory; give another path")
 
 
 def test_draft_of_dead_process_is_removed(tmp_path):
@@ -216,7 +197,7 @@ def test_two_writers_keep_their_drafts_and_the_second_is_refused(tmp_path):
     target = tmp_path / "corpus"
 
     def write_slowly():
-        with publishing(target, kind="corpus", configuration={}, inputs={}) as slow:
+        with drafting(target) as slow:
             (slow.path / "slow.txt").write_text("slow")
             # The other writer has the same process id, as it may in another container that shares the volume.
             publish(target)
@@ -230,9 +211,9 @@ def test_two_writers_keep_their_drafts_and_the_second_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("store", ["", "memory://late"])
-def test_what_a_given_up_worker_writes_late_is_not_published(tmp_path, store):
+def test_late_files_of_lost_workers_are_not_published(tmp_path, store):
     target = to_path(f"{store}/{tmp_path.name}") if store else tmp_path / "corpus"
-    with publishing(target, kind="corpus", configuration={}, inputs={}, by_workers=True) as draft:
+    with drafting(target, by_workers=True) as draft:
         for name in ("shard-0", "list", "shard-0.tmp", "scratch/part"):
             make_directory((draft.path / name).parent)
             (draft.path / name).write_text(name)
@@ -245,13 +226,13 @@ def test_what_a_given_up_worker_writes_late_is_not_published(tmp_path, store):
 
 
 @pytest.mark.parametrize("published", [False, True])
-def test_files_put_into_the_output_meanwhile_are_kept(tmp_path, published):
+def test_files_added_to_the_output_during_the_job_are_kept(tmp_path, published):
     target = tmp_path / "corpus"
     if published:
         publish(target)
 
     def write_while_a_note_is_left():
-        with publishing(target, kind="corpus", configuration={}, inputs={}):
+        with drafting(target):
             target.mkdir(exist_ok=True)
             (target / "notes.txt").write_text("mine")
 
@@ -270,7 +251,7 @@ def test_output_that_is_a_link_is_replaced_and_its_target_kept(tmp_path):
     assert leftovers(tmp_path) == []
 
 
-def test_drafts_of_another_output_that_its_name_matches_as_a_pattern_are_left(tmp_path):
+def test_output_name_is_no_pattern_for_drafts(tmp_path):
     publish(tmp_path / "corpus")
     (tmp_path / "corpus").rename(tmp_path / ".corpus.partial-999999999-old")
     publish(tmp_path / "c*s")
@@ -278,10 +259,7 @@ def test_drafts_of_another_output_that_its_name_matches_as_a_pattern_are_left(tm
 
 
 def test_without_locks_a_draft_is_abandoned_when_it_is_old(tmp_path, monkeypatch):
-    def refuse(*_):
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr("fcntl.flock", refuse)
+    monkeypatch.setattr("fcntl.flock", mock.Mock(side_effect=OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))))
     young, old = (tmp_path / f".corpus.partial-{name}" for name in ("young", "old"))
     young.mkdir()
     old.mkdir()
@@ -290,17 +268,13 @@ def test_without_locks_a_draft_is_abandoned_when_it_is_old(tmp_path, monkeypatch
     assert leftovers(tmp_path) == [young.name]
 
 
-def test_kill_between_the_two_renames_keeps_the_older_artifact(tmp_path):
-    publish(tmp_path / "corpus")
-    (tmp_path / "corpus").rename(tmp_path / ".corpus.partial-999999999-old")
-    (tmp_path / ".corpus.partial-999999999").mkdir()
-    remove_abandoned_drafts(tmp_path / "corpus")
-    load_manifest(tmp_path / "corpus", verify="sha256")
-    assert leftovers(tmp_path) == []
+def test_kill_between_the_two_renames_keeps_the_older_artifact(older):
+    older.rename(older.parent / ".corpus.partial-999999999-old")
+    (older.parent / ".corpus.partial-999999999").mkdir()
+    remove_abandoned_drafts(older)
 
 
-def test_failed_rename_puts_the_older_artifact_back(tmp_path, monkeypatch):
-    publish(tmp_path / "corpus")
+def test_failed_rename_puts_the_older_artifact_back(older, monkeypatch):
     rename = os.rename
 
     def fail_for_draft(source, target):
@@ -310,49 +284,38 @@ def test_failed_rename_puts_the_older_artifact_back(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "rename", fail_for_draft)
     with pytest.raises(OSError, match="input/output error"):
-        publish(tmp_path / "corpus", text="one\nsix\n")
-    load_manifest(tmp_path / "corpus", verify="sha256")
-    assert leftovers(tmp_path) == []
+        publish(older, text="one\nsix\n")
 
 
-def test_flipped_bit_changes_hash(tmp_path):
-    publish(tmp_path / "corpus")
-    part = tmp_path / "corpus" / "train" / "part.txt"
-    part.write_bytes(bytes([part.read_bytes()[0] ^ 1]) + part.read_bytes()[1:])
-    load_manifest(tmp_path / "corpus")  # sizes still agree
-    with pytest.raises(ArtifactError, match=r"part\.txt: sha256 is"):
-        load_manifest(tmp_path / "corpus", verify="sha256")
+@pytest.mark.parametrize(
+    ("damage", "verify", "message"),
+    [
+        (lambda part: part.unlink(), "sizes", "part.txt: is missing, expected 8 bytes"),
+        (lambda part: part.write_text("x"), "sizes", "part.txt: has 1 bytes, expected 8 bytes"),
+        (lambda part: part.write_text("one\nsix\n"), "sha256", r"part\.txt: sha256 is"),
+    ],
+)
+def test_damaged_file_is_named_with_found_and_expected(tmp_path, store, damage, verify, message):
+    for place in (str(tmp_path / "corpus"), f"{store}/corpus"):
+        publish(place)
+        damage(load_manifest(place).file_paths()[0])
+        with pytest.raises(ArtifactError, match=message):
+            load_manifest(place, verify=verify)
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda folder: (folder / MANIFEST_NAME).unlink(), "no manifest.json"),
-        (lambda folder: (folder / "train" / "part.txt").unlink(), "is missing, expected 8 bytes"),
-        (lambda folder: (folder / "train" / "part.txt").write_text("x"), "has 1 bytes, expected 8 bytes"),
-        (lambda folder: (folder / MANIFEST_NAME).write_text("{"), "not a valid manifest"),
+        (lambda path: path.unlink(), "no manifest.json"),
+        (lambda path: path.write_text("{"), "not a valid manifest"),
+        (lambda path: path.write_text(path.read_text().replace(": 2", ": 3")), "does not match its own hash"),
+        (lambda path: None, "found a corpus, expected a vocabulary"),
     ],
 )
-def test_damaged_artifact_raises_with_found_and_expected(tmp_path, damage, message):
+def test_manifest_that_is_absent_damaged_or_of_another_kind_raises(tmp_path, damage, message):
     publish(tmp_path / "corpus")
-    damage(tmp_path / "corpus")
+    damage(tmp_path / "corpus" / MANIFEST_NAME)
     with pytest.raises(ArtifactError, match=message):
-        load_manifest(tmp_path / "corpus")
-
-
-def test_edited_manifest_raises(tmp_path):
-    publish(tmp_path / "corpus")
-    path = tmp_path / "corpus" / MANIFEST_NAME
-    document = json.loads(path.read_text())
-    document["content"]["counts"]["documents"] = 3_000_000
-    path.write_text(json.dumps(document))
-    with pytest.raises(ArtifactError, match="does not match its own hash"):
-        load_manifest(tmp_path / "corpus")
-
-
-def test_other_kind_of_artifact_raises(tmp_path):
-    publish(tmp_path / "corpus")
-    with pytest.raises(ArtifactError, match="found a corpus, expected a vocabulary"):
         load_manifest(tmp_path / "corpus", kind="vocabulary")
 
 
@@ -366,34 +329,21 @@ def test_missing_input_file_raises(tmp_path):
         foreign_input(tmp_path / "absent.xml")
 
 
-@pytest.fixture
-def store():
-    """The URL of an empty store in memory."""
-    fsspec.filesystem("memory").store.clear()
-    yield "memory://bucket"
-    fsspec.filesystem("memory").store.clear()
-
-
 def names_in(url: str) -> list[str]:
     return sorted(name.removeprefix("/bucket/corpus/") for name in fsspec.filesystem("memory").find(url))
 
 
-def publish_by_workers(directory: str, text: str = "one\ntwo\n") -> None:
-    with publishing(directory, kind="corpus", configuration={"language": "en"}, inputs={}, by_workers=True) as draft:
-        with atomic_write(draft.path / "train" / "part.txt") as path:
-            path.write_text(text)
-        draft.rows["train/part.txt"] = 2
-        draft.counts["documents"] = 2
+@pytest.fixture
+def shared(store):
+    """The URL of an artifact in a store."""
+    publish(f"{store}/corpus")
+    return f"{store}/corpus"
 
 
 def test_artifact_of_another_kind_is_not_replaced(tmp_path, store):
     for place in (tmp_path / "corpus", f"{store}/corpus"):
         publish(place)
-        with (
-            pytest.raises(ArtifactError, match="corpus: holds a corpus, which a vocabulary would replace"),
-            publishing(place, kind="vocabulary", configuration={}, inputs={}),
-        ):
-            pytest.fail("nothing is written")
+        assert_refused(place, "corpus: holds a corpus, which a vocabulary would replace", kind="vocabulary")
         with publishing(place, kind="skipped", configuration={}, inputs={}, replaces="corpus"):
             pass
         assert load_manifest(place).kind == "skipped"
@@ -402,15 +352,10 @@ def test_artifact_of_another_kind_is_not_replaced(tmp_path, store):
         publish(tmp_path / "file" / "below")
 
 
-def test_hash_of_a_local_artifact_is_the_known_one(tmp_path):
-    publish(tmp_path / "corpus")
-    assert load_manifest(tmp_path / "corpus").sha256 == KNOWN_SHA256
-
-
 def test_artifact_has_the_same_hash_on_disk_and_in_a_store(tmp_path, store):
     publish(tmp_path / "corpus")
     publish(f"{store}/corpus")
-    publish_by_workers(f"{store}/other")
+    publish(f"{store}/other", by_workers=True)
     publish((tmp_path / "by url").as_uri())
     hashes = {
         load_manifest(place, kind="corpus", verify="sha256").sha256
@@ -422,37 +367,34 @@ def test_artifact_has_the_same_hash_on_disk_and_in_a_store(tmp_path, store):
     assert names_in(f"{store}/corpus") == [f"{manifest.provenance['attempt']}/train/part.txt", "manifest.json"]
 
 
-def make_old(store: str, prefix: str) -> None:
-    """Let the files of a directory in a store have been written eight days ago."""
-    old = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=8)
-    files = fsspec.filesystem("memory").store
-    for name in files:
-        if name.startswith(f"{store.removeprefix('memory:/')}/corpus/{prefix}"):
-            files[name].modified = old
+def make_old(prefix: str) -> None:
+    """Let the files below a prefix of the store have been written eight days ago."""
+    for name, file in fsspec.filesystem("memory").store.items():
+        if name.startswith(f"/bucket/corpus/{prefix}"):
+            file.modified = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=8)
 
 
-def test_replaced_artifact_of_a_store_stays_for_its_age(store):
-    publish(f"{store}/corpus")
-    reader = load_manifest(f"{store}/corpus")
-    make_old(store, "")
-    publish_by_workers(f"{store}/corpus", text="three\n")
-    assert load_manifest(f"{store}/corpus", verify="sha256").file_paths()[0].read_text() == "three\n"
+def test_replaced_artifact_of_a_store_stays_for_its_age(shared):
+    reader = load_manifest(shared)
+    make_old("")
+    publish(shared, "three\n", by_workers=True)
+    assert load_manifest(shared, verify="sha256").file_paths()[0].read_text() == "three\n"
     assert reader.file_paths()[0].read_text() == "one\ntwo\n"  # a job that began before the replacement
-    publish_by_workers(f"{store}/corpus", text="three\n")
+    publish(shared, "three\n", by_workers=True)
     assert reader.file_paths()[0].read_text() == "one\ntwo\n"  # its own files are old, the replacing manifest is not
-    make_old(store, "")
-    publish_by_workers(f"{store}/corpus", text="three\n")
-    assert not any(name.startswith(reader.path.name) for name in names_in(f"{store}/corpus"))
-    assert load_manifest(f"{store}/corpus", verify="sha256").file_paths()[0].read_text() == "three\n"
+    make_old("")
+    publish(shared, "three\n", by_workers=True)
+    assert not any(name.startswith(reader.path.name) for name in names_in(shared))
+    assert load_manifest(shared, verify="sha256").file_paths()[0].read_text() == "three\n"
 
 
 @pytest.mark.parametrize("older", [False, True])
-def test_of_two_runs_that_publish_to_a_store_one_wins_and_the_other_says_so(store, older):
+def test_first_of_concurrent_publications_wins_in_a_store(store, older):
     if older:
         publish(f"{store}/corpus", text="old\n")
 
     def lose() -> None:
-        with publishing(f"{store}/corpus", kind="corpus", configuration={}, inputs={}, by_workers=True) as draft:
+        with drafting(f"{store}/corpus", by_workers=True) as draft:
             with atomic_write(draft.path / "part.txt") as path:
                 path.write_text("late\n")
             publish(f"{store}/corpus", text="first\n")
@@ -466,7 +408,7 @@ def test_of_two_runs_that_publish_to_a_store_one_wins_and_the_other_says_so(stor
 
 def test_failure_leaves_nothing_in_a_store(store):
     def fail() -> None:
-        with publishing(f"{store}/corpus", kind="corpus", configuration={}, inputs={}, by_workers=True) as draft:
+        with drafting(f"{store}/corpus", by_workers=True) as draft:
             with atomic_write(draft.path / "part.txt") as path:
                 path.write_text("half")
             raise ZeroDivisionError
@@ -477,24 +419,24 @@ def test_failure_leaves_nothing_in_a_store(store):
 
 
 def test_manifest_whose_write_was_not_answered_keeps_its_files(store, monkeypatch):
-    replace = storage.replace_object
+    write = MemoryFileSystem.pipe_file
 
-    def lose_the_answer(name: Path, data: bytes, *, old: bytes | None) -> bool:
-        replace(name, data, old=old)
-        raise UnavailableError("no answer")
+    def lose_the_answer(self, path: str, value: bytes, **options: Any) -> None:
+        write(self, path, value, **options)
+        if path.endswith(MANIFEST_NAME):
+            raise UnavailableError("no answer")
 
-    monkeypatch.setattr(storage, "replace_object", lose_the_answer)
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", lose_the_answer)
     with pytest.raises(UnavailableError):
         publish(f"{store}/corpus")
     assert load_manifest(f"{store}/corpus", verify="sha256").counts == {"documents": 2}
 
 
-def test_left_overs_in_a_store_are_removed_by_their_age(store, monkeypatch):
+def test_left_overs_in_a_store_are_removed_by_their_age(store):
     files = fsspec.filesystem("memory")
     for name in ("attempt-0a/part", "attempt-0b/part"):
         files.pipe_file(f"/bucket/corpus/{name}", b"x")
-    old = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=8)
-    files.store["/bucket/corpus/attempt-0a/part"].modified = old
+    make_old("attempt-0a")
     publish(f"{store}/corpus")
     assert "attempt-0a/part" not in names_in(f"{store}/corpus")
     assert "attempt-0b/part" in names_in(f"{store}/corpus")  # another machine may still write to it
@@ -504,20 +446,6 @@ def test_other_files_in_a_store_are_never_overwritten(store):
     fsspec.filesystem("memory").pipe_file("/bucket/corpus/photo.jpg", b"x")
     with pytest.raises(ArtifactError, match="holds files that are not ours"):
         publish(f"{store}/corpus")
-
-
-def test_damaged_artifact_in_a_store_is_named(store):
-    publish(f"{store}/corpus")
-    path = load_manifest(f"{store}/corpus").file_paths()[0]
-    path.write_text("one\nsix\n")
-    with pytest.raises(ArtifactError, match="sha256 is"):
-        load_manifest(f"{store}/corpus", verify="sha256")
-    path.write_text("one\n")
-    with pytest.raises(ArtifactError, match="has 4 bytes, expected 8"):
-        load_manifest(f"{store}/corpus")
-    path.unlink()
-    with pytest.raises(ArtifactError, match="is missing"):
-        load_manifest(f"{store}/corpus")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"provenance": {"attempt": "../other"}}', '{"provenance": 1}'])
@@ -532,84 +460,60 @@ def test_damaged_manifest_in_a_store_is_replaced_and_removes_nothing(store, text
         load_manifest(f"{store}/{name}", verify="sha256")
 
 
-def test_marker_of_a_folder_is_no_file(store):
-    # As consoles of stores write it; `memory` would refuse to list such a name beside others.
-    found = {"bucket/corpus/": {"size": 0}, "bucket/corpus/part/": {"size": 0}, "bucket/corpus/part/x": {"size": 3}}
-    path = to_path(f"{store}/corpus")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(path.fs), "find", lambda *_, **__: {f"/{name}": entry for name, entry in found.items()})
-        assert sizes_below(path) == {"part/x": 3}
-
-
-def test_artifact_that_other_means_copied_from_a_store_and_back_is_found(tmp_path, store):
-    publish(f"{store}/corpus")
-    there = load_manifest(f"{store}/corpus")
+def test_layouts_of_foreign_copies_are_found(tmp_path, store, shared):
+    there = load_manifest(shared)
     fsspec.filesystem("memory").get("/bucket/corpus/", str(tmp_path / "same layout/"), recursive=True)
     copied = load_manifest(tmp_path / "same layout", verify="sha256")
     assert (copied.sha256, copied.directory) == (there.sha256, tmp_path / "same layout")
     assert files_of(tmp_path / "same layout") == copied.path != copied.directory
-    flat = local_artifact(f"{store}/corpus", tmp_path / "cache")
+    flat = local_artifact(shared, tmp_path / "cache")
     fsspec.filesystem("memory").put(f"{flat}/", "/bucket/back/", recursive=True)
     back = load_manifest(f"{store}/back", verify="sha256")
-    assert (back.sha256, back.path, back.directory) == (
-        there.sha256,
-        to_path(f"{store}/back"),
-        to_path(f"{store}/back"),
-    )
+    assert (back.sha256, back.path, back.directory) == (there.sha256, *[to_path(f"{store}/back")] * 2)
 
 
-def test_file_that_is_removed_while_it_is_copied_is_named(tmp_path, store, monkeypatch):
-    publish(f"{store}/corpus")
-
-    def gone(*_: object) -> None:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(storage, "download", gone)
+def test_file_that_is_removed_while_it_is_copied_is_named(tmp_path, shared, monkeypatch):
+    monkeypatch.setattr(MemoryFileSystem, "get_file", mock.Mock(side_effect=FileNotFoundError))
     with pytest.raises(ArtifactError, match="train/part.txt: removed or replaced while it was copied; run the command"):
-        local_artifact(f"{store}/corpus", tmp_path / "cache")
+        local_artifact(shared, tmp_path / "cache")
 
 
-def test_manifest_of_a_store_names_no_files_elsewhere(store):
-    publish(f"{store}/corpus")
+def test_manifest_of_a_store_names_no_files_elsewhere(store, shared):
     path = to_path(f"{store}/corpus/manifest.json")
     path.write_text(path.read_text().replace('"attempt-', '"attempt-../../'))
     with pytest.raises(ArtifactError, match="not a valid manifest"):
-        load_manifest(f"{store}/corpus")
+        load_manifest(shared)
 
 
-def test_artifact_of_a_store_is_copied_once(store, tmp_path, monkeypatch):
-    publish(f"{store}/corpus")
-    copy = local_artifact(f"{store}/corpus", tmp_path / "cache")
+def test_artifact_of_a_store_is_copied_once(shared, tmp_path, monkeypatch):
+    copy = local_artifact(shared, tmp_path / "cache")
     assert load_manifest(copy, verify="sha256").sha256 == KNOWN_SHA256
     assert local_artifact(copy, tmp_path / "cache") == copy
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "download", None)
-        assert local_artifact(f"{store}/corpus", tmp_path / "cache") == copy
+        patch.setattr(MemoryFileSystem, "get_file", None)
+        assert local_artifact(shared, tmp_path / "cache") == copy
     (copy / "train" / "part.txt").unlink()  # by a clean-up of old files
-    assert local_artifact(f"{store}/corpus", tmp_path / "cache") == copy
+    assert local_artifact(shared, tmp_path / "cache") == copy
     assert (copy / "train" / "part.txt").read_text() == "one\ntwo\n"
 
 
-def test_shard_of_a_store_is_fetched_once_and_checked(store, monkeypatch):
-    publish(f"{store}/corpus")
-    path, entry = load_manifest(f"{store}/corpus").file_paths()[0], "0" * 64
-    fetched = []
-    download = storage.download
+def test_shard_of_a_store_is_fetched_once_and_checked(shared, monkeypatch):
+    path, entry = load_manifest(shared).file_paths()[0], "0" * 64
+    sha256 = load_manifest(shared).files["train/part.txt"]["sha256"]
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "download", lambda *names: fetched.append(download(*names)))
-        patch.setattr(storage, "open_binary", None)
-        with checked_copy(path, load_manifest(f"{store}/corpus").files["train/part.txt"]["sha256"]) as local:
+        opened = mock.Mock(side_effect=fsspec.filesystem("memory").open)
+        patch.setattr(MemoryFileSystem, "open", opened)
+        with checked_copy(path, sha256) as local:
             assert local.read_text() == "one\ntwo\n"
-    assert len(fetched) == 1
+    assert opened.call_count == 1
     with pytest.raises(ArtifactError, match=f"{path}: sha256 is .*, expected 000000"), checked_copy(path, entry):
         pytest.fail("the block began")
 
 
-def test_artifact_that_arrives_damaged_is_not_kept(store, tmp_path):
-    publish(f"{store}/corpus")
-    load_manifest(f"{store}/corpus").file_paths()[0].write_text("one\nsix\n")
+def test_artifact_that_arrives_damaged_is_not_kept(shared, tmp_path):
+    load_manifest(shared).file_paths()[0].write_text("one\nsix\n")
     with pytest.raises(ArtifactError, match="sha256 is"):
-        local_artifact(f"{store}/corpus", tmp_path / "cache")
+        local_artifact(shared, tmp_path / "cache")
     assert not (tmp_path / "cache" / KNOWN_SHA256).exists()
 
 
@@ -621,18 +525,7 @@ def test_artifact_that_arrives_damaged_is_not_kept(store, tmp_path):
     ],
 )
 def test_store_that_takes_no_files_is_named_before_the_work(store, monkeypatch, answer, expected, message):
-    def refuse(*_: object, **__: object) -> None:
-        raise answer
-
-    refused = type("ClientError", (Exception,), {"__module__": "botocore.exceptions"})()
-    answer.__cause__ = refused
-    monkeypatch.setattr(type(fsspec.filesystem("memory")), "pipe_file", refuse)
-    worked = []
-
-    def work() -> None:
-        with publishing(f"{store}/corpus", kind="corpus", configuration={}, inputs={}):
-            worked.append(True)
-
-    with pytest.raises(expected, match=message):
-        work()
-    assert not worked
+    answer.__cause__ = type("ClientError", (Exception,), {"__module__": "botocore.exceptions"})()
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", mock.Mock(side_effect=answer))
+    with pytest.raises(expected, match=message), drafting(f"{store}/corpus"):
+        pytest.fail("the work began")

@@ -7,19 +7,18 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
+from training_processes import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 SLEEP = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(600)"
 
 
 @pytest.fixture
-def killed(tmp_path: Path) -> Iterator[Callable[..., list[psutil.Process]]]:
+def killed(tmp_path):
     """Run a program, kill it when its descendants have written their ids to files, and return these."""
     found: list[psutil.Process] = []
 
@@ -40,13 +39,6 @@ def killed(tmp_path: Path) -> Iterator[Callable[..., list[psutil.Process]]]:
     for process in found:
         with contextlib.suppress(psutil.Error):
             process.kill()
-
-
-def wait_until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def has_ended(process: psutil.Process) -> bool:
@@ -71,7 +63,7 @@ def test_program_ends_with_the_process_that_started_it(killed, ignores):
     wait_until(lambda: all(has_ended(process) for process in processes))
 
 
-def test_what_a_watching_process_starts_ends_with_it(killed, tmp_path):
+def test_descendants_end_with_a_watching_process(killed, tmp_path):
     (tmp_path / "spawned.py").write_text(
         "import os, pathlib, time\n"
         "from bert_pipeline.parent import end_with_parent\n"

@@ -1,14 +1,10 @@
 """Lines of progress where there is no terminal."""
 
-import pytest
-
 from bert_pipeline import progress
 from bert_pipeline.progress import Progress
 
 
-def test_lines_have_the_mean_rate_and_the_time_left(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lines_have_the_mean_rate_and_the_time_left(monkeypatch, capsys):
     now = 0.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     with Progress("pages") as shown:

@@ -55,9 +55,7 @@ def write(path: Path, content: str | bytes) -> Path:
 
 @pytest.mark.parametrize("compression", COMPRESS)
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
-def test_lines_are_read_plain_and_compressed_from_disk_store_and_stream(
-    tmp_path: Path, suffix: str, compression: str
-) -> None:
+def test_lines_are_read_from_disk_store_and_stream(tmp_path, suffix, compression):
     data = COMPRESS[compression](data_of(suffix))
     path = write(tmp_path / f"a{suffix}{compression}", data)
     records = read(path)
@@ -72,7 +70,7 @@ def test_lines_are_read_plain_and_compressed_from_disk_store_and_stream(
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
-def test_binary_tables_are_read_from_files_by_name_or_content(tmp_path: Path, suffix: str) -> None:
+def test_binary_tables_are_read_from_files_by_name_or_content(tmp_path, suffix):
     for name in (f"a{suffix}", "a"):
         path = write(tmp_path / name, data_of(suffix))
         assert [(record.where, record.fields) for record in read(path)] == [
@@ -105,7 +103,7 @@ def test_binary_tables_are_read_from_files_by_name_or_content(tmp_path: Path, su
         ("a", '{"quoted"} text\n', ["one"]),
     ],
 )
-def test_format_is_told_by_name_and_first_lines(tmp_path: Path, name: str, content: str, columns: list[str]) -> None:
+def test_format_is_told_by_name_and_first_lines(tmp_path, name, content, columns):
     last = read(write(tmp_path / name, content), ["one", "two?"], ["text", "id"])[-1:]
     assert [list(record.fields) for record in last if not record.error] == [columns] * bool(columns)
 
@@ -113,7 +111,7 @@ def test_format_is_told_by_name_and_first_lines(tmp_path: Path, name: str, conte
 @pytest.mark.parametrize(
     "content", ['{\n "data": [\n', "[\n1,\n", '[{"text": "a"}, {"text": "b"}]'], ids=["object", "list", "pandas"]
 )
-def test_one_json_document_has_no_rows(tmp_path: Path, content: str) -> None:
+def test_one_json_document_has_no_rows(tmp_path, content):
     with pytest.raises(InputError, match="a:1: found one JSON document, expected JSON lines"):
         read(write(tmp_path / "a", content))
 
@@ -128,13 +126,13 @@ def test_one_json_document_has_no_rows(tmp_path: Path, content: str) -> None:
     ],
     ids=["byte-order mark", "no final line feed", "carriage returns", "blank lines at the end"],
 )
-def test_variants_of_the_same_file_read_the_same(tmp_path: Path, content: bytes) -> None:
+def test_variants_of_the_same_file_read_the_same(tmp_path, content):
     for suffix, separator in ((".csv", b","), (".tsv", b"\t")):
         records = read(write(tmp_path / f"a{suffix}", content.replace(b",", separator)))
         assert [record.fields for record in records] == [{"text": "a", "id": "0"}, {"text": "b", "id": "1"}]
 
 
-def test_quotes_are_text_in_tsv_and_hold_lines_together_in_csv(tmp_path: Path) -> None:
+def test_quotes_are_text_in_tsv_and_hold_lines_together_in_csv(tmp_path):
     tsv = read(write(tmp_path / "a.tsv", 'text\tid\n"an opened quote\t""\n'))
     assert [record.fields for record in tsv] == [{"text": '"an opened quote', "id": '""'}]
     rows = read(write(tmp_path / "a.csv", 'text,id\r\n"says\r\n""no"".",1\r\n\r\nb,2\r\n'))
@@ -142,7 +140,7 @@ def test_quotes_are_text_in_tsv_and_hold_lines_together_in_csv(tmp_path: Path) -
     assert [record.fields["text"] for record in read(write(tmp_path / "b.csv", "text,id\ra,1\rb,2\r"))] == ["a", "b"]
 
 
-def test_unicode_line_separators_and_long_fields_stay_inside_a_field(tmp_path: Path) -> None:
+def test_fields_hold_line_separators_and_long_texts(tmp_path):
     text = "one\u2028two\x85three\x0bfour\rfive " + "x" * 200_000
     for content in (f"text\n{text}\n", json.dumps({"text": text}, ensure_ascii=False)):
         (record,) = read(write(tmp_path / "a", content))
@@ -166,7 +164,7 @@ def test_unicode_line_separators_and_long_fields_stay_inside_a_field(tmp_path: P
         ("a", "one\n\na\tb\tc\n", ["3: 3 tab-separated fields, expected one, optionally two"]),
     ],
 )  # fmt: skip
-def test_bad_row_is_named_and_the_others_are_read(tmp_path: Path, name: str, content: str, errors: list[str]) -> None:
+def test_bad_row_is_named_and_the_others_are_read(tmp_path, name, content, errors):
     path = write(tmp_path / name, content)
     records = read(path, ["one", "two?"], ["a"])
     found = [record.error for record in records if record.error]
@@ -176,14 +174,14 @@ def test_bad_row_is_named_and_the_others_are_read(tmp_path: Path, name: str, con
     assert [record for record in records if not record.error and not record.is_blank]
 
 
-def test_fields_of_a_line_have_the_names_that_are_given(tmp_path: Path) -> None:
+def test_fields_of_a_line_have_the_names_that_are_given(tmp_path):
     path = write(tmp_path / "a", "a\tb\tc\n\na\n")
     full, blank, short = read(path, ["one", "rest*"], ["header"])
     assert (full.fields, short.fields) == ({"one": "a", "rest": ["b", "c"]}, {"one": "a", "rest": []})
     assert blank == Record(f"{path}:2", {}, is_blank=True)
 
 
-def test_repeated_column_and_missing_file_are_named(tmp_path: Path) -> None:
+def test_repeated_column_and_missing_file_are_named(tmp_path):
     for suffix, content in ((".csv", "a,b,a\n1,2,3\n"), (".tsv", "a\tb\ta\n1\t2\t3\n")):
         with pytest.raises(InputError, match=r"the column 'a' occurs twice, expected each once"):
             read(write(tmp_path / f"a{suffix}", content))
@@ -192,6 +190,6 @@ def test_repeated_column_and_missing_file_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", ["the film\nthe song\n".encode("utf-16"), bytes(range(256)) * 40 + b"\nPK\n"])
-def test_binary_data_are_no_text(tmp_path: Path, data: bytes) -> None:
+def test_binary_data_are_no_text(tmp_path, data):
     with pytest.raises(InputError, match="a.txt:1: not UTF-8 text, as most of the first lines; convert or unpack"):
         read(write(tmp_path / "a.txt", data))

@@ -2,6 +2,7 @@ import builtins
 import io
 import pickle
 import threading
+from unittest import mock
 
 import fsspec
 import pytest
@@ -21,14 +22,6 @@ from bert_pipeline.storage import (
     upload,
     uploading,
 )
-
-
-@pytest.fixture
-def store():
-    """The URL of an empty store in memory."""
-    fsspec.filesystem("memory").store.clear()
-    yield "memory://bucket"
-    fsspec.filesystem("memory").store.clear()
 
 
 def test_local_names_and_file_urls_are_ordinary_paths(tmp_path):
@@ -80,13 +73,8 @@ def test_names_for_manifests_have_no_secrets(name, expected):
 
 
 def test_failed_write_uploads_nothing(store):
-    def fail_halfway() -> None:
-        with uploading(f"{store}/file") as local:
-            local.write_text("half")
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail_halfway()
+    with pytest.raises(ZeroDivisionError), uploading(f"{store}/file") as local:
+        raise ZeroDivisionError(local.write_text("half"))
     assert not to_path(f"{store}/file").exists()
 
 
@@ -153,8 +141,7 @@ def test_patterns_name_files_of_a_store(store):
 
 
 def test_writer_whose_first_answer_was_lost_has_won(store):
-    assert replace_object(f"{store}/manifest.json", b"mine", old=None)
-    assert replace_object(f"{store}/manifest.json", b"mine", old=None)
+    assert [replace_object(f"{store}/manifest.json", b"mine", old=None) for _ in range(2)] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -167,25 +154,16 @@ def test_writer_whose_first_answer_was_lost_has_won(store):
     ],
 )
 def test_unknown_scheme_and_missing_extra_are_one_sentence(name, message, monkeypatch):
-    def missing(protocol: str) -> type:
-        if protocol == "s4":
-            raise ValueError(f"Protocol not known: {protocol}")
-        raise ImportError(f"Install {protocol}fs")
-
-    monkeypatch.setattr(fsspec, "get_filesystem_class", missing)
+    answer = ValueError("Protocol not known") if name.startswith("s4") else ImportError("Install it")
+    monkeypatch.setattr(fsspec, "get_filesystem_class", mock.Mock(side_effect=answer))
     with pytest.raises(UsageError, match=message):
         to_path(name)
 
 
-class EndpointConnectionError(Exception):
-    __module__ = "botocore.exceptions"
-
-
-class NoCredentialsError(EndpointConnectionError):
-    pass
-
-
-NoCredentialsError.__module__ = "botocore.exceptions"
+EndpointConnectionError, NoCredentialsError = (
+    type(name, (Exception,), {"__module__": "botocore.exceptions"})
+    for name in ("EndpointConnectionError", "NoCredentialsError")
+)
 
 
 @pytest.mark.parametrize(
@@ -198,10 +176,8 @@ NoCredentialsError.__module__ = "botocore.exceptions"
     ],
 )
 def test_errors_of_a_client_are_one_sentence(store, monkeypatch, raised, cause, expected, message):
-    def fail(*_: object, **__: object) -> None:
-        raise raised from cause
-
-    monkeypatch.setattr(type(fsspec.filesystem("memory")), "put_file", fail)
+    raised.__cause__ = cause
+    monkeypatch.setattr(MemoryFileSystem, "put_file", mock.Mock(side_effect=raised))
     with pytest.raises(expected, match=message) as error, uploading(f"{store}/file") as local:
         local.write_text("text")
     assert "\n" not in str(error.value)
@@ -247,7 +223,7 @@ def test_files_of_a_store_are_fetched_once(store, tmp_path, monkeypatch):
     assert {path.name: path.read_bytes() for path in first.rglob("*.tsv")} == {"train.tsv": b"a", "dev.tsv": b"b"}
     assert fetched(f"{store}/task/train.tsv", tmp_path / "cache").read_bytes() == b"a"
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "download", None)
+        patch.setattr(MemoryFileSystem, "get_file", None)
         assert fetched(f"{store}/task", tmp_path / "cache") == first
     files.pipe_file("/bucket/task/train.tsv", b"changed")
     assert (fetched(f"{store}/task", tmp_path / "cache") / "train.tsv").read_bytes() == b"changed"
@@ -257,15 +233,18 @@ def test_files_of_a_store_are_fetched_once(store, tmp_path, monkeypatch):
 
 
 def test_markers_of_folders_are_not_fetched(store, tmp_path, monkeypatch):
-    files = fsspec.filesystem("memory")
-    files.pipe({"/bucket/task/deep/dev.tsv": b"b"})
-    find, download, asked = type(files).find, storage.download, []
-    # As s3fs lists the empty objects that consoles make
-    monkeypatch.setattr(type(files), "find", lambda self, path, **options: [*find(self, path), f"{path}/deep/"])
-    monkeypatch.setattr(storage, "download", lambda path, local: (asked.append(path.name), download(path, local)))
+    fsspec.filesystem("memory").pipe({"/bucket/task/deep/dev.tsv": b"bcd"})
+    find = MemoryFileSystem.find
+
+    def with_markers(self, path, detail=False):
+        """List the empty objects that consoles make, as s3fs does."""
+        listed = find(self, path, detail=True) | {f"{path}/": {"size": 0}, f"{path}/deep/": {"size": 0}}
+        return listed if detail else list(listed)
+
+    monkeypatch.setattr(MemoryFileSystem, "find", with_markers)
     copy = fetched(f"{store}/task", tmp_path / "cache")
-    assert asked == ["dev.tsv"]
-    assert (copy / "deep" / "dev.tsv").read_bytes() == b"b"
+    assert [path.name for path in copy.rglob("*")] == ["deep", "dev.tsv"]
+    assert storage.sizes_below(to_path(f"{store}/task")) == {"deep/dev.tsv": 3}
 
 
 def test_names_that_lead_out_of_a_directory_are_refused(store, tmp_path):

@@ -1,18 +1,11 @@
 """A finished miniature run, both UIs over it, and a browser; a failed test keeps a screenshot."""
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import miniature
 import pytest
 
 from workflows.lib.resources import BertHome
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
-    from user_interfaces import UserInterfaces
 
 FAILED = pytest.StashKey[bool]()
 
@@ -32,7 +25,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
 
 
 @pytest.fixture(scope="session")
-def finished_home(tmp_path_factory: pytest.TempPathFactory) -> BertHome:
+def finished_home(tmp_path_factory):
     """Home of a finished miniature run."""
     base = tmp_path_factory.getbasetemp() / "miniature-run"
     base.mkdir(exist_ok=True)
@@ -43,7 +36,7 @@ def finished_home(tmp_path_factory: pytest.TempPathFactory) -> BertHome:
 
 
 @pytest.fixture(scope="session")
-def champion(finished_home: BertHome) -> str:
+def champion(finished_home):
     """Registered model with a champion; the gates that refuse so small a model are overruled."""
     from bert_model.registry.operations import promote
     from bert_model.registry.promotion import GateConfig
@@ -57,9 +50,7 @@ def champion(finished_home: BertHome) -> str:
 
 
 @pytest.fixture(scope="session")
-def user_interfaces(
-    finished_home: BertHome, champion: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator["UserInterfaces"]:
+def user_interfaces(finished_home, champion, tmp_path_factory):
     """Dagster and MLflow over the finished run, with the miniature preset as launchpad defaults."""
     from user_interfaces import running_user_interfaces
 
@@ -70,7 +61,7 @@ def user_interfaces(
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator["Browser"]:
+def browser():
     """Chromium."""
     from chromium import running_chromium
 
@@ -79,7 +70,7 @@ def browser() -> Iterator["Browser"]:
 
 
 @pytest.fixture
-def page(browser: "Browser", request: pytest.FixtureRequest, tmp_path: Path) -> Iterator["Page"]:
+def page(browser, request, tmp_path):
     """Page of a fresh profile; if the test fails, a screenshot is kept in its folder, which is printed."""
     from chromium import new_page
 

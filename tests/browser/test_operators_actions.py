@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +38,7 @@ class RepairedRun:
 
 
 @pytest.fixture(scope="module")
-def registry(finished_home) -> Iterator[None]:
+def registry(finished_home):
     """This process uses the registry of the finished run, whose version of the task is champion."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BERT_HOME", str(finished_home.path))
@@ -55,12 +54,12 @@ def holder_of(alias: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def dagster(user_interfaces) -> DagsterApi:
+def dagster(user_interfaces):
     return DagsterApi(user_interfaces.dagster)
 
 
 @pytest.fixture(scope="module")
-def repaired(dagster, finished_home, registry) -> RepairedRun:
+def repaired(dagster, finished_home, registry):
     """A task is fine-tuned with a seed changed in the launchpad, while the manifest of its model is damaged."""
     config = dagster.launchpad(TASK_ASSETS)
     config["ops"]["finetuned_model"]["config"]["default"]["seeds"] = [SEED]

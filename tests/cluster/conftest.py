@@ -1,44 +1,42 @@
 """Object store, network and Beam cluster, started once for all tests of this folder."""
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import fsspec
 import pytest
 from cluster import Cluster
-from fault_proxy import FaultProxy, running_proxy
-from network import Network, running_network
-from object_store import BUCKET, ObjectStore, running_store
+from fault_proxy import running_proxy
+from network import running_network
+from object_store import BUCKET, running_store
 
 
 @pytest.fixture(scope="session")
-def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def logs(tmp_path_factory):
     return tmp_path_factory.mktemp("logs")
 
 
 @pytest.fixture(scope="session")
-def network(logs: Path) -> Iterator[Network]:
+def network(logs):
     with running_network(logs) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def object_store(logs: Path) -> Iterator[ObjectStore]:
+def object_store(logs):
     """The S3 server, on loopback: only this process reaches it, without faults."""
     with running_store(logs) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def proxy(object_store: ObjectStore, network: Network) -> Iterator[FaultProxy]:
+def proxy(object_store, network):
     """What the hosts of the network take for the S3 server."""
     with running_proxy(object_store.address, network.gateway) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def store_environment(object_store: ObjectStore, proxy: FaultProxy) -> dict[str, str]:
+def store_environment(object_store, proxy):
     """Variables with which the clients of S3 find the store, by way of the proxy."""
     return {
         "AWS_ACCESS_KEY_ID": object_store.key,
@@ -51,7 +49,7 @@ def store_environment(object_store: ObjectStore, proxy: FaultProxy) -> dict[str,
 
 
 @pytest.fixture(scope="session")
-def bucket(store_environment: dict[str, str], object_store: ObjectStore) -> Iterator[str]:
+def bucket(store_environment, object_store):
     """The URL of an empty bucket; the environment of this process has the store's address and credentials."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in store_environment.items():
@@ -61,18 +59,18 @@ def bucket(store_environment: dict[str, str], object_store: ObjectStore) -> Iter
 
 
 @pytest.fixture
-def folder(bucket: str, request: pytest.FixtureRequest) -> str:
+def folder(bucket, request):
     """A prefix of the bucket for one test."""
     return f"{bucket}/{request.node.name}"
 
 
 @pytest.fixture(scope="session")
-def running_cluster(network: Network, store_environment: dict[str, str], bucket: str) -> Cluster:
+def running_cluster(network, store_environment, bucket):
     return Cluster(network, store_environment)
 
 
 @pytest.fixture
-def cluster(running_cluster: Cluster) -> Cluster:
+def cluster(running_cluster):
     """The cluster with all its processes, whatever the last test killed."""
     running_cluster.start()
     return running_cluster

@@ -33,7 +33,7 @@ class FaultProxy:
         self.requests = 0
         self._fault = ""
         self._from = 0
-        self._delay = 0.0
+        self.delay = 0.0
         self._server: Server | None = None
 
     @property
@@ -47,7 +47,7 @@ class FaultProxy:
         `name` is one of ANSWERS, "slow" (`delay` seconds a request), "silent" (no answer) or "refused" (no listener).
         """
         assert name in ANSWERS or name in ("slow", "silent", "refused")
-        self._fault, self._from, self._delay = name, self.requests + after, delay
+        self._fault, self._from, self.delay = name, self.requests + after, delay
         if name == "refused":
             self.stop()
         try:
@@ -113,7 +113,7 @@ class Forward(Handler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         fault = proxy.current_fault()
         if fault == "slow":
-            time.sleep(proxy._delay)
+            time.sleep(proxy.delay)
         elif fault == "silent":
             while proxy.current_fault() == "silent":
                 time.sleep(0.1)

@@ -14,9 +14,6 @@ import grpc
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from cluster import Cluster, harnesses, wait_until
-from fault_proxy import FaultProxy
-from network import Network
-from object_store import ObjectStore
 
 from bert_pipeline import storage
 from bert_pipeline.errors import BertError
@@ -27,7 +24,7 @@ PLAIN = "--experiments=disable_logging_submission_environment"
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300, method="signal")]
 
 
-def test_a_worker_sees_no_disk_of_ours(cluster: Cluster, network: Network, tmp_path: Path, folder: str) -> None:
+def test_worker_sees_no_disk_of_ours(cluster, network, tmp_path, folder):
     local = tmp_path / "local.txt"
     local.write_text("here")
 
@@ -88,9 +85,7 @@ def check_results(folder: str, elements: int = 24) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hangs"])
-def test_a_job_starts_again_without_the_worker_that_is_lost(
-    cluster: Cluster, folder: str, number: signal.Signals
-) -> None:
+def test_job_starts_again_without_the_worker_that_is_lost(cluster, folder, number):
     host = cluster.workers[0]
     with running(cluster, folder):
         wait_until(lambda: results(folder) and harnesses(host))
@@ -99,7 +94,7 @@ def test_a_job_starts_again_without_the_worker_that_is_lost(
     check_results(folder)
 
 
-def test_a_job_starts_again_without_a_host_that_is_cut_off(cluster: Cluster, folder: str, network: Network) -> None:
+def test_job_starts_again_without_a_host_that_is_cut_off(cluster, folder, network):
     if not network.separate:
         pytest.skip("hosts without network namespaces cannot be cut off")
     host = cluster.workers[0]
@@ -116,13 +111,13 @@ def kill_job_server(cluster: Cluster, folder: str) -> None:
         cluster.job_server.kill()
 
 
-def test_the_client_hears_of_a_job_server_that_goes_away(cluster: Cluster, folder: str) -> None:
+def test_the_client_hears_of_a_job_server_that_goes_away(cluster, folder):
     with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):
         kill_job_server(cluster, folder)
 
 
 @pytest.mark.parametrize("old", [None, b"old"], ids=["new", "replaced"])
-def test_one_of_several_writers_of_an_object_wins(folder: str, old: bytes | None) -> None:
+def test_one_of_several_writers_of_an_object_wins(folder, old):
     claim = storage.to_path(f"{folder}/claim")
     if old is not None:
         assert storage.replace_object(claim, old, old=None)
@@ -153,7 +148,7 @@ def test_one_of_several_writers_of_an_object_wins(folder: str, old: bytes | None
         ("denied", "credentials"),
     ],
 )
-def test_a_fault_of_the_store_is_one_sentence(folder: str, proxy: FaultProxy, fault: str, sentence: str) -> None:
+def test_fault_of_the_store_is_one_sentence(folder, proxy, fault, sentence):
     target = storage.to_path(f"{folder}/file")
     with proxy.fault(fault), pytest.raises(BertError, match=sentence) as caught:
         storage.replace_object(target, b"new", old=None)
@@ -162,15 +157,13 @@ def test_a_fault_of_the_store_is_one_sentence(folder: str, proxy: FaultProxy, fa
     assert target.read_bytes() == b"new"
 
 
-def test_a_slow_store_is_waited_for(folder: str, proxy: FaultProxy) -> None:
+def test_slow_store_is_waited_for(folder, proxy):
     with proxy.fault("slow", delay=3.0):
         assert storage.replace_object(f"{folder}/file", b"slow", old=None)
     assert storage.to_path(f"{folder}/file").read_bytes() == b"slow"
 
 
-def test_revoked_credentials_are_one_sentence(
-    folder: str, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_revoked_credentials_are_one_sentence(folder, object_store, monkeypatch):
     key, secret = object_store.new_credentials()
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)

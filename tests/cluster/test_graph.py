@@ -9,7 +9,6 @@ from typing import Any
 import miniature
 import pytest
 import yaml
-from cluster import Cluster
 
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.sample import generate_sample
@@ -22,9 +21,7 @@ DUMP = "testwiki-20260101"
 IN_THE_STORE = ("corpus", "vocabulary", "instances/32", "instances/64")
 
 
-def test_data_assets_on_the_cluster_make_what_this_machine_makes(
-    cluster: Cluster, store_environment: dict[str, str], folder: str, tmp_path: Path
-) -> None:
+def test_data_assets_on_the_cluster_make_what_this_machine_makes(cluster, store_environment, folder, tmp_path):
     check_data_assets(cluster.options(), store_environment, folder, tmp_path)
 
 

@@ -1,7 +1,5 @@
 """The services, started once for all tests; failed tests show their logs."""
 
-from collections.abc import Iterator
-
 import miniature
 import pytest
 from dagster_api import IN_ONE_PROCESS, DagsterApi
@@ -14,16 +12,14 @@ WIKI = "testwiki"
 
 
 @pytest.fixture(scope="session")
-def dump_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DumpSite]:
+def dump_site(tmp_path_factory):
     """A site with this month's dump of WIKI: the generated encyclopedia under another name."""
     with DumpSite(WIKI, tmp_path_factory.mktemp("site")).running() as site:
         yield site
 
 
 @pytest.fixture(scope="session")
-def stack(
-    dump_site: DumpSite, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[Stack]:
+def stack(dump_site, tmp_path_factory, request):
     """PostgreSQL, MLflow, code server, webserver and daemon, whose preset is the miniature."""
     base = tmp_path_factory.mktemp("services")
     settings = {
@@ -38,13 +34,13 @@ def stack(
 
 
 @pytest.fixture(scope="session")
-def dagster(stack: Stack) -> DagsterApi:
+def dagster(stack):
     """The webserver's GraphQL."""
     return DagsterApi(stack.dagster)
 
 
 @pytest.fixture(scope="session")
-def trained(dagster: DagsterApi) -> str:
+def trained(dagster):
     """Run that materialized everything from the sample's dump to its registered model."""
     run_id = dagster.launch(DUMP_ASSETS, miniature.DUMP, IN_ONE_PROCESS)
     dagster.succeeded(run_id)

@@ -8,108 +8,60 @@ from typing import Any
 
 import yaml
 
-LAUNCH = """
-mutation Launch($params: ExecutionParams!) {
-  launchRun(executionParams: $params) {
-    __typename
-    ... on LaunchRunSuccess { run { runId } }
-    ... on PythonError { message }
-    ... on RunConfigValidationInvalid { errors { message } }
-  }
-}
-"""
-REEXECUTE = """
-mutation Reexecute($params: ReexecutionParams!) {
-  launchRunReexecution(reexecutionParams: $params) {
-    __typename
-    ... on LaunchRunSuccess { run { runId } }
-    ... on PythonError { message }
-  }
-}
-"""
-DEFAULT_CONFIG = """
-query Defaults($selector: PipelineSelector!) {
+
+def _mutation(call: str, variables: str, success: str = "") -> str:
+    """Return a mutation; `success` is what is asked of its result beside the name of its type, and of an error."""
+    parts = ["__typename", *([success] if success else []), "... on PythonError { message }"]
+    return f"mutation Do({variables}) {{ {call} {{ {' '.join(parts)} }} }}"
+
+
+LAUNCH = _mutation(
+    "launchRun(executionParams: $params)",
+    "$params: ExecutionParams!",
+    "... on LaunchRunSuccess { run { runId } } ... on RunConfigValidationInvalid { errors { message } }",
+)
+REEXECUTE = _mutation(
+    "launchRunReexecution(reexecutionParams: $params)",
+    "$params: ReexecutionParams!",
+    "... on LaunchRunSuccess { run { runId } }",
+)
+BACKFILL = _mutation(
+    "launchPartitionBackfill(backfillParams: $params)",
+    "$params: LaunchBackfillParams!",
+    "... on LaunchBackfillSuccess { backfillId }",
+)
+TERMINATE = _mutation("terminateRun(runId: $id)", "$id: String!", "... on TerminateRunFailure { message }")
+START_SCHEDULE = _mutation(
+    "startSchedule(scheduleSelector: $selector)",
+    "$selector: ScheduleSelector!",
+    "... on ScheduleStateResult { scheduleState { id status } }",
+)
+STOP_SCHEDULE = _mutation("stopRunningSchedule(id: $id)", "$id: String!")
+RELOAD = _mutation("reloadRepositoryLocation(repositoryLocationName: $name)", "$name: String!")
+ADD_PARTITION = _mutation(
+    "addDynamicPartition(repositorySelector: $repository, partitionsDefName: $name, partitionKey: $key)",
+    "$repository: RepositorySelector!, $name: String!, $key: String!",
+)
+DEFAULT_CONFIG = """query Defaults($selector: PipelineSelector!) {
   runConfigSchemaOrError(selector: $selector, mode: "default") { ... on RunConfigSchema { rootDefaultYaml } }
-}
-"""
-BACKFILL = """
-mutation Backfill($params: LaunchBackfillParams!) {
-  launchPartitionBackfill(backfillParams: $params) {
-    __typename
-    ... on LaunchBackfillSuccess { backfillId }
-    ... on PythonError { message }
-  }
-}
-"""
-BACKFILL_STATUS = """
-query Backfill($id: String!) {
+}"""
+BACKFILL_STATUS = """query Backfill($id: String!) {
   partitionBackfillOrError(backfillId: $id) { __typename ... on PartitionBackfill { status } }
-}
-"""
-RUNS = """
-query Runs($filter: RunsFilter!) {
+}"""
+RUNS = """query Runs($filter: RunsFilter!) {
   runsOrError(filter: $filter) { ... on Runs { results { runId status tags { key value } } } }
-}
-"""
-EVENTS = """
-query Events($id: ID!) {
-  logsForRun(runId: $id, limit: 1000) {
-    ... on EventConnection {
-      events {
-        __typename
-        ... on MessageEvent { message }
-        ... on ExecutionStepFailureEvent { error { message } }
-      }
-    }
-  }
-}
-"""
-MATERIALIZATIONS = """
-query Materializations($asset: AssetKeyInput!) {
-  assetOrError(assetKey: $asset) {
-    ... on Asset { assetMaterializations { runId partition } }
-  }
-}
-"""
-TERMINATE = """
-mutation Terminate($id: String!) {
-  terminateRun(runId: $id) { __typename ... on TerminateRunFailure { message } ... on PythonError { message } }
-}
-"""
-START_SCHEDULE = """
-mutation Start($selector: ScheduleSelector!) {
-  startSchedule(scheduleSelector: $selector) {
-    __typename
-    ... on ScheduleStateResult { scheduleState { id status } }
-    ... on PythonError { message }
-  }
-}
-"""
-STOP_SCHEDULE = """
-mutation Stop($id: String!) {
-  stopRunningSchedule(id: $id) { __typename ... on PythonError { message } }
-}
-"""
-RELOAD = """
-mutation Reload($name: String!) {
-  reloadRepositoryLocation(repositoryLocationName: $name) { __typename ... on PythonError { message } }
-}
-"""
-ADD_PARTITION = """
-mutation Add($repository: RepositorySelector!, $name: String!, $key: String!) {
-  addDynamicPartition(repositorySelector: $repository, partitionsDefName: $name, partitionKey: $key) {
-    __typename
-    ... on PythonError { message }
-  }
-}
-"""
-TICKS = """
-query Ticks($selector: ScheduleSelector!) {
-  scheduleOrError(scheduleSelector: $selector) {
-    ... on Schedule { scheduleState { ticks(limit: 20) { status runIds skipReason error { message } } } }
-  }
-}
-"""
+}"""
+EVENTS = """query Events($id: ID!) {
+  logsForRun(runId: $id, limit: 1000) { ... on EventConnection { events {
+    __typename ... on MessageEvent { message } ... on ExecutionStepFailureEvent { error { message } }
+  } } }
+}"""
+MATERIALIZATIONS = """query Materializations($asset: AssetKeyInput!) {
+  assetOrError(assetKey: $asset) { ... on Asset { assetMaterializations { runId partition } } }
+}"""
+TICKS = """query Ticks($selector: ScheduleSelector!) { scheduleOrError(scheduleSelector: $selector) {
+  ... on Schedule { scheduleState { ticks(limit: 20) { status runIds skipReason error { message } } } }
+} }"""
 
 IN_ONE_PROCESS = {"execution": {"config": {"in_process": {}}}}
 """Run config that executes all steps in one process; importing torch for each asset and check takes a minute."""
@@ -142,15 +94,9 @@ class DagsterApi:
         answer = self.ask(ADD_PARTITION, repository=REPOSITORY, name="dump", key=dump)
         assert answer["__typename"] == "AddDynamicPartitionSuccess", answer
 
-    def launch(
-        self,
-        assets: Iterable[str],
-        partition: str,
-        run_config: Mapping[str, Any] | None = None,
-        tags: Mapping[str, str] | None = None,
-    ) -> str:
-        """Materialize assets for a partition; returns the run's id."""
-        return self._launched(self.try_to_launch(assets, partition, run_config, tags))
+    def launch(self, *arguments: Any, **named: Any) -> str:
+        """Materialize assets for a partition, as `try_to_launch`; returns the run's id."""
+        return self._launched(self.try_to_launch(*arguments, **named))
 
     def try_to_launch(
         self,

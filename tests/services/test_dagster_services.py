@@ -2,9 +2,7 @@
 
 import miniature
 import pytest
-from dagster_api import DagsterApi, wait_for
-from dump_site import DumpSite
-from stack import Stack
+from dagster_api import wait_for
 
 from bert_pipeline.manifest import load_manifest
 from workflows.defs.automation import monthly_retraining
@@ -13,7 +11,7 @@ from workflows.lib.resources import DUMP_ASSETS, TASK_ASSETS, BertHome, dump_tas
 pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.timeout(2400, method="signal")]
 
 
-def test_whole_chain_is_materialized_by_graphql(dagster: DagsterApi, stack: Stack, trained: str):
+def test_whole_chain_is_materialized_by_graphql(dagster, stack, trained):
     for asset in DUMP_ASSETS:
         assert (miniature.DUMP, trained) in dagster.materializations(asset)
     home = BertHome(directory=str(stack.home))
@@ -24,7 +22,7 @@ def test_whole_chain_is_materialized_by_graphql(dagster: DagsterApi, stack: Stac
     assert count == b"1"
 
 
-def test_daemon_runs_a_backfill_of_several_tasks(dagster: DagsterApi, trained: str):
+def test_daemon_runs_a_backfill_of_several_tasks(dagster, trained):
     partitions = [str(dump_task_key(miniature.DUMP, task)) for task in miniature.TASKS]
     backfill = dagster.backfill(TASK_ASSETS, partitions)
     wait_for(lambda: dagster.backfill_status(backfill) != "REQUESTED", "the end of the backfill")
@@ -36,7 +34,7 @@ def test_daemon_runs_a_backfill_of_several_tasks(dagster: DagsterApi, trained: s
         assert sorted(partition for partition, run in done if run in runs) == sorted(partitions)
 
 
-def test_due_schedule_tick_starts_one_run_on_the_new_dump(dagster: DagsterApi, stack: Stack, dump_site: DumpSite):
+def test_due_schedule_tick_starts_one_run_on_the_new_dump(dagster, stack, dump_site):
     schedule = dagster.switch_on(monthly_retraining.name)
 
     def started() -> list[str]:

@@ -12,7 +12,6 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import compose
@@ -106,7 +105,7 @@ def make_certificate(certificate: Path, key: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def proxy(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+def proxy(stack, tmp_path_factory):
     running = Proxy(stack, tmp_path_factory.mktemp("nginx"))
     running.server.start()
     try:
@@ -124,7 +123,7 @@ SEARCH = {"max_results": 1}
     ("path", "body"),
     [("/", None), ("/graphql", QUERY), ("/mlflow/", None), ("/mlflow/api/2.0/mlflow/experiments/search", SEARCH)],
 )
-def test_everything_requires_the_password(proxy: Proxy, path: str, body: object):
+def test_everything_requires_the_password(proxy, path, body):
     wrong = {"Authorization": "Basic " + base64.b64encode(f"{NAME}:wrong".encode()).decode()}
     assert proxy.request(path, body)[0] == 401
     assert proxy.request(path, body, **wrong)[0] == 401
@@ -132,7 +131,7 @@ def test_everything_requires_the_password(proxy: Proxy, path: str, body: object)
 
 
 @pytest.mark.parametrize("path", ["/", "/mlflow/"])
-def test_pages_and_their_scripts_are_served(proxy: Proxy, path: str):
+def test_pages_and_their_scripts_are_served(proxy, path):
     page = proxy.request(path, **LOGIN)[1].decode()
     script = urllib.parse.urljoin(path, re.findall(r'<script [^>]*src="([^"]+)"', page)[0])
     assert script.startswith(path)
@@ -141,14 +140,14 @@ def test_pages_and_their_scripts_are_served(proxy: Proxy, path: str):
     assert len(content) > 1000
 
 
-def test_requests_of_other_sites_pages_are_refused(proxy: Proxy):
+def test_requests_of_other_sites_pages_are_refused(proxy):
     for path, body in (("/graphql", QUERY), ("/mlflow/ajax-api/2.0/mlflow/experiments/search", SEARCH)):
         assert proxy.request(path, body, Origin=f"https://{proxy.host}", **LOGIN)[0] == 200
         for origin in ("https://elsewhere.example", f"http://{proxy.host}", "null"):
             assert proxy.request(path, body, Origin=origin, **LOGIN)[0] == 403
 
 
-def test_graphql_subscription_passes_with_the_password_only(proxy: Proxy):
+def test_graphql_subscription_passes_with_the_password_only(proxy):
     def open_socket(**headers: str):
         address = f"wss://{proxy.host}/graphql"
         return connect(address, ssl=proxy.context, subprotocols=["graphql-ws"], additional_headers=headers)
@@ -168,7 +167,7 @@ def test_graphql_subscription_passes_with_the_password_only(proxy: Proxy):
     assert "Could not load run" in answers[1]["payload"]["data"]["pipelineRunLogs"]["message"]
 
 
-def test_mlflow_client_reaches_the_server_through_the_proxy(proxy: Proxy, tmp_path: Path, monkeypatch):
+def test_mlflow_client_reaches_the_server_through_the_proxy(proxy, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", NAME)
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", PASSWORD)
     monkeypatch.setenv("MLFLOW_TRACKING_SERVER_CERT_PATH", str(proxy.certificate))
@@ -181,7 +180,7 @@ def test_mlflow_client_reaches_the_server_through_the_proxy(proxy: Proxy, tmp_pa
     assert Path(fetched).read_bytes() == large.read_bytes()
 
 
-def test_accounts_of_mlflow_read_everything_and_change_their_own(tmp_path: Path, monkeypatch):
+def test_accounts_of_mlflow_read_everything_and_change_their_own(tmp_path, monkeypatch):
     port = free_port()
     variables = {
         "MLFLOW_FLASK_SERVER_SECRET_KEY": "0123456789abcdef",

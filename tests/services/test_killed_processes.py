@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +143,7 @@ class Training:
 
 
 @pytest.fixture(scope="module")
-def training(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[Training]:
+def training(tmp_path_factory, empty_store):
     folder = tmp_path_factory.mktemp("killed")
     preset = folder / "killed.yaml"
     preset.write_text(yaml.safe_dump(PRESET), encoding="utf-8")
@@ -213,13 +213,13 @@ def test_viewer_and_daemon_start_again_while_the_training_goes_on(training):
     assert training.dagster.run(training.run)["status"] == "STARTED"
 
 
-def test_killed_run_worker_takes_its_training_along_and_is_tried_again(training):
+def test_killed_run_worker_ends_its_training_and_is_retried(training):
     killed(training, lambda: training.named("multiprocessing.spawn", child_of="dagster api grpc"))
     follow_retry(training)
     resumed(training)
 
 
-def test_killed_step_of_a_run_with_a_process_for_each_is_tried_again(training):
+def test_killed_step_process_is_retried(training):
     training.dagster.terminate(training.run)
     training.dagster.finished(training.run)
     training.launch(executor={})
@@ -234,7 +234,7 @@ def test_killed_step_of_a_run_with_a_process_for_each_is_tried_again(training):
     [Training.ranks, lambda training: training.named("bert_pipeline.parent -m torch.distributed")],
     ids=["rank", "torchrun"],
 )
-def test_killed_rank_or_torchrun_fails_the_run_which_says_what_to_do(training, find):
+def test_killed_rank_or_torchrun_fails_the_run_with_a_remedy(training, find):
     killed(training, lambda: find(training))
     assert training.dagster.finished(training.run) == "FAILURE"
     expected = "is intact; materialize again to resume from it"
@@ -244,7 +244,7 @@ def test_killed_rank_or_torchrun_fails_the_run_which_says_what_to_do(training, f
 
 
 @pytest.mark.parametrize("name", ["code-server start", "api grpc"])
-def test_killed_code_server_starts_again_and_its_run_is_tried_again(training, name):
+def test_killed_code_server_restarts_and_its_run_is_retried(training, name):
     (server,) = training.named("dagster code-server")
     wait_for(lambda: age(server) > SETTLED_SECONDS, "the age at which it is started again")
     killed(training, lambda: training.named(f"dagster {name}"))
@@ -252,7 +252,7 @@ def test_killed_code_server_starts_again_and_its_run_is_tried_again(training, na
     resumed(training)
 
 
-def test_killed_ui_takes_all_along_and_its_run_is_tried_again_by_the_next(training):
+def test_killed_ui_ends_its_processes_and_the_next_one_retries(training):
     assert training.ui.process is not None
     training.kill(training.ui.process.pid)
     training.ui.process.wait()

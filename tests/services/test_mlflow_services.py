@@ -15,7 +15,7 @@ from pathlib import Path
 import miniature
 import pytest
 import tiny_tasks
-from dagster_api import IN_ONE_PROCESS, DagsterApi, wait_for
+from dagster_api import IN_ONE_PROCESS, wait_for
 from processes import process_ids
 from stack import Stack
 
@@ -34,7 +34,7 @@ STEPS = 400
 PHASE = {"max_seq_length": 32, "steps": STEPS, "global_batch_size": 16, "learning_rate": 2e-3, "warmup_steps": 6}
 
 
-def test_requests_for_unknown_hosts_are_refused(stack: Stack):
+def test_requests_for_unknown_hosts_are_refused(stack):
     assert status_for(stack, "mlflow:" + str(stack.ports["mlflow"])) == 200
     assert status_for(stack, f"127.0.0.1:{stack.ports['mlflow']}") == 200
     assert status_for(stack, "elsewhere.example") == 403
@@ -50,7 +50,7 @@ def status_for(stack: Stack, host: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def registered(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def registered(stack, tmp_path_factory):
     """Name of a model with a weak version 1 and a strong version 2."""
     root = tmp_path_factory.mktemp("models")
     base = tiny_tasks.make_model(root / "tiny")
@@ -77,7 +77,7 @@ print("promoted" if promote(name, version).promoted else "refused", flush=True)
 """
 
 
-def test_concurrent_promotions_keep_the_better_version(stack: Stack, registered: str):
+def test_concurrent_promotions_keep_the_better_version(stack, registered):
     clients = [
         subprocess.Popen(
             [sys.executable, "-c", PROMOTE, registered, version],
@@ -106,7 +106,7 @@ def test_concurrent_promotions_keep_the_better_version(stack: Stack, registered:
     assert [outcome == "passed" for outcome in outcomes] == [first == "promoted", True]
 
 
-def test_artifacts_go_through_the_server_to_its_own_folder(stack: Stack, registered: str, tmp_path: Path, monkeypatch):
+def test_artifacts_go_through_the_server_to_its_own_folder(stack, registered, tmp_path, monkeypatch):
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "another-machine"))
     fetched = operations.download(f"models:/{registered}/2")
     weights = (fetched / "model.safetensors").read_bytes()
@@ -115,7 +115,7 @@ def test_artifacts_go_through_the_server_to_its_own_folder(stack: Stack, registe
     assert not (tmp_path / "another-machine" / "artifacts").exists()
 
 
-def test_metrics_are_complete_after_an_mlflow_outage(dagster: DagsterApi, stack: Stack, trained: str):
+def test_metrics_are_complete_after_an_mlflow_outage(dagster, stack, trained):
     home = BertHome(directory=str(stack.home))
     before = set(home.pretraining(miniature.DUMP, "x").parent.iterdir())
     preset = preset_from_mapping(miniature.preset(phases=[PHASE], checkpoint_interval_steps=200), name="longer")

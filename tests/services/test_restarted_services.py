@@ -2,9 +2,8 @@
 
 import miniature
 import pytest
-from dagster_api import IN_ONE_PROCESS, DagsterApi, wait_for
+from dagster_api import IN_ONE_PROCESS, wait_for
 from processes import process_ids
-from stack import Stack
 
 from bert_model.presets import preset_from_mapping
 from bert_model.training.metrics_log import read_lines
@@ -19,7 +18,7 @@ STEPS = 300
 PHASE = {"max_seq_length": 32, "steps": STEPS, "global_batch_size": 16, "learning_rate": 2e-3, "warmup_steps": 6}
 
 
-def test_backfill_continues_after_the_daemon_was_killed(dagster: DagsterApi, stack: Stack):
+def test_backfill_continues_after_the_daemon_was_killed(dagster, stack):
     for dump in DUMPS:
         dagster.add_dump(dump)
     backfill = dagster.backfill(["dump"], DUMPS)
@@ -42,7 +41,7 @@ def test_backfill_continues_after_the_daemon_was_killed(dagster: DagsterApi, sta
     assert {run for _, run in done} == set(runs)
 
 
-def test_training_resumes_after_its_code_server_was_killed(dagster: DagsterApi, stack: Stack, trained: str):
+def test_training_resumes_after_its_code_server_was_killed(dagster, stack, trained):
     home = BertHome(directory=str(stack.home))
     trainings = home.pretraining(miniature.DUMP, "x").parent
     before = set(trainings.iterdir())

@@ -1,7 +1,6 @@
 """deploy/pretrain.slurm on a real Slurm: a training on two nodes that is stopped twice and finishes."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,12 @@ pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.timeout(1200, 
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory):
     with running_cluster(tmp_path_factory.mktemp("slurm")) as running:
         yield running
 
 
-def test_stopped_training_saves_is_requeued_and_finishes(cluster: Cluster, tmp_path: Path):
+def test_stopped_training_saves_is_requeued_and_finishes(cluster, tmp_path):
     settings, output = tmp_path / "run.yaml", tmp_path / "training"
     values = configuration(write_data(tmp_path), checkpoint_interval_steps=100_000, evaluation_max_instances=2)
     values["phases"][0]["steps"] = 120
@@ -50,7 +49,7 @@ def test_stopped_training_saves_is_requeued_and_finishes(cluster: Cluster, tmp_p
     assert load_manifest(output / "model", kind="pretrained_model").counts["steps"] == 126
 
 
-def test_canceled_training_is_not_requeued(cluster: Cluster, tmp_path: Path):
+def test_canceled_training_is_not_requeued(cluster, tmp_path):
     (tmp_path / "run.yaml").touch()
     job = submit(cluster, tmp_path / "run.yaml", tmp_path / "training")
     wait_for(lambda: f"StepId={job}.0" in cluster.run("scontrol", "show", "step"), "the start of the ranks")

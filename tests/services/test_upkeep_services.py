@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from dagster_api import DagsterApi, wait_for
+from dagster_api import wait_for
 from stack import Stack
 
 pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.timeout(2400, method="signal")]
@@ -16,11 +16,11 @@ def run(stack: Stack, service: str, command: list[str]) -> "subprocess.Completed
 
 
 @pytest.mark.parametrize("service", ["mlflow", "code", "webserver", "daemon"])
-def test_health_check_of_a_running_service_succeeds(stack: Stack, service: str):
+def test_health_check_of_a_running_service_succeeds(stack, service):
     wait_for(lambda: run(stack, service, stack.health_check(service)).returncode == 0, f"health of {service}")
 
 
-def test_health_check_of_a_service_that_is_down_fails(stack: Stack):
+def test_health_check_of_a_service_that_is_down_fails(stack):
     stack.servers["webserver"].stop()
     try:
         assert run(stack, "webserver", stack.health_check("webserver")).returncode != 0
@@ -28,7 +28,7 @@ def test_health_check_of_a_service_that_is_down_fails(stack: Stack):
         stack.start("webserver")
 
 
-def test_databases_are_upgraded_by_the_documented_commands(stack: Stack):
+def test_databases_are_upgraded_by_the_documented_commands(stack):
     backend = next(word for word in stack.command("mlflow") if word.startswith("--backend-store-uri="))
     for service, command in (
         ("daemon", ["dagster", "instance", "migrate"]),
@@ -38,7 +38,7 @@ def test_databases_are_upgraded_by_the_documented_commands(stack: Stack):
         assert result.returncode == 0, result.stderr
 
 
-def test_restored_database_dumps_are_equal(stack: Stack, dagster: DagsterApi):
+def test_restored_database_dumps_are_equal(stack, dagster):
     assert dagster.unfinished_runs() == []
     for name, tables in (("dagster", ("runs", "event_logs")), ("mlflow", ("runs", "metrics", "model_versions"))):
         copy = f"restored_{name}"
@@ -51,7 +51,7 @@ def test_restored_database_dumps_are_equal(stack: Stack, dagster: DagsterApi):
             assert stack.database.run("psql", f"--dbname={copy}", query, **stack.login(name)) == first, table
 
 
-def test_no_password_is_left_in_databases_logs_or_files(stack: Stack, dagster: DagsterApi):
+def test_no_password_is_left_in_databases_logs_or_files(stack, dagster):
     assert dagster.unfinished_runs() == []
     secrets = {**stack.secrets, "POSTGRES_PASSWORD": stack.database.password}
     dumped = {name: stack.database.run("pg_dump", "--inserts", name).decode() for name in ("dagster", "mlflow")}

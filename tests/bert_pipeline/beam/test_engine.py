@@ -1,19 +1,16 @@
 """Jobs on engines, with a stand-in of Flink's REST: names, lines, warnings, cancellation, explained failures."""
 
-import http.server
 import json
 import logging
 import re
-import threading
-from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loopback import Handler, serving
 
-from bert_pipeline.beam import engine
-from bert_pipeline.beam.engine import explain, job_name
+from bert_pipeline.beam.engine import Job, explain, job_name
 from bert_pipeline.beam.options import pipeline_options
 
 
@@ -26,7 +23,7 @@ from bert_pipeline.beam.options import pipeline_options
         ("corpus", "/corpus", "bert-corpus"),
     ],
 )
-def test_job_is_named_after_what_it_makes(stage: str, directory: str, name: str) -> None:
+def test_job_is_named_after_what_it_makes(stage, directory, name):
     assert job_name(stage, Path(directory)) == name
 
 
@@ -46,43 +43,38 @@ class Rest:
 
 
 @pytest.fixture
-def rest() -> Iterator[Rest]:
+def rest():
     served = Rest()
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps(served.answers[self.path]).encode())
+    class Served(Handler):
+        def do_GET(self):
+            self.answer(200, json.dumps(served.answers[self.path]).encode())
 
-        def do_PATCH(self) -> None:
+        def do_PATCH(self):
             served.patched.append(self.path)
-            self.send_response(202)
+            self.answer(202, b"{}")
+
+        def answer(self, status, content):
+            self.send_response(status)
             self.end_headers()
-            self.wfile.write(b"{}")
+            self.wfile.write(content)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    served.address = f"127.0.0.1:{server.server_port}"
-    yield served
-    server.shutdown()
-    server.server_close()
+    with serving(Served) as url:
+        served.address = url.removeprefix("http://")
+        yield served
 
 
-def job(rest: Rest, files: Path, *more: str) -> engine._Job:
+def job(rest: Rest, files: Path, *more: str) -> Job:
     options = pipeline_options(
         [
             "--runner=FlinkRunner", f"--flink_master={rest.address}", "--job_name=bert-corpus-a", "--parallelism=2",
             "--environment_type=EXTERNAL", "--environment_config=localhost:50000", *more,
         ]
     )  # fmt: skip
-    return engine._Job(options, files)
+    return Job(options, files)
 
 
-def test_a_job_is_reported_with_its_state_and_what_its_workers_wrote(rest, tmp_path, caplog) -> None:
+def test_job_is_reported_with_its_state_and_what_its_workers_wrote(rest, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     here = job(rest, tmp_path)
     rest.show([("f1", "RUNNING", {"total": 9, "running": 2, "finished": 3, "failed": 0})])
@@ -106,23 +98,20 @@ def test_a_job_is_reported_with_its_state_and_what_its_workers_wrote(rest, tmp_p
         ({}, r"workers: a pool has to answer at localhost:50000 beside each TaskManager or Spark worker"),
     ],
 )
-def test_after_a_minute_without_a_result_what_is_missing_is_named_once(
-    overview, expected, rest, tmp_path, caplog, monkeypatch
-) -> None:
+def test_without_a_result_what_is_missing_is_named_once(overview, expected, rest, tmp_path, caplog):
     caplog.set_level(logging.WARNING, logger="bert_pipeline.beam.engine")  # lines of progress are another test's
     rest.answers["/overview"] |= overview
     here = job(rest, tmp_path)
     rest.show([("f1", "RUNNING", {"total": 9, "scheduled": 9})])
     here.report(None)
     assert not caplog.records
-    monkeypatch.setattr(engine, "_FIRST_RESULT_SECONDS", 0.0)
-    here.report(None)
-    here.report(None)
+    here.report(None, patience=0.0)
+    here.report(None, patience=0.0)
     (record,) = caplog.records
     assert re.search(f"bert-corpus-a: no result after 0 s; most likely {expected}", record.getMessage())
 
 
-def test_a_job_of_a_killed_program_is_named_with_how_to_end_it(rest, tmp_path, caplog) -> None:
+def test_job_of_a_killed_program_is_named_with_how_to_end_it(rest, tmp_path, caplog):
     rest.show([("f0", "RUNNING", {})])
     job(rest, tmp_path).warn()
     (record,) = caplog.records
@@ -132,14 +121,13 @@ def test_a_job_of_a_killed_program_is_named_with_how_to_end_it(rest, tmp_path, c
 @pytest.mark.parametrize(
     ("slots", "more", "warned"), [(4, (), True), (4, ("--sdk_worker_parallelism=4",), False), (2, (), False)]
 )
-def test_slots_that_share_one_process_are_warned_of(slots, more, warned, rest, tmp_path, caplog) -> None:
+def test_slots_that_share_one_process_are_warned_of(slots, more, warned, rest, tmp_path, caplog):
     rest.answers["/overview"]["slots-total"] = slots
     job(rest, tmp_path, *more).warn()
     assert ["share one Python process" in record.getMessage() for record in caplog.records] == [True] * warned
 
 
-def test_an_interrupted_job_is_cancelled_and_an_earlier_one_is_not(rest, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(engine, "_CANCEL_SECONDS", 0.5)
+def test_interrupted_job_is_cancelled_and_an_earlier_one_is_not(rest, tmp_path):
     rest.show([("f0", "RUNNING", {})])
     here = job(rest, tmp_path)
     rest.show([("f0", "RUNNING", {}), ("f1", "RUNNING", {})])
@@ -149,7 +137,7 @@ def test_an_interrupted_job_is_cancelled_and_an_earlier_one_is_not(rest, tmp_pat
         class result:
             cancel = staticmethod(lambda: called.append("cancel"))
 
-    here.cancel(Pipeline, Future())  # the job server is gone: it does not end the job
+    here.cancel(Pipeline, Future(), patience=0.5)  # the job server is gone: it does not end the job
     assert called == ["cancel"]
     assert rest.patched == ["/jobs/f1"]
 
@@ -165,7 +153,7 @@ def test_an_interrupted_job_is_cancelled_and_an_earlier_one_is_not(rest, tmp_pat
         ("java.lang.OutOfMemoryError: Java heap space", ""),
     ],
 )
-def test_failure_names_who_did_not_answer(text: str, expected: str) -> None:
+def test_failure_names_who_did_not_answer(text, expected):
     options = ("--runner=PortableRunner", "--job_endpoint=host:8099", "--environment_type=EXTERNAL")
     found = explain(text, pipeline_options((*options, "--environment_config=localhost:50000")))
     assert found.startswith(expected)

@@ -2,17 +2,15 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apache_beam as beam
 import grpc
+import psutil
 import pytest
 from apache_beam.portability.api import (
     beam_fn_api_pb2,
@@ -21,6 +19,10 @@ from apache_beam.portability.api import (
     beam_provision_api_pb2_grpc,
     beam_runner_api_pb2,
 )
+from processes import free_port
+from training_processes import wait_until
+
+pytestmark = pytest.mark.slow
 
 
 class Engine(beam_fn_api_pb2_grpc.BeamFnControlServicer, beam_provision_api_pb2_grpc.ProvisionServiceServicer):
@@ -45,17 +47,18 @@ class Engine(beam_fn_api_pb2_grpc.BeamFnControlServicer, beam_provision_api_pb2_
         self.closing.wait()
         yield from ()
 
+    def stop(self):
+        self.closing.set()  # Python waits at its end for the thread of a worker's connection
+        self.server.stop(0)
+
     def request(self, name: str):
         endpoints = {f"{kind}_endpoint": {"url": self.address} for kind in ("control", "provision")}
         return beam_fn_api_pb2.StartWorkerRequest(worker_id=name, **endpoints)
 
 
 @pytest.fixture
-def pool(tmp_path: Path) -> Iterator[tuple[subprocess.Popen, beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub, Path]]:
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    log = tmp_path / "log"
+def pool(tmp_path):
+    port, log = free_port(), tmp_path / "log"
     with open(log, "wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "bert_pipeline.beam.pool", "--port", str(port)], stdout=output, stderr=output
@@ -68,22 +71,10 @@ def pool(tmp_path: Path) -> Iterator[tuple[subprocess.Popen, beam_fn_api_pb2_grp
 
 
 def children(process: subprocess.Popen) -> set[int]:
-    return set(map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())) | {
-        int(child)
-        for task in Path(f"/proc/{process.pid}/task").iterdir()
-        for child in (task / "children").read_text().split()
-    }
+    return {child.pid for child in psutil.Process(process.pid).children()}
 
 
-def wait_until(condition, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-@pytest.mark.slow
-def test_a_worker_ends_with_its_connection_and_never_by_an_id(pool) -> None:
+def test_worker_ends_with_its_connection_and_never_by_an_id(pool):
     process, stub, log = pool
     engines = [Engine(), Engine()]
     for engine in engines:  # two jobs, which count their workers from the beginning
@@ -101,21 +92,19 @@ def test_a_worker_ends_with_its_connection_and_never_by_an_id(pool) -> None:
     assert process.wait(30) == 0
     wait_until(lambda: not Path(f"/proc/{worker}").exists())
     for engine in engines:
-        engine.server.stop(0)
+        engine.stop()
 
 
-@pytest.mark.slow
-def test_a_job_that_stages_files_is_refused(pool) -> None:
+def test_job_that_stages_files_is_refused(pool):
     process, stub, _ = pool
     engine = Engine(stages_files=True)
     error = stub.StartWorker(engine.request("1-1")).error
     assert error.startswith("the job stages files (--requirements_file")
     assert not children(process)
-    engine.server.stop(0)
+    engine.stop()
 
 
-@pytest.mark.slow
-def test_a_taken_port_is_one_sentence(pool) -> None:
+def test_taken_port_is_one_sentence(pool):
     process, _, log = pool
     port = log.read_text().partition("port ")[2].partition(":")[0]
     assert os.path.exists(f"/proc/{process.pid}")

@@ -14,6 +14,8 @@ from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.vocabulary.job import build_vocabulary
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 
+pytestmark = pytest.mark.slow
+
 CORPUS = CorpusConfig(name="made", shard_bytes=8_000, pages_per_split=10, held_out_per_mille=100)
 VOCABULARY = VocabularyConfig(vocab_size=120, num_unused=5)
 INSTANCES = InstancesConfig(max_seq_length=32, dupe_factor=2, format="both", max_predictions_per_seq=4)
@@ -36,7 +38,6 @@ def sources(tmp_path_factory):
     return [f"text:{directory}"]
 
 
-@pytest.mark.slow
 def test_portable_mode_gives_content_of_local_mode(portable, sources, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # workers run in another directory, so relative paths must be resolved first
     made = {}
@@ -54,7 +55,6 @@ def test_portable_mode_gives_content_of_local_mode(portable, sources, tmp_path, 
     assert {name for name in made["portable"][2].files if name.startswith("held_out/")}
 
 
-@pytest.mark.slow
 def test_damaged_shard_raises_one_sentence_in_portable_mode(portable, sources, tmp_path):
     build_corpus(sources, tmp_path / "corpus", CORPUS, LOCAL)
     shard = tmp_path / "corpus" / "documents-00001.parquet"

@@ -19,6 +19,8 @@ from bert_pipeline.beam.results import WriteResults, load_results
 from bert_pipeline.beam.workers import ParallelFlatMap, one, run_pipeline
 from bert_pipeline.errors import ArtifactError, BertError, UnavailableError
 
+pytestmark = pytest.mark.slow
+
 TWO = ["--workers", "2"]
 
 
@@ -106,7 +108,6 @@ def plan(results):
     raise AssertionError("there is nothing to plan")
 
 
-@pytest.mark.slow
 def test_workers_print_warnings_and_errors_only():
     # In a process of its own: the server that workers are forked from keeps the standard error it was started with.
     # The program has INFO for its own messages.
@@ -122,14 +123,12 @@ def test_workers_print_warnings_and_errors_only():
     ]
 
 
-@pytest.mark.slow
 def test_idle_worker_takes_next_element(tmp_path):
     run(functools.partial(wait_for_five_others, directory=str(tmp_path)), range(8))
     assert int((tmp_path / "0").read_text()) >= 5
     assert len(list(tmp_path.iterdir())) == 8
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_failed_shard_is_raised_with_its_type_and_ends_the_work(tmp_path, workers):
     started = tmp_path / "started"
@@ -145,7 +144,6 @@ def test_failed_shard_is_raised_with_its_type_and_ends_the_work(tmp_path, worker
     assert len(list(started.iterdir())) < 200
 
 
-@pytest.mark.slow
 def test_failure_ends_the_work_of_the_other_workers(tmp_path):
     function = functools.partial(fail_beside_long_elements, directory=str(tmp_path))
     run(function, range(8), then=plan, results=tmp_path / "results.json")
@@ -155,7 +153,6 @@ def test_failure_ends_the_work_of_the_other_workers(tmp_path):
     assert not Path((tmp_path / "scratch").read_text()).exists()  # the copies of files that a stopped worker held
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize(("number", "filename"), [(0, None), (1, "/data/1")])
 def test_error_of_the_system_keeps_its_reason_and_file(workers, number, filename):
@@ -164,7 +161,6 @@ def test_error_of_the_system_keeps_its_reason_and_file(workers, number, filename
     assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, filename)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_store_that_does_not_answer_is_raised_where_a_runner_can_repeat(tmp_path, workers):
     with pytest.raises(UnavailableError, match=r"^the store does not answer or refuses \(no answer\); run .* again$"):
@@ -172,7 +168,6 @@ def test_store_that_does_not_answer_is_raised_where_a_runner_can_repeat(tmp_path
     assert not (tmp_path / "results.json").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_progress_counts_the_results(tmp_path, workers):
     reported = []
@@ -181,13 +176,11 @@ def test_progress_counts_the_results(tmp_path, workers):
     assert reported[-1] == 10
 
 
-@pytest.mark.slow
 def test_killed_worker_fails_job_with_a_sentence():
     with pytest.raises(BertError, match="worker process of the job exited unexpectedly, most likely out of memory"):
         run(exit_at_once, range(4))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize(("function", "kind"), [(interrupt, KeyboardInterrupt), (terminate, SystemExit)])
 def test_interrupted_step_raises_what_a_signal_has_raised(workers, function, kind):

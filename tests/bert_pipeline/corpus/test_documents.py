@@ -5,7 +5,7 @@ import hashlib
 from bert_pipeline.corpus.documents import Document, content_digest, id_hash, make_document
 
 
-def test_passages_are_segmented_and_their_starts_kept() -> None:
+def test_passages_are_segmented_and_their_starts_kept():
     document = make_document(
         document_id="w:1", title="T", language="en", passages=["One here. Two here.", "  ", "Three here."]
     )
@@ -15,11 +15,11 @@ def test_passages_are_segmented_and_their_starts_kept() -> None:
     assert document.passages == [("One here.", "Two here."), ("Three here.",)]
 
 
-def test_empty_text_gives_no_document() -> None:
+def test_empty_text_gives_no_document():
     assert make_document(document_id="w:1", title="T", language="en", passages=["", " \n"]) is None
 
 
-def test_content_digest_depends_on_text_but_not_title() -> None:
+def test_content_digest_depends_on_text_but_not_title():
     def digest(*sentences: str, title: str = "T") -> bytes:
         return content_digest(
             Document(
@@ -33,7 +33,7 @@ def test_content_digest_depends_on_text_but_not_title() -> None:
     assert digest(*many) == hashlib.blake2b("\n".join(many).encode(), digest_size=16).digest()
 
 
-def test_id_hashes_are_those_of_blake2b() -> None:
+def test_id_hashes_are_those_of_blake2b():
     digest = hashlib.blake2b(b"enwiki:12", digest_size=8).digest()
     assert id_hash("enwiki:12") == int.from_bytes(digest, "big")
     shares = sum(id_hash(f"enwiki:{n}") % 1000 < 5 for n in range(40_000)) / 40_000

@@ -33,7 +33,7 @@ SIZES = {("wiki", "en"): 120, ("wiki", "is"): 12, ("books", "en"): 30}
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+def corpus(tmp_path_factory):
     """A corpus of two sources and two languages, in several shards; each document has sixty words."""
     directory = tmp_path_factory.mktemp("mixture")
     rng = random.Random(8)
@@ -51,7 +51,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 
 
 @pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def vocabulary(tmp_path_factory):
     path: Path = make_vocabulary(tmp_path_factory.mktemp("vocabulary") / "v")
     return path
 
@@ -65,17 +65,6 @@ def mixture_of(manifest: Manifest) -> dict[tuple[str, str], dict[str, Any]]:
     return {(row["source"], row["language"]): row for row in manifest.counts["mixture"]}
 
 
-def test_sources_of_equal_files_are_told_apart_by_name(tmp_path: Path) -> None:
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-        record = json.dumps({"id": 7, "text": f"This is the text of {folder}."})
-        (tmp_path / folder / "train-00000.jsonl").write_text(record + "\n")
-    sources = [f"wikipedia=jsonl:{tmp_path}/a", f"books=jsonl:{tmp_path}/b"]
-    manifest = build_corpus(sources, tmp_path / "corpus", CorpusConfig(), ONE)
-    documents = [document for path in manifest.file_paths("documents-") for document in read_documents(path)]
-    assert [document.document_id for document in documents] == ["wikipedia:7", "books:7"]
-
-
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
@@ -86,11 +75,11 @@ def test_sources_of_equal_files_are_told_apart_by_name(tmp_path: Path) -> None:
         ("a b=text:x", ("", "a b=text:x")),
     ],
 )
-def test_name_is_split_from_a_source_with_a_kind_only(source: str, expected: tuple[str, str]) -> None:
+def test_name_is_split_from_a_source_with_a_kind_only(source, expected):
     assert split_name(source) == expected
 
 
-def test_corpus_counts_training_words_by_source_and_language(corpus: Manifest) -> None:
+def test_corpus_counts_training_words_by_source_and_language(corpus):
     documents = [document for path in corpus.file_paths("documents-") for document in read_documents(path)]
     expected: collections.Counter[tuple[str, str]] = collections.Counter()
     for document in documents:
@@ -104,7 +93,7 @@ def test_corpus_counts_training_words_by_source_and_language(corpus: Manifest) -
     assert corpus.counts["words"] == 60 * len(documents)
 
 
-def test_weights_of_sources_are_those_that_are_asked_for(corpus: Manifest, vocabulary: Path, tmp_path: Path) -> None:
+def test_weights_of_sources_are_those_that_are_asked_for(corpus, vocabulary, tmp_path):
     plain = instances(corpus, vocabulary, tmp_path / "plain", source_weights={"wiki": 1.0})
     mixed = instances(corpus, vocabulary, tmp_path / "mixed", source_weights={"books": 2.0, "wiki": 0.25})
     rows = mixture_of(mixed)
@@ -121,9 +110,7 @@ def test_weights_of_sources_are_those_that_are_asked_for(corpus: Manifest, vocab
     assert mixed.counts["held_out"] == plain.counts["held_out"]
 
 
-def test_no_mixture_leaves_manifest_and_instances_as_they_were(
-    corpus: Manifest, vocabulary: Path, tmp_path: Path
-) -> None:
+def test_no_mixture_leaves_manifest_and_instances_as_they_were(corpus, vocabulary, tmp_path):
     plain = instances(corpus, vocabulary, tmp_path / "plain")
     assert not {"source_weights", "language_exponent"} & plain.configuration.keys()
     assert "mixture" not in plain.counts
@@ -134,9 +121,7 @@ def test_no_mixture_leaves_manifest_and_instances_as_they_were(
     assert "mixture" not in counted.counts
 
 
-def test_source_of_weight_zero_is_left_out_of_random_next_sentences_too(
-    corpus: Manifest, vocabulary: Path, tmp_path: Path
-) -> None:
+def test_source_of_weight_zero_is_left_out_of_random_next_sentences_too(corpus, vocabulary, tmp_path):
     manifest = instances(corpus, vocabulary, tmp_path / "out", source_weights={"wiki": 0.0})
     rows = mixture_of(manifest)
     assert rows["wiki", "en"]["instances"] == rows["wiki", "is"]["documents_read"] == 0
@@ -159,7 +144,7 @@ def make_tokens(num_documents: int, sentences: int) -> TokenizedDocuments:
     )
 
 
-def test_random_next_sentences_are_drawn_by_weight() -> None:
+def test_random_next_sentences_are_drawn_by_weight():
     documents = make_tokens(5, 40)
     pairs = make_pairs(documents, InstancesConfig(max_seq_length=20, seed=1), np.array([100, 300, 100, 0, 100]))
     is_other = pairs.is_random_next & (documents.document_of(pairs.a_start) == 0)
@@ -168,7 +153,7 @@ def test_random_next_sentences_are_drawn_by_weight() -> None:
     assert drawn / drawn.sum() == pytest.approx([0, 0.6, 0.2, 0, 0.2], abs=0.05)
 
 
-def test_equal_passes_give_the_pairs_of_the_dupe_factor() -> None:
+def test_equal_passes_give_the_pairs_of_the_dupe_factor():
     documents = make_tokens(9, 13)
     config = InstancesConfig(max_seq_length=20, dupe_factor=6)
     one, other = make_pairs(documents, config), make_pairs(documents, config, np.full(9, 6))
@@ -176,7 +161,7 @@ def test_equal_passes_give_the_pairs_of_the_dupe_factor() -> None:
         assert (getattr(one, name) == getattr(other, name)).all()
 
 
-def test_fractions_of_passes_follow_a_hash_of_the_document(corpus: Manifest) -> None:
+def test_fractions_of_passes_follow_a_hash_of_the_document(corpus):
     texts = weigh_texts(corpus, InstancesConfig(source_weights={"wiki": 0.6}))
     shards = corpus.file_paths("documents-")
     assert len(shards) > 2
@@ -205,7 +190,7 @@ def write_hub_wikipedias(directory: Path) -> list[str]:
     return [f"{name}=parquet:{directory / name}-00000.parquet" for name in sizes]
 
 
-def test_languages_of_sources_are_smoothed_and_split_by_their_rules(tmp_path: Path) -> None:
+def test_languages_of_sources_are_smoothed_and_split_by_their_rules(tmp_path):
     sources = write_hub_wikipedias(tmp_path)
     arguments = ["corpus", *sources, "--output", str(tmp_path / "corpus"), "--held-out-per-mille", "0"]
     assert main([*arguments, "--language", "en", "--language", "dewiki=de", "--", "--workers", "1"]) == 0
@@ -223,7 +208,7 @@ def test_languages_of_sources_are_smoothed_and_split_by_their_rules(tmp_path: Pa
     assert "languages" not in build_corpus(sources, tmp_path / "plain", CorpusConfig(), ONE).configuration
 
 
-def test_language_of_a_source_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_language_of_a_source_that_is_not_there_is_refused(tmp_path):
     sources = write_hub_wikipedias(tmp_path)
     with pytest.raises(UsageError, match=r"no source has the name 'dwiki' \(did you mean 'dewiki'\?\)"):
         plan_splits(sources, CorpusConfig(languages={"dwiki": "de"}))
@@ -241,14 +226,12 @@ def test_language_of_a_source_that_is_not_there_is_refused(tmp_path: Path) -> No
         (["en", "de"], "the corpus has the language 'en' already"),
     ],
 )
-def test_malformed_languages_are_refused(texts: list[str], message: str) -> None:
+def test_malformed_languages_are_refused(texts, message):
     with pytest.raises(UsageError, match=message):
         parse_languages(texts)
 
 
-def test_languages_are_smoothed_as_by_the_multilingual_model(
-    corpus: Manifest, vocabulary: Path, tmp_path: Path
-) -> None:
+def test_languages_are_smoothed_as_by_the_multilingual_model(corpus, vocabulary, tmp_path):
     manifest = instances(corpus, vocabulary, tmp_path / "out", language_exponent=0.7, dupe_factor=20)
     words: collections.Counter[str] = collections.Counter()
     for text in corpus.counts["texts"]:
@@ -269,13 +252,13 @@ def test_languages_are_smoothed_as_by_the_multilingual_model(
     assert total == pytest.approx(20 * words.total(), rel=0.01)
 
 
-def test_mixture_does_not_depend_on_workers(corpus: Manifest, vocabulary: Path, tmp_path: Path) -> None:
+def test_mixture_does_not_depend_on_workers(corpus, vocabulary, tmp_path):
     settings = {"source_weights": {"books": 1.3}, "language_exponent": 0.7}
     one, two = (instances(corpus, vocabulary, tmp_path / f"{n}", n, **settings) for n in (1, 2))
     assert one.content == two.content
 
 
-def test_vocabulary_counts_words_by_weight(corpus: Manifest, tmp_path: Path) -> None:
+def test_vocabulary_counts_words_by_weight(corpus, tmp_path):
     def counted(texts: Sequence[Any]) -> collections.Counter[str]:
         total: collections.Counter[str] = collections.Counter()
         for shard in corpus.file_paths("documents-"):
@@ -301,7 +284,7 @@ def test_vocabulary_counts_words_by_weight(corpus: Manifest, tmp_path: Path) -> 
     assert {row["source"]: row["weight"] for row in one.counts["mixture"]} == {"books": 2.5, "wiki": 0.5}
 
 
-def test_weighted_vocabulary_does_not_depend_on_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weighted_vocabulary_does_not_depend_on_partitions(tmp_path, monkeypatch):
     # Each letter is in six words of weight .4, and the words are in different partitions.
     letters = [chr(code) for code in range(0x3B1, 0x3B1 + 12)]
     words = [letter + other for letter in letters for other in "abcdef"]
@@ -318,7 +301,7 @@ def test_weighted_vocabulary_does_not_depend_on_partitions(tmp_path: Path, monke
     assert set(letters) <= set((parts.path / "vocab.txt").read_text(encoding="utf-8").split())
 
 
-def test_command_takes_weights_and_exponent(corpus: Manifest, vocabulary: Path, tmp_path: Path) -> None:
+def test_command_takes_weights_and_exponent(corpus, vocabulary, tmp_path):
     output = tmp_path / "out"
     arguments = ["instances", str(corpus.path), "--vocab", str(vocabulary), "--output", str(output)]
     mixture = ["--source-weights", "wiki=1", "books=2", "--language-exponent", "0.7", "--", "--workers", "1"]
@@ -328,7 +311,7 @@ def test_command_takes_weights_and_exponent(corpus: Manifest, vocabulary: Path, 
 
 
 @pytest.mark.parametrize("texts", [["books"], ["books=two"], ["=2"], ["a=1", "a=2"]])
-def test_malformed_weights_are_refused(texts: list[str]) -> None:
+def test_malformed_weights_are_refused(texts):
     with pytest.raises(UsageError, match="such as books=2"):
         parse_weights(texts)
 
@@ -342,12 +325,12 @@ def test_malformed_weights_are_refused(texts: list[str]) -> None:
         {"language_exponent": 1.5},
     ],
 )
-def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
+def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(ConfigurationError, match="expected at least 0|expected more than 0|expected at most 1"):
         from_mapping(InstancesConfig, settings)
 
 
-def test_unknown_source_and_weights_of_zero_are_refused(corpus: Manifest) -> None:
+def test_unknown_source_and_weights_of_zero_are_refused(corpus):
     with pytest.raises(UsageError, match="found book, expected sources of the corpus.*: books, wiki"):
         weigh_texts(corpus, InstancesConfig(source_weights={"book": 2.0}))
     with pytest.raises(UsageError, match="all sources with text have the weight 0"):

@@ -22,6 +22,7 @@ from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.near_duplicates import (
     NUM_BANDS,
     NUM_VALUES,
+    BandTask,
     SignedTexts,
     compute_signatures,
     count_words,
@@ -76,7 +77,7 @@ def similarity(first: Sequence[str], second: Sequence[str]) -> float:
     return len(left & right) / len(left | right)
 
 
-def found_pairs(batches: Sequence[Sequence[Document]], directory: Path) -> set[tuple[int, int]]:
+def found_pairs(batches: Sequence[Sequence[Document]], directory: Path, num_parts: int = 1) -> set[tuple[int, int]]:
     """The pairs of documents that all tasks find, by their numbers over all batches; passages are left out."""
     stems = [f"batch-{index}" for index in range(len(batches))]
     texts = []
@@ -86,9 +87,9 @@ def found_pairs(batches: Sequence[Sequence[Document]], directory: Path) -> set[t
         write_signed_texts([signed], stem, directory)
         texts += [(index, *text) for text in signed.texts.tolist()]
         bounds.append(len(texts))
-    found = np.concatenate(
-        [find_pairs(task, stems, np.array(bounds), directory) for task in plan_band_tasks(len(texts))]
-    )
+    parts = itertools.product(range(NUM_BANDS), range(num_parts))
+    tasks = [BandTask(band=band, part=part, num_parts=num_parts) for band, part in parts]
+    found = np.concatenate([find_pairs(task, stems, np.array(bounds), directory) for task in tasks])
     pairs, are_near = unpack_pairs(found)
     starts = [0, *itertools.accumulate(map(len, batches))]
     numbers = [starts[batch] + document if passage < 0 else -1 for batch, document, passage, _ in texts]
@@ -98,7 +99,7 @@ def found_pairs(batches: Sequence[Sequence[Document]], directory: Path) -> set[t
 @pytest.mark.parametrize(
     ("alphabet", "separator"), [(WORDS, " "), (JAPANESE, "")], ids=["words", "characters without spaces"]
 )
-def test_pairs_agree_with_the_exact_similarity(alphabet: list[str], separator: str, tmp_path: Path) -> None:
+def test_pairs_agree_with_the_exact_similarity(alphabet, separator, tmp_path):
     rng = random.Random(5)
     texts = []
     for _ in range(400):
@@ -119,7 +120,7 @@ def test_pairs_agree_with_the_exact_similarity(alphabet: list[str], separator: s
     assert clear <= found
 
 
-def test_case_punctuation_and_spaces_make_no_difference() -> None:
+def test_case_punctuation_and_spaces_make_no_difference():
     words = some_words(random.Random(1), 50)
     plain, other = " ".join(words), " — ".join(words).upper() + "!"
     values, num_words = compute_signatures(pa.array([plain, other]), np.arange(2), 2)
@@ -138,11 +139,11 @@ def test_case_punctuation_and_spaces_make_no_difference() -> None:
         (" — ", 0),
     ],
 )
-def test_words_are_counted_in_every_script(text: str, number: int) -> None:
+def test_words_are_counted_in_every_script(text, number):
     assert count_words(pa.array([text, "one", "more"]), np.array([0, 1, 3])).tolist() == [number, 2]
 
 
-def test_hash_of_a_word_is_the_polynomial_of_its_letters_wherever_it_is() -> None:
+def test_word_hash_is_the_polynomial_of_its_letters():
     long = "x" * 100
     # More than one block of text, with and without spaces
     positions, hashes = find_words(f"Abc {'-' * 90_000}abc, {long} {'cba ' * 30_000}")
@@ -155,27 +156,26 @@ def test_hash_of_a_word_is_the_polynomial_of_its_letters_wherever_it_is() -> Non
     assert (hashes == combine(np.array(expected, dtype=np.uint64))).all()
 
 
-def test_signature_of_a_document_is_the_same_in_chunks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signature_does_not_depend_on_the_texts_around_it():
     rng = random.Random(2)
-    sentences = pa.array([" ".join(some_words(rng, 30)) for _ in range(40)])
-    whole = compute_signatures(sentences, np.arange(40), 40)
-    monkeypatch.setattr(near_duplicates, "_CHUNK_CHARACTERS", 300)
-    monkeypatch.setattr(near_duplicates, "_BLOCK_CHARACTERS", 80)
-    for got, expected in zip(compute_signatures(sentences, np.arange(40), 40), whole):
-        assert (got == expected).all()
+    sentences = pa.array([" ".join(some_words(rng, 8_000)) for _ in range(40)])  # more than is handled at a time
+    values, num_words = compute_signatures(sentences, np.arange(40), 40)
+    for index in range(40):
+        alone, number = compute_signatures(sentences[index : index + 1], np.arange(1), 1)
+        assert (alone[:, 0] == values[:, index]).all()
+        assert number[0] == num_words[index]
 
 
-def test_many_texts_are_compared_in_parts_with_the_same_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_texts_are_compared_in_parts_with_the_same_result(tmp_path):
     rng = random.Random(3)
     documents = [make(index, " ".join(some_words(rng, 40))) for index in range(60)]
     batches = [documents, documents[:30]]
-    expected = found_pairs(batches, tmp_path)
-    monkeypatch.setattr(near_duplicates, "_TEXTS_PER_TASK", 20)
-    assert len(plan_band_tasks(180)) > 5 * near_duplicates.NUM_BANDS
-    assert found_pairs(batches, tmp_path) == expected == {(index, 60 + index) for index in range(30)}
+    expected = {(index, 60 + index) for index in range(30)}
+    assert found_pairs(batches, tmp_path) == found_pairs(batches, tmp_path, num_parts=10) == expected
+    assert len(plan_band_tasks(30_000_000)) > 5 * NUM_BANDS
 
 
-def test_groups_do_not_depend_on_the_order_of_pairs(tmp_path: Path) -> None:
+def test_groups_do_not_depend_on_the_order_of_pairs(tmp_path):
     rng = random.Random(4)
     pairs = np.array([sorted(rng.sample(range(200), 2)) for _ in range(150)])
     group = join(pairs, 200)
@@ -207,7 +207,7 @@ def reworded(passage: str) -> str:
 
 
 @pytest.fixture
-def build(tmp_path: Path) -> Build:
+def build(tmp_path):
     """Build a corpus from lists of passages, in two sources of JSON lines, in units of five documents."""
 
     def build(texts: Sequence[Sequence[str]], *, workers: int = 1, **settings: Any) -> Manifest:
@@ -231,7 +231,7 @@ def documents_of(manifest: Manifest) -> dict[str, Document]:
 
 
 @pytest.fixture
-def texts() -> list[list[str]]:
+def texts():
     """Forty documents: b-11 to b-15 resemble a-1 to a-5, b-16 has a passage of a-6, b-17 two passages and no other."""
     rng = random.Random(6)
     texts = [[long_passage(rng) for _ in range(rng.randint(2, 4))] for _ in range(40)]
@@ -242,14 +242,14 @@ def texts() -> list[list[str]]:
     return texts
 
 
-def test_near_documents_are_kept_and_counted_by_default(build: Build, texts: Texts) -> None:
+def test_near_documents_are_kept_and_counted_by_default(build, texts):
     manifest = build(texts)
     assert manifest.counts["documents"] == 40
     assert manifest.counts["dropped"] == {}
     assert manifest.counts["near_duplicates"] == {"documents": 5, "passages": 3}
 
 
-def test_near_documents_are_dropped_and_listed_with_the_one_that_stays(build: Build, texts: Texts) -> None:
+def test_near_documents_are_dropped_and_listed(build, texts):
     manifest = build(texts, near_duplicates="drop")
     assert manifest.counts["dropped"] == {"near duplicate": 5}
     assert manifest.counts["near_duplicates"] == {"documents": 5, "passages": 3}
@@ -262,7 +262,7 @@ def test_near_documents_are_dropped_and_listed_with_the_one_that_stays(build: Bu
 
 
 @pytest.mark.parametrize("near", ["keep", "drop"])
-def test_content_does_not_depend_on_workers_and_shards(build: Build, texts: Texts, near: str) -> None:
+def test_content_does_not_depend_on_workers_and_shards(build, texts, near):
     one = build(texts, near_duplicates=near)
     assert len(one.file_paths("documents-")) > 2
     contents, documents = one.content, documents_of(one)
@@ -273,7 +273,7 @@ def test_content_does_not_depend_on_workers_and_shards(build: Build, texts: Text
     assert documents_of(whole) == documents
 
 
-def test_held_out_documents_are_near_to_no_training_document(build: Build) -> None:
+def test_held_out_documents_are_near_to_no_training_document(build):
     rng = random.Random(7)
     originals = [some_words(rng, 120) for _ in range(60)]
     texts = [edited(words, rng, 0.01) for words in originals for _ in range(3)]
@@ -301,7 +301,7 @@ def passages_by_split(manifest: Manifest) -> dict[str, set[tuple[str, ...]]]:
 
 
 @pytest.mark.parametrize("near", ["keep", "drop"])
-def test_held_out_documents_share_no_passage_with_excerpts(build: Build, near: str) -> None:
+def test_held_out_documents_share_no_passage_with_excerpts(build, near):
     rng = random.Random(9)
     long = [[long_passage(rng) for _ in range(6)] for _ in range(60)]
     excerpts = [[rng.choice(passages)] for passages in long]
@@ -313,7 +313,7 @@ def test_held_out_documents_share_no_passage_with_excerpts(build: Build, near: s
     assert not found["train"] & found["held_out"]
 
 
-def test_boilerplate_joins_no_documents_and_is_trained_on_where_it_is_most_of_one(build: Build) -> None:
+def test_boilerplate_joins_no_documents(build):
     rng = random.Random(10)
     boilerplate = long_passage(rng)
     long = [[*(long_passage(rng) for _ in range(4)), boilerplate] for _ in range(60)]
@@ -330,7 +330,32 @@ def test_boilerplate_joins_no_documents_and_is_trained_on_where_it_is_most_of_on
     assert len(found["train"] & found["held_out"]) == 1
 
 
-def test_trained_group_is_held_out_last() -> None:
+@pytest.mark.parametrize(
+    ("groups", "per_mille", "expected"),
+    [
+        # A split that would be empty gets a group, which stays together.
+        ([900, 900, 950, 950], 5, [2, 2, 1, 1]),
+        ([900] * 4, 5, [1] * 4),
+        ([3] * 4, 5, [1] * 4),
+        ([3, 3, 4, 4], 5, [2, 2, 1, 1]),
+        # Where every group is large, the smaller one is held out.
+        ([500] * 13 + [600] * 12, 5, [1] * 13 + [2] * 12),
+        ([500] * 24 + [900], 5, [1] * 24 + [2]),
+    ],
+)
+def test_groups_are_split_whole(groups, per_mille, expected):
+    codes = split_codes(np.array(groups, dtype=np.uint64), np.ones(len(groups), dtype=bool), per_mille)
+    assert codes.tolist() == expected
+
+
+def test_large_group_is_trained_on():
+    groups = [3] * 900 + list(range(1_000, 1_100))  # the large one is in the bucket of held-out documents
+    codes = split_codes(np.array(groups, dtype=np.uint64), np.ones(1_000, dtype=bool), 5)
+    assert (codes[:900] == 1).all()
+    assert (codes[900:] == 2).sum() == 5
+
+
+def test_trained_group_is_held_out_last():
     ids, everything = np.array([3, 3, 4, 900], dtype=np.uint64), np.ones(4, dtype=bool)
     trained = np.array([False, True, False, False])
     assert split_codes(ids, everything, 5, is_trained=trained).tolist() == [1, 1, 2, 1]
@@ -338,23 +363,7 @@ def test_trained_group_is_held_out_last() -> None:
     assert split_codes(ids[[0, 0, 3]], everything[:3], 5, is_trained=trained[:3]).tolist() == [1, 1, 2]
 
 
-def test_large_group_is_trained_on() -> None:
-    stubs = np.full(900, 3, dtype=np.uint64)  # in the bucket of held-out documents
-    others = np.arange(1_000, 1_100, dtype=np.uint64)
-    codes = split_codes(np.concatenate([stubs, others]), np.ones(1_000, dtype=bool), 5)
-    assert (codes[:900] == 1).all()
-    assert (codes[900:] == 2).sum() == 5
-
-
-def test_split_is_filled_where_every_group_is_large() -> None:
-    everything = np.ones(25, dtype=bool)
-    groups = np.repeat(np.array([500, 600], dtype=np.uint64), [13, 12])
-    assert split_codes(groups, everything, 5).tolist() == [1] * 13 + [2] * 12  # the smaller one
-    one_more = np.append(np.full(24, 500, dtype=np.uint64), np.uint64(900))
-    assert split_codes(one_more, everything, 5).tolist() == [1] * 24 + [2]
-
-
-def test_copies_are_compared_once(tmp_path: Path) -> None:
+def test_copies_are_compared_once(tmp_path):
     copies = document_table([make(index, " ".join(WORDS)) for index in range(50)])
     write_signed_texts([sign_documents(copies)], "b", tmp_path)
     bounds = np.array([0, 100])
@@ -362,9 +371,7 @@ def test_copies_are_compared_once(tmp_path: Path) -> None:
     assert len(found) == 2 * 49  # a document and its passage, each with the first one
 
 
-def test_of_a_store_only_the_rows_of_a_band_and_of_candidates_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_store_reads_are_limited_to_bands_and_candidates(tmp_path, monkeypatch):
     monkeypatch.setattr(near_duplicates, "_GAP_BYTES", 0)
     rng = random.Random(6)
     documents = [make(index, " ".join(some_words(rng, 40))) for index in range(500)]
@@ -394,7 +401,7 @@ def test_of_a_store_only_the_rows_of_a_band_and_of_candidates_are_read(
     assert hashes < read < 1.5 * hashes  # eleven times as much are in the files
 
 
-def test_packed_pairs_are_the_pairs() -> None:
+def test_packed_pairs_are_the_pairs():
     pairs = np.array([[0, 1], [5, 2**31 - 1], [2**31 - 2, 2**31 - 1]])
     are_near = np.array([True, False, True])
     unpacked, near = unpack_pairs(pack_pairs(pairs[:, 0], pairs[:, 1], are_near))
@@ -402,13 +409,13 @@ def test_packed_pairs_are_the_pairs() -> None:
     assert near.tolist() == are_near.tolist()
 
 
-def test_more_texts_than_packed_pairs_can_number_are_refused() -> None:
+def test_more_texts_than_packed_pairs_can_number_are_refused():
     assert plan_band_tasks(2**31)
     with pytest.raises(UsageError, match="2147483649 documents and passages to compare, expected at most 2147483648"):
         plan_band_tasks(2**31 + 1)
 
 
-def test_task_does_not_grow_with_the_number_of_batches() -> None:
+def test_task_does_not_grow_with_the_number_of_batches():
     def batches(number: int) -> list[PageBatch]:
         rest: dict[str, Any] = {"number": 0, "is_last": True, "counts": {}, "dropped": {}, "dropped_elements": {}}
         return [
@@ -420,17 +427,7 @@ def test_task_does_not_grow_with_the_number_of_batches() -> None:
     assert len(pickle.dumps(many)) == len(pickle.dumps(few))
 
 
-def test_group_stays_together_where_a_split_would_be_empty() -> None:
-    kept = np.ones(4, dtype=bool)
-    held_out, train = 2, 1
-    ids = np.array([900, 900, 950, 950], dtype=np.uint64)
-    assert split_codes(ids, kept, 5).tolist() == [held_out, held_out, train, train]
-    assert split_codes(np.full(4, 900, dtype=np.uint64), kept, 5).tolist() == [train] * 4
-    assert split_codes(np.full(4, 3, dtype=np.uint64), kept, 5).tolist() == [train] * 4
-    assert split_codes(np.array([3, 3, 4, 4], dtype=np.uint64), kept, 5).tolist() == [held_out, held_out, train, train]
-
-
-def test_task_holds_about_fifty_bytes_per_text(tmp_path: Path) -> None:
+def test_task_holds_about_fifty_bytes_per_text(tmp_path):
     number = 200_000
     bands = combine(np.arange(NUM_BANDS + 1)[:, None], np.arange(number)[None, :])
     texts = np.zeros(number, dtype=[("document", "<i4"), ("passage", "<i4")])

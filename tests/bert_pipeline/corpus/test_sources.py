@@ -1,7 +1,5 @@
 """Sources on the command line."""
 
-from pathlib import Path
-
 import pytest
 
 from bert_pipeline.corpus.sources import parse_source
@@ -20,12 +18,12 @@ from bert_pipeline.errors import BertError
         ("csv:a.txt", "no kind of source 'csv' .known: book, jsonl, lines, pairs, parquet, text, wikipedia"),
     ],
 )
-def test_source_without_files_raises(source: str, message: str) -> None:
+def test_source_without_files_raises(source, message):
     with pytest.raises(BertError, match=message):
         parse_source(source)
 
 
-def test_globs_and_directories_are_sorted(tmp_path: Path) -> None:
+def test_globs_and_directories_are_sorted(tmp_path):
     for name in ("b.xml", "a.xml", "note.md", ".hidden.xml"):
         (tmp_path / name).write_text("<mediawiki/>")
     expected = [str(tmp_path / "a.xml"), str(tmp_path / "b.xml")]
@@ -47,7 +45,7 @@ def test_globs_and_directories_are_sorted(tmp_path: Path) -> None:
         ("wikipedia:", ".xml.bz2"),
     ],
 )
-def test_each_kind_takes_its_own_files_from_a_directory(tmp_path: Path, prefix: str, suffix: str) -> None:
+def test_each_kind_takes_its_own_files_from_a_directory(tmp_path, prefix, suffix):
     for end in (suffix, ".txt", ".jsonl", ".tsv", ".xml.bz2", ".png"):
         (tmp_path / f"a{end}").write_text("x")
     kind, files = parse_source(f"{prefix}{tmp_path}")
@@ -56,18 +54,14 @@ def test_each_kind_takes_its_own_files_from_a_directory(tmp_path: Path, prefix: 
     assert str(tmp_path / "a.png") not in files
 
 
-def test_known_file_may_have_a_name_with_a_colon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["line:a.txt", "enwiki[1]"])
+def test_known_file_may_have_any_name(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "line:a.txt").write_text("x")
-    assert parse_source("line:a.txt") == ("wikipedia", ["line:a.txt"])
+    (tmp_path / name).write_text("x")
+    assert parse_source(name) == ("wikipedia", [name])
 
 
-def test_file_given_by_name_may_have_any_suffix(tmp_path: Path) -> None:
-    (tmp_path / "enwiki[1]").write_text("x")
-    assert parse_source(str(tmp_path / "enwiki[1]")) == ("wikipedia", [str(tmp_path / "enwiki[1]")])
-
-
-def test_directory_without_files_of_the_kind_raises(tmp_path: Path) -> None:
+def test_directory_without_files_of_the_kind_raises(tmp_path):
     (tmp_path / "a.png").write_text("x")
     with pytest.raises(
         BertError, match=r"holds no text files \(\.txt\), plain or compressed \(\.gz, .*; give another path$"

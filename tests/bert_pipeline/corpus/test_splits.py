@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from bert_pipeline.corpus.quality import describe_corpus
 from bert_pipeline.corpus.splits import CorpusConfig, plan_splits, read_batches
 from bert_pipeline.errors import ArtifactError, ConfigurationError, InputError, UsageError
 from bert_pipeline.manifest import Manifest, file_sha256, load_manifest
-from bert_pipeline.wikipedia.preview import preview_article
 
 ONE = ("--workers", "1")
 
@@ -47,6 +46,11 @@ def write(path: Path, text: str | bytes) -> str:
     return str(path)
 
 
+def write_records(path: Path, records: Iterable[dict[str, Any]]) -> str:
+    """Write JSON lines; return the name of the source."""
+    return "jsonl:" + write(path, "".join(json.dumps(record) + "\n" for record in records))
+
+
 def build(output: Path, *pages: str, **settings: Any) -> Manifest:
     """Build a corpus from a dump of these pages, which is written above the corpus."""
     dump = write(output.parents[1] / "d.xml", make_export(*pages))
@@ -54,7 +58,7 @@ def build(output: Path, *pages: str, **settings: Any) -> Manifest:
 
 
 @pytest.fixture
-def output(tmp_path: Path) -> Iterator[Path]:
+def output(tmp_path):
     """The path of a corpus; the test fails if other files remain next to it."""
     path = tmp_path / "made" / "corpus"
     path.parent.mkdir()
@@ -63,50 +67,28 @@ def output(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    ("function", "message"),
+    ("function", "is_lost", "message"),
     [
-        ("_write_shard", r"no result for documents-00001\.parquet \([\d,]+ rows\); found \d+ of \d+ shards"),
-        ("_read_batches", r"parts of the sources that were read: found \d+, expected \d+"),
-    ],
-)
-def test_lost_shard_or_part_keeps_the_earlier_corpus(
-    output: Path, monkeypatch: pytest.MonkeyPatch, function: str, message: str
-) -> None:
-    settings = {"split_bytes": 3000, "shard_bytes": 9000}
-    earlier = build(output, *some_pages(), **settings)
-    assert len([name for name in earlier.files if name.startswith("documents-")]) > 2
-    work, glob = getattr(job, function), Path.glob
-    monkeypatch.setattr(job, function, lambda item, **given: () if item.index == 1 else work(item, **given))
-    monkeypatch.setattr(Path, "glob", lambda path, name: (p for p in glob(path, name) if p.stem != "shard-00001"))
-    with pytest.raises(ArtifactError, match=message):
-        build(output, *some_pages(), **settings)
-    assert load_manifest(output, verify="sha256").sha256 == earlier.sha256
-
-
-@pytest.mark.parametrize(
-    ("function", "lost", "message"),
-    [
-        ("_read_batches", lambda batch: batch.number == 0, r"batches of documents that were read: found \d+, expected"),
+        ("_write_shard", lambda made: "00001" in made["name"], r"no result for documents-00001\.parquet \([\d,]+ rows"),
+        ("_read_batches", lambda batch: batch.split == 1, r"parts of the sources that were read: found \d+, expected"),
+        ("_read_batches", lambda batch: not batch.is_last, r"batches of documents that were read: found \d+, expected"),
         ("_find", lambda found: found.by == "id", r"comparisons: found 21, expected 22; nothing was published"),
     ],
 )
-def test_lost_element_is_not_published(
-    output: Path, monkeypatch: pytest.MonkeyPatch, function: str, lost: Callable[[Any], bool], message: str
-) -> None:
-    """A runner that drops elements in silence: here one step drops some of its results."""
+def test_elements_lost_by_a_runner_keep_the_earlier_corpus(output, monkeypatch, function, is_lost, message):
+    dump = write(output.parents[1] / "d.xml", make_export(*some_pages()))
+    text = write(output.parents[1] / "text.txt", "".join(f"Sentence number {i} is here.\n\n" for i in range(30)))
+    config = CorpusConfig(split_bytes=9000, shard_bytes=9000, pages_per_split=10)
+    earlier = build_corpus([dump, f"lines:{text}"], output, config, ONE)
+    assert len([name for name in earlier.files if name.startswith("documents-")]) > 2
     work = getattr(job, function)
-
-    def drop(item: Any, **given: Any) -> list[Any]:
-        return [result for result in work(item, **given) if not lost(result)]
-
-    monkeypatch.setattr(job, function, drop)
-    text = output.parents[1] / "text.txt"
-    text.write_text("".join(f"Sentence number {i} is here.\n\n" for i in range(30)))
+    monkeypatch.setattr(job, function, lambda *item, **given: [r for r in work(*item, **given) if not is_lost(r)])
     with pytest.raises(ArtifactError, match=message):
-        build_corpus([f"lines:{text}"], output, CorpusConfig(pages_per_split=10), ONE)
+        build_corpus([dump, f"lines:{text}"], output, config, ONE)
+    assert load_manifest(output, verify="sha256").sha256 == earlier.sha256
 
 
-def test_documents_compared_in_many_parts_are_decided_alike(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_compared_in_many_parts_are_decided_alike(output, monkeypatch):
     pages = [*some_pages(), make_page(1, article(1, words=3)), make_page(90, article(2))]
     contents = []
     for limit in (1 << 20, 2):
@@ -116,7 +98,7 @@ def test_documents_compared_in_many_parts_are_decided_alike(output: Path, monkey
     assert {"same id", "same text"} <= contents[0]["counts"]["dropped"].keys()
 
 
-def test_documents_carry_id_title_language_passages_and_split(output: Path) -> None:
+def test_documents_carry_id_title_language_passages_and_split(output):
     text = "One is here. Two is here.\n\n== H ==\nThree is here.&lt;ref&gt;x&lt;/ref&gt;"
     manifest = build(output, make_page(7, text, title="Tom &amp; Jerry"), make_page(8, article(8)))
     first, _ = documents_of(output)
@@ -131,24 +113,7 @@ def test_documents_carry_id_title_language_passages_and_split(output: Path) -> N
     assert manifest.files["documents-00000.parquet"]["rows"] == 2
 
 
-def test_pages_are_dropped_and_counted_by_reason(output: Path) -> None:
-    pages = [
-        make_page(1, article(1)),
-        make_page(2, "#REDIRECT [[X]]", head='<ns>0</ns><redirect title="X" />'),
-        make_page(3, "Talk.", head="<ns>1</ns>"),
-        make_page(4, "'''X''' may be:\n* a\n{{disambiguation}}"),
-        make_page(5, "{{Infobox|a=b}}\n* only a list"),
-        make_page(6, " "),
-    ]
-    manifest = build(output, *pages)
-    assert manifest.counts["pages_read"] == 6
-    assert manifest.counts["dropped"] == {
-        "disambiguation": 1, "empty": 1, "namespace": 1, "no prose": 1, "redirect": 1
-    }  # fmt: skip
-    assert manifest.counts["documents"] == 1
-
-
-def test_every_article_without_output_is_listed_with_its_reason(tmp_path: Path, output: Path) -> None:
+def test_every_article_without_output_is_listed_with_its_reason(tmp_path, output):
     newer = make_page(6, "Newer text is here.").replace("<id>60</id>", "<id>61</id>")
     pages = [
         make_page(1, article(1)),
@@ -159,6 +124,7 @@ def test_every_article_without_output_is_listed_with_its_reason(tmp_path: Path, 
         make_page(6, "Older text is here."),
         make_page(7, article(1)),
         newer,
+        make_page(8, " "),
     ]
     dump = write(tmp_path / "d.xml", make_export(*pages).removesuffix(FOOTER) + "<page><title>Torn</title>")
     manifest = build_corpus([dump], output, CorpusConfig(split_bytes=1500), ONE)
@@ -166,15 +132,21 @@ def test_every_article_without_output_is_listed_with_its_reason(tmp_path: Path, 
         "document_id\treason\ttitle",
         "testwiki:4\tdisambiguation\tX & Y",
         "testwiki:5\tno prose\tPage 5",
+        "testwiki:8\tempty\tPage 8",
         "testwiki:?\tcut off\tTorn",
         "testwiki:6\tsame id\tPage 6",
         "testwiki:7\tsame text\tPage 7",
     ]
-    assert manifest.counts["articles_without_text"] == 5
+    assert manifest.counts["articles_without_text"] == 6
+    assert manifest.counts["pages_read"] == 9
+    assert manifest.counts["dropped"] == {
+        "cut off": 1, "disambiguation": 1, "empty": 1, "namespace": 1, "no prose": 1, "redirect": 1, "same id": 1,
+        "same text": 1,
+    }  # fmt: skip
     assert "dropped.tsv" in manifest.files
 
 
-def test_sample_passages_are_whole_passages_of_different_documents(output: Path) -> None:
+def test_sample_passages_are_whole_passages_of_different_documents(output):
     pages = [make_page(number, f"One is {number}. Two is too.\n\nThree is {number}.") for number in range(1, 31)]
     manifest = build(output, *pages, make_page(99, article(99, words=90)), split_bytes=2000, shard_bytes=200)
     sample = manifest.counts["passages_sample"]
@@ -185,17 +157,14 @@ def test_sample_passages_are_whole_passages_of_different_documents(output: Path)
     text = describe_corpus(manifest.counts)
     assert "pages: 31 read, 31 kept; dropped: none" in text
     assert sample[0]["passage"] in text
-
-
-def test_few_documents_give_several_sampled_passages(output: Path) -> None:
+    # Few documents give several passages each.
     pages = [make_page(number, "\n\n".join(f"Part {part} is of {number}." for part in range(8))) for number in (1, 2)]
-    manifest = build(output, *pages)
-    sample = manifest.counts["passages_sample"]
+    sample = build(output, *pages).counts["passages_sample"]
     assert len({entry["passage"] for entry in sample}) == len(sample) == 10
     assert len({entry["document_id"] for entry in sample}) == 2
 
 
-def test_bytes_do_not_depend_on_workers_or_compression(tmp_path: Path) -> None:
+def test_bytes_do_not_depend_on_workers_or_compression(tmp_path):
     pages = some_pages(60)
     streams = [HEADER, *("".join(pages[i : i + 7]) for i in range(0, 60, 7)), FOOTER]
     dump = write(tmp_path / "d.xml.bz2", b"".join(bz2.compress(part.encode()) for part in streams))
@@ -214,7 +183,7 @@ def test_bytes_do_not_depend_on_workers_or_compression(tmp_path: Path) -> None:
     assert three.counts["sentences"] == one.counts["sentences"]
 
 
-def test_repeated_batch_has_equal_bytes(tmp_path: Path) -> None:
+def test_repeated_batch_has_equal_bytes(tmp_path):
     dump = write(tmp_path / "d.xml", make_export(*some_pages(20), make_page(99, "* only a list")))
     config = CorpusConfig(split_bytes=4000)
     for name in ("once", "again"):
@@ -228,14 +197,14 @@ def test_repeated_batch_has_equal_bytes(tmp_path: Path) -> None:
     assert len(written) > 6
 
 
-def test_names_of_files_and_categories_come_from_the_dump(output: Path) -> None:
+def test_names_of_files_and_categories_come_from_the_dump(output):
     text = "Текст. [[Файл:A.jpg|мини|надпис [[тук]]]] [[Категория:X]] [[Файл]] остава. [[Image:B.png|thumb|caption]]"
     build(output, make_page(1, text))
     assert documents_of(output)[0].sentences == ("Текст.", "Файл остава.")
 
 
 @pytest.mark.parametrize("version", ["0.3", "0.5", "0.8", "0.10", "0.11"])
-def test_exports_of_every_schema_version_are_read(tmp_path: Path, output: Path, version: str) -> None:
+def test_exports_of_every_schema_version_are_read(tmp_path, output, version):
     old = version in ("0.3", "0.5")
     head = HEADER.replace("0.11", version)
     if old:
@@ -252,7 +221,7 @@ def test_exports_of_every_schema_version_are_read(tmp_path: Path, output: Path, 
 
 
 @pytest.mark.parametrize("behind", ["", "\n" * 100, f"<!-- {'x' * 100} -->"], ids=["nothing", "line ends", "a comment"])
-def test_sound_dump_is_whole_wherever_its_last_range_begins(tmp_path: Path, behind: str) -> None:
+def test_sound_dump_is_whole_wherever_its_last_range_begins(tmp_path, behind):
     export = (make_export(*some_pages(6)) + behind).encode()
     plain, packed = write(tmp_path / "d.xml", export), write(tmp_path / "d.xml.bz2", bz2.compress(export))
     for path in (plain, packed):
@@ -264,7 +233,7 @@ def test_sound_dump_is_whole_wherever_its_last_range_begins(tmp_path: Path, behi
             assert [problem for unit in units for problem in unit.problems] == []
 
 
-def test_replaced_dump_is_read_again(tmp_path: Path) -> None:
+def test_replaced_dump_is_read_again(tmp_path):
     for number in (3, 5):
         path = write(tmp_path / "d.xml", make_export(*some_pages(number)))
         config = CorpusConfig()
@@ -272,9 +241,7 @@ def test_replaced_dump_is_read_again(tmp_path: Path) -> None:
         assert sum(unit.counts["pages_read"] for unit in read_batches(split, config, tmp_path)) == number
 
 
-def test_cycles_are_searched_between_batches_and_after_an_error_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_garbage_collection_pauses_within_batches(tmp_path, monkeypatch):
     while_made: list[bool] = []
     finish = PageBatchWriter.finish
 
@@ -285,10 +252,10 @@ def test_cycles_are_searched_between_batches_and_after_an_error_only(
         return finish(writer, **named)
 
     monkeypatch.setattr(PageBatchWriter, "finish", watched)
-    texts = [json.dumps({"text": f"Record {number:03} is here."}) for number in range(40)]
-    source = write(tmp_path / "a.jsonl", "\n".join(texts) + "\n")
-    (split,) = plan_splits([f"jsonl:{source}"], CorpusConfig(pages_per_split=10))
-    batches = read_batches(split, CorpusConfig(pages_per_split=10), tmp_path)
+    source = write_records(tmp_path / "a.jsonl", ({"text": f"Record {number:03} is here."} for number in range(40)))
+    config = CorpusConfig(pages_per_split=10)
+    (split,) = plan_splits([source], config)
+    batches = read_batches(split, config, tmp_path)
     assert gc.isenabled()
     assert next(batches)
     assert gc.isenabled()
@@ -299,7 +266,7 @@ def test_cycles_are_searched_between_batches_and_after_an_error_only(
 
 
 @pytest.mark.parametrize("is_read", [False, True], ids=["before", "while it is read"])
-def test_source_that_changes_after_planning_is_refused(tmp_path: Path, is_read: bool) -> None:
+def test_source_that_changes_after_planning_is_refused(tmp_path, is_read):
     lines = [json.dumps({"text": f"Record {number:03} is here."}) + "\n" for number in range(200)]
     text, dump = write(tmp_path / "a.jsonl", "".join(lines)), write(tmp_path / "d.xml", make_export(*some_pages(40)))
     config = CorpusConfig(split_bytes=1200, pages_per_split=10)
@@ -313,7 +280,7 @@ def test_source_that_changes_after_planning_is_refused(tmp_path: Path, is_read: 
             list(batches)
 
 
-def test_shard_holds_min_size_or_everything(tmp_path: Path) -> None:
+def test_shard_holds_min_size_or_everything(tmp_path):
     dump = write(tmp_path / "d.xml", make_export(*some_pages(40)))
     whole = build_corpus([dump], tmp_path / "whole", CorpusConfig(split_bytes=3000), ONE)
     (only,) = whole.file_paths("documents-")
@@ -325,7 +292,7 @@ def test_shard_holds_min_size_or_everything(tmp_path: Path) -> None:
     assert documents_of(tmp_path / "parts") == documents_of(tmp_path / "whole")
 
 
-def test_latest_revision_of_an_id_is_kept(output: Path) -> None:
+def test_latest_revision_of_an_id_is_kept(output):
     old = make_page(1, "Old text is here.").replace("<id>10</id>", "<id>5</id>")
     new = make_page(1, "New text is here.")
     manifest = build(output, new, make_page(2, article(2)), old)
@@ -333,7 +300,7 @@ def test_latest_revision_of_an_id_is_kept(output: Path) -> None:
     assert manifest.counts["dropped"] == {"same id": 1}
 
 
-def test_first_of_equal_texts_is_kept(output: Path) -> None:
+def test_first_of_equal_texts_is_kept(output):
     pages = [make_page(number, article(number % 10)) for number in range(1, 31)]
     manifest = build(output, *pages, split_bytes=2000, held_out_per_mille=300)
     documents = documents_of(output)
@@ -342,24 +309,21 @@ def test_first_of_equal_texts_is_kept(output: Path) -> None:
     assert len({document.sentences for document in documents}) == 10
 
 
-def test_split_follows_the_hash_of_the_id(output: Path) -> None:
+def test_split_follows_the_hash_of_the_id_and_one_document_is_held_out(output):
+    counts = build(output, *some_pages(5)).counts
+    assert (counts["documents_train"], counts["documents_held_out"]) == (4, 1)
     build(output, *some_pages(40), held_out_per_mille=200)
     for document in documents_of(output):
         expected = "held_out" if id_hash(document.document_id) % 1000 < 200 else "train"
         assert document.split == expected
 
 
-def test_at_least_one_document_is_held_out(output: Path) -> None:
-    manifest = build(output, *some_pages(5))
-    assert (manifest.counts["documents_train"], manifest.counts["documents_held_out"]) == (4, 1)
-
-
-def test_corpus_without_held_out_documents_is_a_warning(output: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_corpus_without_held_out_documents_is_a_warning(output, caplog):
     assert build(output, *some_pages(1)).counts["documents_held_out"] == 0
     assert "no document is held out" in caplog.text
 
 
-def test_several_sources_make_one_corpus(tmp_path: Path, output: Path) -> None:
+def test_several_sources_make_one_corpus(tmp_path, output):
     folder = tmp_path / "dumps"
     folder.mkdir()
     write(folder / "a.xml", make_export(make_page(1, article(1))))
@@ -367,7 +331,7 @@ def test_several_sources_make_one_corpus(tmp_path: Path, output: Path) -> None:
     sources = [
         f"wikipedia:{folder}",
         "text:" + write(tmp_path / "t.txt", "A line is here.\nAnother one.\n\nA second document.\n"),
-        "jsonl:" + write(tmp_path / "j.jsonl", json.dumps({"text": "Some text is here.", "id": "x"}) + "\n"),
+        write_records(tmp_path / "j.jsonl", [{"text": "Some text is here.", "id": "x"}]),
         "pairs:" + write(tmp_path / "p.tsv", "Hello there.\tHow are you?\n"),
     ]
     manifest = build_corpus(sources, output, CorpusConfig(name="own"), ONE)
@@ -376,13 +340,13 @@ def test_several_sources_make_one_corpus(tmp_path: Path, output: Path) -> None:
     assert [entry["name"] for entry in manifest.inputs.values()] == ["a.xml", "b.xml.bz2", "t.txt", "j.jsonl", "p.tsv"]
 
 
-def test_every_kind_gives_the_same_corpus_for_any_units_and_workers(tmp_path: Path) -> None:
+def test_every_kind_gives_the_same_corpus_for_any_units_and_workers(tmp_path):
     texts = [f"Document {number} is here. It has two lines.\n\nÜber {number}. End." for number in range(40)]
     table = pa.table({"id": list(range(40)), "url": ["u"] * 40, "title": ["T"] * 40, "text": texts})
     pq.write_table(table, tmp_path / "p.parquet", row_group_size=3)
     sources = [
         f"parquet:{tmp_path / 'p.parquet'}",
-        "jsonl:" + write(tmp_path / "j.jsonl", "".join(json.dumps({"text": "j" + text}) + "\n" for text in texts)),
+        write_records(tmp_path / "j.jsonl", ({"text": "j" + text} for text in texts)),
         "jsonl:" + write(tmp_path / "k.jsonl.gz", gzip.compress(json.dumps({"text": "A compressed one."}).encode())),
         "lines:" + write(tmp_path / "l.txt", "\n\n".join("\n".join(text.split("\n\n")) for text in texts)),
         "book:" + write(tmp_path / "b.txt", "\n\n".join(texts)),
@@ -397,7 +361,7 @@ def test_every_kind_gives_the_same_corpus_for_any_units_and_workers(tmp_path: Pa
     assert documents_of(tmp_path / "one") == documents_of(tmp_path / "whole")
 
 
-def test_batches_of_a_compressed_file_are_flushed_by_size(tmp_path: Path) -> None:
+def test_batches_of_a_compressed_file_are_flushed_by_size(tmp_path):
     text = "\n\n".join(f"A document of one sentence, number {number}." for number in range(100))
     source = "lines:" + write(tmp_path / "a.txt.gz", gzip.compress(text.encode()))
     config = CorpusConfig(split_bytes=1000)
@@ -405,17 +369,14 @@ def test_batches_of_a_compressed_file_are_flushed_by_size(tmp_path: Path) -> Non
     assert [batch.counts["pages_read"] for batch in read_batches(split, config, tmp_path)] == [27, 27, 27, 19]
 
 
-def test_records_without_text_are_counted(tmp_path: Path, output: Path) -> None:
+def test_records_without_text_are_counted(tmp_path, output):
     lines = [{"text": "A text is here."}, {"text": " "}, {"text": "Another."}]
-    source = "jsonl:" + write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines)))
-    manifest = build_corpus([source], output, CorpusConfig(), ONE)
+    manifest = build_corpus([write_records(tmp_path / "a.jsonl", lines)], output, CorpusConfig(), ONE)
     assert (manifest.counts["pages_read"], manifest.counts["documents"]) == (3, 2)
     assert manifest.counts["dropped"] == {"empty": 1}
 
 
-def test_decision_on_text_is_logged_and_is_that_of_the_named_kind(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_detected_text_format_is_logged(tmp_path, caplog):
     caplog.set_level("INFO")
     hindi = "\n\n".join(f"यह वाक्य {number} है।\nदूसरा वाक्य {number} है।" for number in range(40))
     write(tmp_path / "h.txt", hindi)
@@ -428,7 +389,7 @@ def test_decision_on_text_is_logged_and_is_that_of_the_named_kind(
     assert f"text:{tmp_path}: read as book (running text): novel.txt.gz" in caplog.text
 
 
-def test_files_of_one_name_get_different_ids(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_of_one_name_get_different_ids(tmp_path, caplog):
     folders = ("a", "b", "c")
     for folder in folders:
         (tmp_path / folder).mkdir()
@@ -448,9 +409,7 @@ def test_files_of_one_name_get_different_ids(tmp_path: Path, caplog: pytest.LogC
     assert two.content["files"] == one.content["files"]
 
 
-def test_part_of_a_long_book_and_a_book_of_that_name_differ(
-    tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_part_of_a_long_book_and_a_book_of_that_name_differ(tmp_path, output, monkeypatch):
     monkeypatch.setattr("bert_pipeline.corpus.text_files.MAX_DOCUMENT_BYTES", 10)
     write(tmp_path / "a.txt", "The first part.\n\nThe second part.\n")
     write(tmp_path / "a-1.txt", "Another book.\n")
@@ -459,9 +418,7 @@ def test_part_of_a_long_book_and_a_book_of_that_name_differ(
     assert [document.document_id for document in documents_of(output)] == ["own:a-1.2", "own:a", "own:a-1", "own:b-1"]
 
 
-def test_files_of_one_name_are_a_warning_where_records_have_ids(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_files_of_one_name_are_a_warning_where_records_have_ids(tmp_path, caplog):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         write(tmp_path / folder / "x.txt", f"A line of {folder} is here.\n")
@@ -474,7 +431,7 @@ def test_files_of_one_name_are_a_warning_where_records_have_ids(
     assert "give each source a name, as in books=jsonl:PATH" in message
 
 
-def test_documents_that_share_an_id_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_documents_that_share_an_id_are_a_warning(tmp_path, caplog):
     for name in ("a", "b"):
         write(tmp_path / f"{name}.jsonl", json.dumps({"id": 1, "text": f"A text of {name} is here."}) + "\n")
     names = [f"web=jsonl:{tmp_path}/a.jsonl", f"web=jsonl:{tmp_path}/b.jsonl"]
@@ -487,14 +444,14 @@ def test_documents_that_share_an_id_are_a_warning(tmp_path: Path, caplog: pytest
 
 
 @pytest.mark.parametrize("kind", ["text", "lines", "book", "jsonl", "parquet", "pairs"])
-def test_empty_file_is_refused(tmp_path: Path, output: Path, kind: str) -> None:
+def test_empty_file_is_refused(tmp_path, output, kind):
     with pytest.raises(InputError, match=r"a\.txt: the file is empty"):
         build_corpus([f"{kind}:{write(tmp_path / 'a.txt', '')}"], output, CorpusConfig(), ONE)
 
 
 @pytest.mark.parametrize("kind", ["wikipedia", "text", "lines", "book", "jsonl", "parquet", "pairs"])
 @pytest.mark.parametrize("name", [b"caf\xe9/a.txt", b"caf\xe9.txt"], ids=["folder", "file"])
-def test_name_that_is_not_utf8_is_refused(tmp_path: Path, kind: str, name: bytes) -> None:
+def test_name_that_is_not_utf8_is_refused(tmp_path, kind, name):
     path = os.path.join(os.fsencode(tmp_path), name)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "wb") as stream:
@@ -504,53 +461,43 @@ def test_name_that_is_not_utf8_is_refused(tmp_path: Path, kind: str, name: bytes
     str(raised.value).encode()
 
 
-def test_tabs_and_line_ends_of_ids_do_not_break_the_list_of_dropped(tmp_path: Path, output: Path) -> None:
+def test_dropped_list_replaces_tabs_and_line_ends(tmp_path, output):
     rows = [{"id": identifier, "title": "A\tB", "text": "A text is here."} for identifier in ("0", "1\t2\n3\r4\x855")]
-    build_corpus(
-        ["jsonl:" + write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))], output, CorpusConfig(), ONE
-    )
+    build_corpus([write_records(tmp_path / "a.jsonl", rows)], output, CorpusConfig(), ONE)
     assert (output / "dropped.tsv").read_text(encoding="utf-8").splitlines() == [
         "document_id\treason\ttitle",
         "a:1 2 3 4 5\tsame text\tA B",
     ]
 
 
-def test_utf16_export_is_read(tmp_path: Path, output: Path) -> None:
+def test_utf16_export_is_read(tmp_path, output):
     dump = write(tmp_path / "d.xml.bz2", bz2.compress(make_export(*some_pages(3)).encode("utf-16")))
     assert build_corpus([dump], output, CorpusConfig(), ONE).counts["documents"] == 3
 
 
-def test_name_replaces_missing_dbname(tmp_path: Path, output: Path) -> None:
+def test_name_replaces_missing_dbname(tmp_path, output):
     dump = write(tmp_path / "d.xml", make_export(*some_pages(2)).replace("<dbname>testwiki</dbname>", ""))
     build_corpus([dump], output, CorpusConfig(name="mine"), ONE)
     assert documents_of(output)[0].document_id == "mine:1"
 
 
-def test_missing_end_tag_is_counted_with_a_warning(
-    tmp_path: Path, output: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    dump = write(tmp_path / "d.xml", make_export(*some_pages(3)).removesuffix(FOOTER))
-    manifest = build_corpus([dump], output, CorpusConfig(), ONE)
-    assert manifest.counts["documents"] == 3
-    assert manifest.counts["broken_files"] == 1
-    assert "ends without </mediawiki>" in caplog.text
-    assert "of 3 pages read, 3 documents were kept" in caplog.text
-
-
-def test_page_cut_off_is_counted(tmp_path: Path, output: Path) -> None:
+@pytest.mark.parametrize(
+    ("mark", "documents", "dropped", "warning"),
+    [
+        (FOOTER, 3, {}, "ends without </mediawiki>"),
+        ("It says", 2, {"cut off": 1}, "breaks off inside page"),
+        ("</text>", 2, {"cut off": 1}, "breaks off inside page"),
+    ],
+)
+def test_dump_that_breaks_off_is_one_broken_file(tmp_path, output, caplog, mark, documents, dropped, warning):
     text = make_export(*some_pages(3))
-    manifest = build_corpus([write(tmp_path / "d.xml", text[: text.rindex("It says")])], output, CorpusConfig(), ONE)
-    assert manifest.counts["documents"] == 2
-    assert manifest.counts["dropped"] == {"cut off": 1}
-    assert manifest.counts["broken_files"] == 1
-
-
-def test_dump_that_breaks_off_between_units_is_one_broken_file(tmp_path: Path, output: Path) -> None:
-    text = make_export(*some_pages(3))
-    size = text.rindex("</text>")
-    dump = write(tmp_path / "d.xml", text[:size])
-    manifest = build_corpus([dump], output, CorpusConfig(split_bytes=size - 100), ONE)
-    assert manifest.counts["broken_files"] == 1
+    text = text[: text.rindex(mark)]
+    for split_bytes in (1 << 20, len(text) - 100):
+        dump = write(tmp_path / "d.xml", text)
+        counts = build_corpus([dump], output, CorpusConfig(split_bytes=split_bytes), ONE).counts
+        assert (counts["broken_files"], counts["documents"], counts["dropped"]) == (1, documents, dropped)
+        assert warning in caplog.text
+        assert f"of {documents} pages read, {documents} documents were kept" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -563,7 +510,7 @@ def test_dump_that_breaks_off_between_units_is_one_broken_file(tmp_path: Path, o
     ],
     ids=["no end tag", "inside a page", "bz2 without end tag", "cut gzip"],
 )
-def test_strict_refuses_a_dump_that_breaks_off(tmp_path: Path, output: Path, content: bytes, message: str) -> None:
+def test_strict_refuses_a_dump_that_breaks_off(tmp_path, output, content, message):
     with pytest.raises(InputError, match=message):
         build_corpus([write(tmp_path / "d.xml", content)], output, CorpusConfig(strict=True), ONE)
     assert not output.exists()
@@ -583,35 +530,23 @@ def test_strict_refuses_a_dump_that_breaks_off(tmp_path: Path, output: Path, con
         ("d.xml.bz2", bz2.compress(b"nothing like it"), "expected a MediaWiki export"),
         ("d.xml", make_export(make_page(1, "* list")).encode(), "no document is left .*1 no prose"),
     ],
-    ids=[
-        "no XML",
-        "text",
-        "packed JSON",
-        "Parquet",
-        "Parquet by content",
-        "JSON by content",
-        "DOCTYPE",
-        "malformed XML",
-        "no export",
-        "no prose",
-    ],
-)
-def test_malformed_input_raises_one_sentence_and_leaves_nothing(
-    tmp_path: Path, output: Path, name: str, content: bytes, message: str
-) -> None:
+    ids=["no XML", "text", "packed JSON", "Parquet", "Parquet by content", "JSON by content", "DOCTYPE",
+         "malformed XML", "no export", "no prose"],
+)  # fmt: skip
+def test_malformed_input_raises_one_sentence_and_leaves_nothing(tmp_path, output, name, content, message):
     with pytest.raises(InputError, match=message) as raised:
         build_corpus([write(tmp_path / name, content)], output, CorpusConfig(), ONE)
     assert "\n" not in str(raised.value)
     assert not output.exists()
 
 
-def test_error_of_worker_process_is_raised_unchanged(tmp_path: Path, output: Path) -> None:
+def test_error_of_worker_process_is_raised_unchanged(tmp_path, output):
     dump = write(tmp_path / "d.xml", make_export(make_page(1), make_page(2, "a < b")))
     with pytest.raises(InputError, match="page 'Page 2': malformed XML"):
         build_corpus([dump], output, CorpusConfig(), ("--workers", "2"))
 
 
-def test_failed_job_does_not_wait_for_the_hash_of_its_input(tmp_path: Path) -> None:
+def test_failed_job_does_not_wait_for_the_hash_of_its_input(tmp_path):
     dump = write(tmp_path / "d.xml", make_export(make_page(1, "a < b")))
     program = f"""
 import time
@@ -624,14 +559,14 @@ job.build_corpus([{dump!r}], {str(tmp_path / "corpus")!r}, beam_options=("--work
     assert ended.returncode == 1
 
 
-def test_failed_build_keeps_older_corpus(tmp_path: Path, output: Path) -> None:
-    good = build_corpus([write(tmp_path / "d.xml", make_export(*some_pages(2)))], output, CorpusConfig(), ONE)
+def test_failed_build_keeps_older_corpus(output):
+    good = build(output, *some_pages(2))
     with pytest.raises(InputError):
-        build_corpus([write(tmp_path / "e.xml", make_export(make_page(1, "a < b")))], output, CorpusConfig(), ONE)
+        build(output, make_page(1, "a < b"))
     assert load_manifest(output).sha256 == good.sha256
 
 
-def test_batches_are_a_function_of_the_input(tmp_path: Path) -> None:
+def test_batches_are_a_function_of_the_input(tmp_path):
     dump = write(tmp_path / "d.xml", make_export(*some_pages(40)))
     splits = plan_splits([dump], CorpusConfig(split_bytes=5000))
     assert [split.start for split in splits] == list(range(0, Path(dump).stat().st_size, 5000))
@@ -643,13 +578,12 @@ def test_batches_are_a_function_of_the_input(tmp_path: Path) -> None:
     "values",
     [{"shard_bytes": 0}, {"held_out_per_mille": 501}, {"language": "e n"}, {"name": "a/b"}, {"split_bytes": -1}],
 )
-def test_configuration_is_checked(values: dict[str, Any]) -> None:
+def test_configuration_is_checked(values):
     with pytest.raises(ConfigurationError, match=next(iter(values))):
         CorpusConfig(**values)
 
 
-def test_progress_counts_pages(tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bert_pipeline.beam.progress._POLL_SECONDS", 0.01)
+def test_progress_counts_pages(tmp_path, output):
     seen: list[int] = []
     dump = write(tmp_path / "d.xml", make_export(*some_pages(400)))
     build_corpus([dump], output, CorpusConfig(split_bytes=30_000), ONE, progress=seen.append)
@@ -657,20 +591,8 @@ def test_progress_counts_pages(tmp_path: Path, output: Path, monkeypatch: pytest
     assert seen[-1] == 400
 
 
-def test_article_is_shown_beside_its_wikitext(tmp_path: Path) -> None:
-    text = "{{Infobox|a}}\nThe first passage is here.\n\n== Heading ==\nThe second passage is here."
-    dump = write(tmp_path / "d.xml", make_export(make_page(1, text, title="Ada Lovelace")))
-    shown = preview_article("ada_Lovelace", dump)
-    rows = [[cell.strip() for cell in row.split(" | ")] for row in shown.splitlines()[5:]]
-    assert ["The first passage is here.", "The first passage is here."] in rows
-    assert ["The second passage is here.", "The second passage is here."] in rows
-    assert "infobox (1)" in shown
-    with pytest.raises(InputError, match="did you mean 'Ada Lovelace'"):
-        preview_article("Ada Lovelaec", dump)
-
-
 @pytest.mark.real_data
-def test_english_dump_gives_clean_corpus(real_data: Path, output: Path) -> None:
+def test_english_dump_gives_clean_corpus(real_data, output):
     dump = real_data / "wikipedia" / "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
     manifest = build_corpus([str(dump)], output, CorpusConfig(), ONE)
     assert manifest.counts["documents"] >= 95
@@ -678,7 +600,7 @@ def test_english_dump_gives_clean_corpus(real_data: Path, output: Path) -> None:
     assert manifest.counts["broken_text_per_million_characters"] < 4
 
 
-def test_template_file_is_applied_and_recorded(output: Path, tmp_path: Path) -> None:
+def test_template_file_is_applied_and_recorded(output, tmp_path):
     own = tmp_path / "own.toml"
     own.write_text('[templates]\n"people" = "some {1} people"\n')
     text = "In the town of Foo live {{people|12345}} today. " + "It is as it is. " * 20
@@ -688,7 +610,7 @@ def test_template_file_is_applied_and_recorded(output: Path, tmp_path: Path) -> 
     assert "templates" not in manifest.configuration  # its path is no part of the identity
 
 
-def test_template_file_may_name_templates_of_the_language_of_the_dump(output: Path, tmp_path: Path) -> None:
+def test_template_file_refers_to_templates_of_the_language(output, tmp_path):
     own = tmp_path / "own.toml"
     own.write_text('[templates]\n"citation longue bis" = "=citation bloc"\n')
     text = "Il a dit ceci. {{citation longue bis|Le texte de la citation est ici.}} " + "C'est comme ça. " * 20
@@ -704,9 +626,7 @@ def test_template_file_may_name_templates_of_the_language_of_the_dump(output: Pa
         build(output, make_page(1, article(1)), templates=str(own))
 
 
-def test_template_file_that_is_edited_meanwhile_is_used_and_recorded_as_it_was(
-    output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_template_file_edited_during_the_job_is_ignored(output, tmp_path, monkeypatch):
     own = tmp_path / "own.toml"
     own.write_text('[templates]\n"people" = "some {1} people"\n')
     before, run = file_sha256(own), job._run
@@ -722,7 +642,7 @@ def test_template_file_that_is_edited_meanwhile_is_used_and_recorded_as_it_was(
     assert manifest.inputs["templates"] == {"name": "own.toml", "sha256": before}
 
 
-def test_bad_template_file_leaves_nothing_behind(output: Path, tmp_path: Path) -> None:
+def test_bad_template_file_leaves_nothing_behind(output, tmp_path):
     own = tmp_path / "own.toml"
     own.write_text('[templates]\n"people" = "{1"\n')
     with pytest.raises(InputError, match=r"own\.toml, line 2: .* has an open brace"):

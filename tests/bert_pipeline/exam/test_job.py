@@ -106,18 +106,14 @@ def test_corpus_without_a_side_is_refused_and_leaves_nothing(tmp_path, held_out,
     assert not (tmp_path / "exam").exists()
 
 
-def test_prepared_exam_is_reused_until_its_code_changes(built, tmp_path, monkeypatch):
-    made = []
+def test_prepared_exam_is_reused_until_its_configuration_or_code_changes(built, tmp_path, monkeypatch):
+    def prepare(config=CONFIG):
+        path = prepared_exam(built / "corpus", tmp_path, config)
+        return path, (path / PAIRS_NAME).stat().st_mtime_ns
 
-    def build(corpus, output):
-        made.append(output)
-        return build_exam(corpus, output, CONFIG)
-
-    monkeypatch.setattr(job, "build_exam", build)
-    monkeypatch.setattr(job, "ExamConfig", lambda: CONFIG)
-    first = prepared_exam(built / "corpus", tmp_path)
-    assert prepared_exam(built / "corpus", tmp_path) == first
+    first = prepare()
+    assert prepare() == first
+    assert prepare(ExamConfig(pairs_per_kind=20))[0] != first[0]
     monkeypatch.setattr(job, "EXAM_VERSION", 0)
-    second = prepared_exam(built / "corpus", tmp_path)
-    assert made == [first, second]
-    assert first != second
+    assert prepare()[0] != first[0]
+    assert prepared_exam(built / "exam", tmp_path) == built / "exam"

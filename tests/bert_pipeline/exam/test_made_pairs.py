@@ -39,7 +39,7 @@ def test_swap_exchanges_neighbors_after_the_first_word():
     assert bad == {"Dog walks, home quickly to 12 walnut.", "Dog walks, quickly to home 12 walnut."}
 
 
-def test_ending_replaces_a_word_by_the_nearest_in_frequency_with_its_stem():
+def test_ending_is_the_word_of_the_stem_nearest_in_frequency():
     sentence = "Anna walks in the walnut."
     assert {make((sentence,), seed=seed)["ending"][0].bad[0] for seed in range(20)} == {"Anna walk in the walnut."}
     # "dogs" is like "dog", but six times as frequent; "walnut" shares too little with "walk".
@@ -49,7 +49,7 @@ def test_ending_replaces_a_word_by_the_nearest_in_frequency_with_its_stem():
     assert bad == {"The dogs met quickly home."}
 
 
-def test_endings_that_the_text_has_between_the_same_neighbors_are_dropped():
+def test_attested_endings_are_dropped():
     words = list(COUNTS)
     splitter = WordSplitter(words)
 
@@ -99,7 +99,7 @@ def test_scripts_without_case_exchange_rare_repeated_words():
     assert all(sorted(text.split()) == sorted(passage[0].split()) for text in bad if "सीता." in text)
 
 
-def test_capitals_of_another_script_do_not_decide_how_names_are_found():
+def test_names_are_found_by_the_script_of_the_text():
     counts = {"वह": 60_000, "राम": 5, "सीता": 5, "और": 90_000, "dna": 5}
     assert make(("वह DNA राम और सीता और राम और सीता.",), counts=counts)["entity"]
     # Georgian has capitals in Unicode, with which no word begins.

@@ -6,7 +6,6 @@ import gzip
 import json
 import re
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,30 +47,42 @@ def static_both(corpus, vocabulary, tmp_path_factory):
     return build_instances(corpus, vocabulary, output, config, ONE_WORKER)
 
 
+@pytest.fixture
+def builds(vocabulary, tmp_path):
+    """Both jobs from a corpus to `out`: each is called with the corpus."""
+    return (
+        lambda corpus: build_instances(corpus, vocabulary, tmp_path / "out", InstancesConfig(), ONE_WORKER),
+        lambda corpus: build_vocabulary(corpus, tmp_path / "out", SMALL, ONE_WORKER),
+    )
+
+
 def leftovers(directory):
     return sorted(path.name for path in directory.iterdir())
 
 
-def test_split_without_or_of_random_pairs_alone_is_a_warning(vocabulary, tmp_path, caplog):
+@pytest.mark.parametrize(
+    ("documents", "expected"),
+    [
+        (
+            make_documents(20, held_out=[4]),
+            ["pairs of the held_out split has a random next sentence", "--held-out-per-mille"],
+        ),
+        (
+            [
+                dataclasses.replace(document, sentences=document.sentences[:1], passage_starts=(0,))
+                for document in make_documents(20)
+            ],
+            ["pairs of the train split have a random next sentence, because each document is a single"],
+        ),
+        (make_documents(20), []),
+    ],
+    ids=["one held out", "single sentences", "fine"],
+)
+def test_split_without_or_of_random_pairs_alone_is_a_warning(vocabulary, tmp_path, caplog, documents, expected):
     config = InstancesConfig(max_seq_length=32, dupe_factor=1)
-    one_held_out = make_corpus(tmp_path / "corpus", [make_documents(20, held_out=[4])])
-    build_instances(one_held_out, vocabulary, tmp_path / "instances", config, ONE_WORKER)
-    (message,) = caplog.messages
-    assert "pairs of the held_out split has a random next sentence" in message
-    assert "--held-out-per-mille" in message
-    caplog.clear()
-    single = [
-        dataclasses.replace(document, sentences=document.sentences[:1], passage_starts=(0,))
-        for document in make_documents(20)
-    ]
-    build_instances(make_corpus(tmp_path / "single", [single]), vocabulary, tmp_path / "random", config, ONE_WORKER)
-    (message,) = caplog.messages
-    assert "pairs of the train split have a random next sentence, because each document is a single" in message
-    caplog.clear()
-    build_instances(
-        make_corpus(tmp_path / "fine", [make_documents(20)]), vocabulary, tmp_path / "balanced", config, ONE_WORKER
-    )
-    assert not caplog.messages
+    build_instances(make_corpus(tmp_path / "corpus", [documents]), vocabulary, tmp_path / "made", config, ONE_WORKER)
+    assert len(caplog.messages) == bool(expected)
+    assert all(part in caplog.text for part in expected)
 
 
 @pytest.mark.slow
@@ -118,67 +129,49 @@ def test_repeated_shard_has_equal_bytes(corpus, static_both, vocabulary, tmp_pat
     assert found == {*manifest.files, "manifest.json"}
 
 
-def test_repeated_shard_is_counted_once(corpus, tmp_path, monkeypatch):
+def test_vocabulary_does_not_depend_on_partitions_and_repetitions(corpus, tmp_path, monkeypatch):
     whole = build_vocabulary(corpus, tmp_path / "whole", SMALL, ONE_WORKER)
-    count, merge = jobs_vocabulary._count_shard, jobs_vocabulary._merge_partition
 
     def twice(work):
         return lambda element, **settings: (work(element, **settings), work(element, **settings))[1]
 
-    monkeypatch.setattr(jobs_vocabulary, "_count_shard", twice(count))
-    monkeypatch.setattr(jobs_vocabulary, "_merge_partition", twice(merge))
+    for step in ("_count_shard", "_merge_partition"):
+        monkeypatch.setattr(jobs_vocabulary, step, twice(getattr(jobs_vocabulary, step)))
+    monkeypatch.setattr(jobs_vocabulary, "_BYTES_PER_PARTITION", 1000)
     assert build_vocabulary(corpus, tmp_path / "twice", SMALL, ONE_WORKER).content == whole.content
 
 
-def lose_shard(monkeypatch, module, function, pattern):
-    """Lose what the worker of the second shard returns, and hide its files of `pattern` from listings."""
-    work, glob = getattr(module, function), Path.glob
-
-    def lost(element, **settings):
-        found = work(element, **settings)
-        return found if element[0] != 1 else ()
-
-    monkeypatch.setattr(module, function, lost)
-    monkeypatch.setattr(Path, "glob", lambda self, name: (p for p in glob(self, name) if not p.match(pattern)))
-
-
-def test_lost_instance_shard_keeps_the_earlier_instances(corpus, vocabulary, tmp_path, monkeypatch):
-    config = InstancesConfig(max_seq_length=32, dupe_factor=1)
-    earlier = build_instances(corpus, vocabulary, tmp_path / "instances", config, ONE_WORKER)
-    lose_shard(monkeypatch, jobs_instances, "_make_shard", "shard-00001.json")
-    with pytest.raises(ArtifactError, match=r"no result for documents-00001\.parquet \(60 rows\); found 1 of 2 shards"):
-        build_instances(corpus, vocabulary, tmp_path / "instances", config, ONE_WORKER)
-    assert load_manifest(tmp_path / "instances", verify="sha256").sha256 == earlier.sha256
-    assert leftovers(tmp_path) == ["instances"]
-
-
 @pytest.mark.parametrize(
-    ("function", "pattern", "message"),
+    ("module", "function", "message"),
     [
-        ("_count_shard", "held-out-00001.parquet", r"no result for documents-00001\.parquet \(60 rows\); found 1 of 2"),
-        ("_merge_partition", "merged-00001.parquet", r"no result for merged-00001\.parquet; found \d+ of \d+ shards"),
+        (jobs_instances, "_make_shard", r"no result for documents-00001\.parquet \(60 rows\); found 1 of 2 shards"),
+        (jobs_vocabulary, "_count_shard", r"no result for documents-00001\.parquet \(60 rows\); found 1 of 2"),
+        (jobs_vocabulary, "_merge_partition", r"no result for merged-00001\.parquet; found \d+ of \d+ shards"),
     ],
 )
-def test_lost_word_counts_keep_the_earlier_vocabulary(corpus, tmp_path, monkeypatch, function, pattern, message):
-    earlier = build_vocabulary(corpus, tmp_path / "vocabulary", SMALL, ONE_WORKER)
+def test_lost_shard_keeps_the_earlier_artifact(corpus, vocabulary, tmp_path, monkeypatch, module, function, message):
+    def build():
+        if module is jobs_vocabulary:
+            return build_vocabulary(corpus, tmp_path / "made", SMALL, ONE_WORKER)
+        config = InstancesConfig(max_seq_length=32, dupe_factor=1)
+        return build_instances(corpus, vocabulary, tmp_path / "made", config, ONE_WORKER)
+
+    earlier, work = build(), getattr(module, function)
     monkeypatch.setattr(jobs_vocabulary, "_BYTES_PER_PARTITION", 1000)
-    lose_shard(monkeypatch, jobs_vocabulary, function, pattern)
+    monkeypatch.setattr(module, function, lambda item, **given: work(item, **given) if item[0] != 1 else ())
     with pytest.raises(ArtifactError, match=message):
-        build_vocabulary(corpus, tmp_path / "vocabulary", SMALL, ONE_WORKER)
-    assert load_manifest(tmp_path / "vocabulary", verify="sha256").sha256 == earlier.sha256
-    assert leftovers(tmp_path) == ["vocabulary"]
+        build()
+    assert load_manifest(tmp_path / "made", verify="sha256").sha256 == earlier.sha256
+    assert leftovers(tmp_path) == ["made"]
 
 
-def test_corpus_shard_with_other_rows_than_its_manifest_raises(vocabulary, tmp_path):
+def test_corpus_shard_with_other_rows_than_its_manifest_raises(builds, tmp_path):
     with publishing(tmp_path / "corpus", kind="corpus", configuration={}, inputs={}) as draft:
         write_documents(draft.path / "documents-00000.parquet", make_documents(30))
         draft.rows["documents-00000.parquet"] = 40
-    for build in (
-        lambda: build_instances(tmp_path / "corpus", vocabulary, tmp_path / "out", InstancesConfig(), ONE_WORKER),
-        lambda: build_vocabulary(tmp_path / "corpus", tmp_path / "out", SMALL, ONE_WORKER),
-    ):
+    for build in builds:
         with pytest.raises(ArtifactError, match=r"documents-00000\.parquet: found 30 rows, expected 40"):
-            build()
+            build(tmp_path / "corpus")
     assert leftovers(tmp_path) == ["corpus"]
 
 
@@ -220,12 +213,6 @@ def test_vocabulary_uses_training_documents_only(corpus, tmp_path):
     assert sorted(manifest.files) == ["tokenizer_config.json", "vocab.txt"]
 
 
-def test_words_may_be_counted_in_several_partitions(corpus, tmp_path, monkeypatch):
-    whole = build_vocabulary(corpus, tmp_path / "whole", SMALL, ONE_WORKER)
-    monkeypatch.setattr("bert_pipeline.vocabulary.job._BYTES_PER_PARTITION", 1000)
-    assert build_vocabulary(corpus, tmp_path / "parts", SMALL, ONE_WORKER).sha256 == whole.sha256
-
-
 def test_vocabulary_is_compared_and_extended(corpus, vocabulary, tmp_path):
     base = make_tokenizer()
     (tmp_path / "base").mkdir()
@@ -254,12 +241,6 @@ def test_vocabulary_is_compared_and_extended(corpus, vocabulary, tmp_path):
     assert leftovers(tmp_path) == ["base", "extended"]
 
 
-def test_too_small_corpus_leaves_nothing(corpus, tmp_path):
-    with pytest.raises(InputError, match="is the largest possible"):
-        build_vocabulary(corpus, tmp_path / "vocabulary", VocabularyConfig(), ONE_WORKER)
-    assert leftovers(tmp_path) == []
-
-
 def test_documents_are_tokenized_by_split_without_empty_ones(tmp_path):
     documents = make_documents(5, held_out=[1])
     emptied = [
@@ -280,19 +261,17 @@ def test_documents_are_tokenized_by_split_without_empty_ones(tmp_path):
 
 
 def test_one_instance_shard_per_corpus_shard_and_split(static_both, vocabulary):
-    assert sorted(static_both.files) == [
-        "held_out/instances-00000.parquet",
-        "held_out/instances-00000.tfrecord",
-        "held_out/instances-00001.parquet",
-        "held_out/instances-00001.tfrecord",
-        "tokenizer_config.json",
-        "train/instances-00000.parquet",
-        "train/instances-00000.tfrecord",
-        "train/instances-00001.parquet",
-        "train/instances-00001.tfrecord",
-        "vocab.txt",
-    ]
+    assert sorted(static_both.files) == sorted(
+        ["tokenizer_config.json", "vocab.txt"]
+        + [
+            f"{split}/instances-0000{shard}.{suffix}"
+            for split in ("held_out", "train")
+            for shard in (0, 1)
+            for suffix in ("parquet", "tfrecord")
+        ]
+    )
     assert load_manifest(static_both.path, kind="instances", verify="sha256").sha256 == static_both.sha256
+    assert "workers" not in json.dumps(static_both.content)
     copied = Tokenizer.from_directory(static_both.path)
     assert copied.sha256 == Tokenizer.from_directory(vocabulary).sha256 == static_both.inputs["vocabulary"]["sha256"]
 
@@ -420,48 +399,40 @@ def test_instances_are_shown_as_text(static_both):
     assert {text.endswith("a random passage follows") for text in shown} == {True, False}
 
 
-def test_damaged_corpus_shard_raises_and_leaves_nothing(corpus, vocabulary, tmp_path):
+def test_damaged_corpus_shard_raises_and_leaves_nothing(corpus, builds, tmp_path):
     damaged = tmp_path / "corpus"
     shutil.copytree(corpus, damaged)
     path = damaged / "documents-00001.parquet"
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    for build in (
-        lambda: build_instances(damaged, vocabulary, tmp_path / "out", InstancesConfig(), ONE_WORKER),
-        lambda: build_vocabulary(damaged, tmp_path / "out", SMALL, ONE_WORKER),
-    ):
+    for build in builds:
         with pytest.raises(ArtifactError, match=r"documents-00001\.parquet: sha256 is") as caught:
-            build()
+            build(damaged)
         assert "\n" not in str(caught.value)
     assert leftovers(tmp_path) == ["corpus"]
 
 
-def test_shards_are_those_of_the_manifest(corpus, vocabulary, static_both, tmp_path):
+def test_shards_are_those_of_the_manifest(corpus, vocabulary, static_both, builds, tmp_path):
     copy = tmp_path / "corpus"
     shutil.copytree(corpus, copy)
     shutil.copy(copy / "documents-00001.parquet", copy / "documents-00002.parquet")  # left by something else
     config = InstancesConfig(**static_both.configuration)
     assert build_instances(copy, vocabulary, tmp_path / "out", config, ONE_WORKER).content == static_both.content
     (copy / "documents-00000.parquet").unlink()
-    for build in (
-        lambda: build_instances(copy, vocabulary, tmp_path / "none", config),
-        lambda: build_vocabulary(copy, tmp_path / "none", SMALL),
-    ):
+    for build in builds:
         with pytest.raises(ArtifactError, match=r"documents-00000\.parquet: is missing"):
-            build()
+            build(copy)
 
 
-def test_directory_that_is_not_a_corpus_raises(vocabulary, tmp_path):
+def test_directory_that_is_not_a_corpus_raises(builds, tmp_path):
     with publishing(tmp_path / "other", kind="vocabulary", configuration={}, inputs={}):
         pass
     (tmp_path / "foreign").mkdir()
     for name, message in (("other", "found a vocabulary, expected a corpus"), ("foreign", r"no manifest\.json")):
-        for build in (build_instances, build_vocabulary):
-            arguments = [tmp_path / name, *([vocabulary] if build is build_instances else []), tmp_path / "out"]
-            config = InstancesConfig() if build is build_instances else SMALL
+        for build in builds:
             with pytest.raises(ArtifactError, match=message):
-                build(*arguments, config)
+                build(tmp_path / name)
     assert leftovers(tmp_path) == ["foreign", "other"]
 
 
@@ -486,9 +457,3 @@ def test_corpus_of_one_sentence_raises(vocabulary, tmp_path):
     with pytest.raises(BertError, match="no pair of sentences"):
         build_instances(corpus, vocabulary, tmp_path / "out", InstancesConfig(), ONE_WORKER)
     assert leftovers(tmp_path) == ["corpus"]
-
-
-def test_configuration_of_manifest_reproduces_instances(static_both):
-    document = json.loads((static_both.path / "manifest.json").read_text())
-    assert InstancesConfig(**document["content"]["configuration"]).has_static_masks
-    assert "workers" not in json.dumps(document["content"])

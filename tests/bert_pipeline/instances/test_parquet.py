@@ -8,7 +8,7 @@ from small_corpus import make_documents, write_documents
 from small_instances import assert_same, make_columns
 
 from bert_pipeline.corpus.parquet import read_documents, read_sentences
-from bert_pipeline.errors import ArtifactError, InputError
+from bert_pipeline.errors import InputError
 from bert_pipeline.instances.columns import pad, unpad
 from bert_pipeline.instances.parquet import InstanceWriter, open_instances
 
@@ -84,17 +84,6 @@ def test_wrong_columns_and_types_raise(tmp_path):
     pq.write_table(table, tmp_path / "text.parquet")
     with pytest.raises(InputError, match="column 'input_ids' holds list"):
         open_instances(tmp_path / "text.parquet")
-
-
-def test_damaged_page_raises_with_row_group(tmp_path):
-    path = tmp_path / "instances.parquet"
-    with InstanceWriter(path, static_masks=False) as writer:
-        writer.write(make_columns(4000, static=False))
-    data = bytearray(path.read_bytes())
-    data[4:3000] = bytes(2996)
-    path.write_bytes(data)
-    with open_instances(path) as shard, pytest.raises(ArtifactError, match="row group 0 cannot be read"):
-        shard.read_row_group(0)
 
 
 def test_pad_and_unpad_are_inverse():

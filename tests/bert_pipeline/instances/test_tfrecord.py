@@ -46,6 +46,12 @@ def records_of(data):
     return records
 
 
+def framed(message):
+    """A message as a record of a TFRecord file."""
+    head = struct.pack("<Q", len(message))
+    return head + struct.pack("<I", plain_masked(head)) + message + struct.pack("<I", plain_masked(message))
+
+
 def features_of(record):
     """name -> (kind of list, values)."""
     example = Example.FromString(record)
@@ -159,9 +165,7 @@ def test_unpacked_numbers_are_read(tmp_path):
             feature = field + varint(len(numbers)) + numbers
             entry = b"\n" + varint(len(name)) + name.encode() + b"\x12" + varint(len(feature)) + feature
             entries += b"\n" + varint(len(entry)) + entry
-        message = b"\n" + varint(len(entries)) + entries
-        head = struct.pack("<Q", len(message))
-        data += head + struct.pack("<I", plain_masked(head)) + message + struct.pack("<I", plain_masked(message))
+        data += framed(b"\n" + varint(len(entries)) + entries)
     (tmp_path / "single").write_bytes(data)
     with open_tfrecords(tmp_path / "single") as shard:
         assert_same(shard.read_row_group(0), columns)
@@ -216,9 +220,7 @@ def test_damaged_gzip_raises(tmp_path):
 
 def test_records_of_other_features_raise(tmp_path):
     for message, expected in ((b"\n\x00", "no feature 'input_ids'"), (b"\xff\xff\xff", "not a tf.train.Example")):
-        head = struct.pack("<Q", len(message))
-        data = head + struct.pack("<I", plain_masked(head)) + message + struct.pack("<I", plain_masked(message))
-        (tmp_path / "other").write_bytes(data)
+        (tmp_path / "other").write_bytes(framed(message))
         with pytest.raises(InputError, match=expected):
             open_tfrecords(tmp_path / "other")
 
@@ -251,9 +253,7 @@ def test_values_that_instances_cannot_have_raise(tmp_path, name, value, expected
         example = Example.FromString(record)
         feature = example.features.feature[name]
         (feature.float_list if name == "masked_lm_weights" else feature.int64_list).value[0] = value
-        message = example.SerializeToString() if data else record
-        head = struct.pack("<Q", len(message))
-        data += head + struct.pack("<I", plain_masked(head)) + message + struct.pack("<I", plain_masked(message))
+        data += framed(example.SerializeToString() if data else record)
     (tmp_path / "bad").write_bytes(data)
     with open_tfrecords(tmp_path / "bad") as shard, pytest.raises(InputError, match=expected):
         shard.read_row_group(0)

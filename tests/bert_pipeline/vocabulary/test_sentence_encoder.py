@@ -1,6 +1,7 @@
 """SentenceEncoder equals Tokenizer on each sentence."""
 
 import json
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -37,43 +38,34 @@ def test_encoder_equals_tokenizer_for_any_sentences(sentences, tokenizer):
 
 
 @pytest.mark.parametrize("number", [1, 7, 40])
-def test_encoder_equals_tokenizer_in_blocks(monkeypatch, number):
-    monkeypatch.setattr("bert_pipeline.vocabulary.tokenizer._BLOCK_BYTES", number)
-    sentences = pa.array(["left out", "", "eas is", "a" * 90, "", "i e a s", "中日 É", ""])
-    encoder = SentenceEncoder(TOKENIZERS[0])
-    blocks = []
-    encode = encoder._encode_block
-    monkeypatch.setattr(encoder, "_encode_block", lambda some: blocks.append(len(some)) or encode(some))
-    tokens, lengths = encoder.encode(sentences[1:])
-    assert sum(blocks) == 7
-    assert len(blocks) > 1
-    expected = TOKENIZERS[0].encode_batch(sentences[1:].to_pylist())
-    assert tokens.tolist() == [index for ids in expected for index in ids]
-    assert lengths.tolist() == [len(ids) for ids in expected]
+def test_encoder_equals_tokenizer_in_blocks(number):
+    encode_batch = mock.Mock(side_effect=TOKENIZERS[0].encode_batch)
+    encoder = StringEncoder(encode_batch, block_bytes=number)
+    sentences = ["left out", "", "eas is", "a" * 90, "", "i e a s", "中日 É", ""]
+    assert_same(TOKENIZERS[0], sentences, encoder)
+    assert encode_batch.call_count > 1
 
 
-def test_encoder_equals_tokenizer_with_full_cache(monkeypatch):
-    monkeypatch.setattr("bert_pipeline.vocabulary.tokenizer._MAX_CACHED", 3)
-    encoder = SentenceEncoder(TOKENIZERS[0])
+def test_encoder_equals_tokenizer_with_full_cache():
+    encoder = StringEncoder(TOKENIZERS[0].encode_batch, max_cached=3)
     for sentences in (["a" * 200, "a" * 201, "", " ", "a  a"], ["e a s i"], ["a a", "i e"], []):
         assert_same(TOKENIZERS[0], sentences, encoder)
 
 
-def test_cache_is_emptied_by_characters_of_long_strings(monkeypatch):
-    monkeypatch.setattr("bert_pipeline.vocabulary.tokenizer._MAX_CACHED_CHARACTERS", 1_000)
-    given = []
+def test_cache_is_emptied_by_characters_of_long_strings():
+    encoded = []
 
     def encode_batch(words):
-        given.append(len(words))
+        encoded.append(len(words))
         return [[1] * len(word) for word in words]
 
-    encoder = StringEncoder(encode_batch)
+    encoder = StringEncoder(encode_batch, max_characters=1_000)
     sentences = pa.array([letter * 400 for letter in "abc"])
     for _ in range(2):
         encoder.encode(sentences[:2])  # 800 characters: kept
     encoder.encode(sentences[2:])  # 1,200
     tokens, lengths = encoder.encode(sentences[:2])
-    assert given == [2, 0, 1, 2]
+    assert encoded == [2, 0, 1, 2]
     assert lengths.tolist() == [400, 400]
     assert len(tokens) == 800
 

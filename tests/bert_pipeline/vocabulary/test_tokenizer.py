@@ -173,7 +173,7 @@ def fast_document():
         ("model", {"unk_token": "<unk>"}, "unk_token is '<unk>'"),
     ],
 )
-def test_settings_of_a_fast_tokenizer_that_tokenizes_otherwise_raise(tokenizer, tmp_path, key, changed, message):
+def test_other_settings_of_a_fast_tokenizer_raise(tokenizer, tmp_path, key, changed, message):
     document = fast_document()
     if key:
         document[key] |= changed
@@ -264,10 +264,7 @@ def test_directory_without_vocabulary_raises(tmp_path):
     [
         (["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"], r"5 tokens, but no \[MASK\]"),
         ([*SPECIAL_TOKENS, "a", "b", "a"], r"vocab\.txt:8: 'a' is on line 6 already; replace it by an unused entry"),
-        (
-            [*SPECIAL_TOKENS, "", "", "[unused0]"],
-            r"vocab\.txt:7: '' .* such as \[unused1\] on line 6, and remove no",
-        ),
+        ([*SPECIAL_TOKENS, "", "", "[unused0]"], r"vocab\.txt:7: '' .* such as \[unused1\] on line 6, and remove no"),
     ],
 )
 def test_malformed_vocabulary_raises_with_line(tokenizer, tmp_path, lines, message):

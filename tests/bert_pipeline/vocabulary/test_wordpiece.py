@@ -36,14 +36,8 @@ def counts_of(texts, do_lower_case=True):
     return counter.counts()
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.text(alphabet=ODD, max_size=40), max_size=5), st.booleans())
-def test_counts_equal_reference_for_odd_characters(texts, do_lower_case):
-    assert counts_of(texts, do_lower_case) == plain_counts(texts, do_lower_case)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.text(max_size=30), max_size=5), st.booleans())
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.text(alphabet=ODD, max_size=40) | st.text(max_size=30), max_size=5), st.booleans())
 def test_counts_equal_reference_for_any_text(texts, do_lower_case):
     assert counts_of(texts, do_lower_case) == plain_counts(texts, do_lower_case)
 
@@ -55,23 +49,21 @@ def test_counts_equal_reference_for_novels_and_languages(real_data):
     assert counts_of(texts) == plain_counts(texts, True)
 
 
-def test_counts_do_not_depend_on_flush_size(monkeypatch):
+@pytest.mark.parametrize("limit", [{"max_rows": 0}, {"max_bytes": 0}])
+def test_counts_do_not_depend_on_what_is_kept(limit):
     texts = ["the cat, the dog", "a cat; THE end", "the-end"] * 3
-    whole = counts_of(texts)
-    for name in ("_FLUSH_ROWS", "_FLUSH_BYTES"):
-        with monkeypatch.context() as patch:
-            patch.setattr(f"bert_pipeline.vocabulary.wordpiece.{name}", 1)
-            counter = WordCounter(True)
-            for text in texts:
-                counter.add([text])
-            assert counter.counts() == whole
+    counter = WordCounter(True, **limit)
+    for text in texts:
+        counter.add([text])
+        assert counter._num_raw == 0  # it is counted already
+    assert counter.counts() == counts_of(texts)
 
 
 @pytest.mark.parametrize("do_lower_case", [True, False])
-def test_counts_do_not_depend_on_block_size(monkeypatch, do_lower_case):
+def test_counts_do_not_depend_on_block_size(do_lower_case):
     rng = random.Random(4)
-    texts = ["".join(rng.choices(ODD, k=rng.randint(0, 40))) for _ in range(300)] + ["the-end, the cat"] * 3
-    monkeypatch.setattr("bert_pipeline.vocabulary.wordpiece._BLOCK_CHARACTERS", 7)
+    texts = ["".join(rng.choices(ODD, k=rng.randint(0, 40))) for _ in range(9_000)]  # more than a block
+    texts += ["the-end, the cat"] * 3
     assert counts_of(texts, do_lower_case) == plain_counts(texts, do_lower_case)
 
 
@@ -87,15 +79,6 @@ def test_one_call_splits_a_bounded_number_of_characters():
     counter.add(sentences)
     assert counter.counts().total() == sum(sizes) - len(sentences) + len(sizes) == 60 * len(sentences)
     assert max(sizes) <= (1 << 16) + 60
-
-
-def test_raw_strings_are_counted_in_parts_by_their_size(monkeypatch):
-    monkeypatch.setattr("bert_pipeline.vocabulary.wordpiece._FLUSH_BYTES", 10_000)
-    counter = WordCounter(True)
-    for start in range(0x4E00, 0x4E40):
-        counter.add(["".join(map(chr, range(start, start + 100)))])
-    assert counter._num_raw < 40  # the rest is counted already
-    assert counter.counts().total() == 6_400
 
 
 @pytest.fixture(scope="module")
@@ -212,12 +195,11 @@ def test_alphabet_of_few_characters_is_as_before():
     assert len(everything) == 501
 
 
-def test_training_uses_most_frequent_words(monkeypatch):
+@pytest.mark.parametrize(("max_words", "min_count"), [(7, 1), (6, 3), (4, 3), (3, 4), (1, 8)])
+def test_training_uses_most_frequent_words(max_words, min_count):
     counts = np.array([5, 2, 9, 2, 3, 2, 7])
-    for most, least in ((7, 1), (6, 3), (4, 3), (3, 4), (1, 8)):
-        monkeypatch.setattr("bert_pipeline.vocabulary.wordpiece._MAX_TRAINING_WORDS", most)
-        assert min_training_count(counts) == least
-        assert (counts >= least).sum() <= most
+    assert min_training_count(counts, max_words) == min_count
+    assert (counts >= min_count).sum() <= max_words
 
 
 def test_no_training_words_raise():

@@ -77,12 +77,12 @@ def digest(text: str, site: Site) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(PAGES), st.lists(change, max_size=12), st.sampled_from(SITES))
-def test_page_with_changed_lines_is_digested(text: str, changes: list[tuple[str, int, int, str]], site: Site) -> None:
+def test_page_with_changed_lines_is_digested(text, changes, site):
     digest(changed(text, changes), site)
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_line_of_markup_may_be_anywhere(line: str) -> None:
+def test_line_of_markup_may_be_anywhere(line):
     rng = random.Random(line)
     for text in rng.sample(PAGES, 6):
         lines = text.split("\n")
@@ -91,7 +91,7 @@ def test_line_of_markup_may_be_anywhere(line: str) -> None:
 
 
 @pytest.mark.parametrize("category", sorted(CHARACTERS))
-def test_characters_of_every_category_are_digested(category: str) -> None:
+def test_characters_of_every_category_are_digested(category):
     rng = random.Random(category)
     some = CHARACTERS[category]
     for char in sorted({*filter(str.isspace, some), *rng.sample(some, min(12, len(some)))}):
@@ -105,14 +105,14 @@ def test_characters_of_every_category_are_digested(category: str) -> None:
 
 @settings(max_examples=10, deadline=None)
 @given(st.sampled_from(PAGES), st.lists(change, max_size=12))
-def test_steps_grow_with_the_length_of_a_changed_page(text: str, changes: list[tuple[str, int, int, str]]) -> None:
+def test_steps_grow_with_the_length_of_a_changed_page(text, changes):
     unit = changed(text, changes)[:1500] + "\n"
     digest(unit, SITES[0])  # what is done once in a process does not count
     assert count_steps(unit * 6, SITES[0]) <= 2.5 * count_steps(unit * 3, SITES[0]) + 1000
 
 
 @pytest.mark.real_data
-def test_pages_of_dumps_with_changed_lines_are_digested(real_data: Path) -> None:
+def test_pages_of_dumps_with_changed_lines_are_digested(real_data):
     rng = random.Random(0)
     for path in sorted((real_data / "wikipedia").rglob("*.xml*")):
         dump = open_dump(path)

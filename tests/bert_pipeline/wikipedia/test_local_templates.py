@@ -3,7 +3,7 @@
 import tomllib
 
 import pytest
-from template_cases import Case, read_cases, render_call
+from template_cases import read_cases, render_call
 
 from bert_pipeline.wikipedia.extract import extract
 from bert_pipeline.wikipedia.site import read_site
@@ -22,17 +22,17 @@ QUOTATIONS = {
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.language}: {case.call}")
-def test_template_renders_as_on_its_wiki(case: Case) -> None:
+def test_template_renders_as_on_its_wiki(case):
     assert render_call(case.call, case.language) == case.text
 
 
-def test_every_language_with_texts_has_cases() -> None:
+def test_every_language_with_texts_has_cases():
     texts = {language for language, entries in ENTRIES.items() if set(entries.values()) - {"", "=blockquote"}}
     assert texts <= {case.language for case in CASES}
 
 
 @pytest.mark.parametrize("language", QUOTATIONS)
-def test_block_quotations_are_kept_in_every_language(language: str) -> None:
+def test_block_quotations_are_kept_in_every_language(language):
     site = read_site(f'<mediawiki xml:lang="{language}">')
     for name in QUOTATIONS[language]:
         for words in ("The words are here.", "1=The words are here."):
@@ -42,28 +42,29 @@ def test_block_quotations_are_kept_in_every_language(language: str) -> None:
             ]
 
 
-def test_every_case_has_a_source() -> None:
+def test_every_case_has_a_source():
     assert [case.call for case in CASES if case.source != "knowledge" and " https://" not in case.source] == []
 
 
-def test_local_names_apply_to_their_wiki_only() -> None:
-    assert render_call("the {{s-|XIX|e}} word", "fr") == "the XIXe siècle word"
-    assert render_call("the {{s-|XIX|e}} word", "en") == "the word"
-    assert render_call("a word{{citation|mot}}", "en") == "a word"
-
-
-@pytest.mark.parametrize("prefix", ["Template:", "template: ", "Vorlage:", "VORLAGE: "])
-def test_name_may_have_its_namespace_in_english_or_in_the_language_of_the_wiki(prefix: str) -> None:
-    assert render_call(f"{{{{{prefix}enS|word}}}}", "de") == "englisch word"
-
-
-def test_language_variant_uses_templates_of_the_language() -> None:
-    assert render_call("{{enS|word}}", "de-AT") == "englisch word"
-
-
-def test_units_have_symbols_outside_of_english_wikis() -> None:
-    assert render_call("{{convert|5|km|mi}}", "bg") == "5 km (3.1 mi)"
-    assert render_call("{{convert|5|km|mi}}", "en") == "5 kilometres (3.1 mi)"
+@pytest.mark.parametrize(
+    ("call", "language", "text"),
+    [
+        # Local names apply to their wiki only.
+        ("the {{s-|XIX|e}} word", "fr", "the XIXe siècle word"),
+        ("the {{s-|XIX|e}} word", "en", "the word"),
+        ("a word{{citation|mot}}", "en", "a word"),
+        # A variant of a language uses its templates.
+        ("{{enS|word}}", "de-AT", "englisch word"),
+        # The namespace may be given, in English or in the language of the wiki.
+        *((f"{{{{{prefix}enS|word}}}}", "de", "englisch word") for prefix in ("Template:", "template: ", "Vorlage:")),
+        ("{{VORLAGE: enS|word}}", "de", "englisch word"),
+        # Units have symbols outside of English wikis.
+        ("{{convert|5|km|mi}}", "bg", "5 km (3.1 mi)"),
+        ("{{convert|5|km|mi}}", "en", "5 kilometres (3.1 mi)"),
+    ],
+)
+def test_names_depend_on_the_language(call, language, text):
+    assert render_call(call, language) == text
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_units_have_symbols_outside_of_english_wikis() -> None:
         ("", "de", ""),
     ],
 )
-def test_numbers_have_separators_of_the_language(number: str, language: str, text: str) -> None:
+def test_numbers_have_separators_of_the_language(number, language, text):
     assert write_number(number, load_wiki(language)) == text
 
 
@@ -93,25 +94,25 @@ def test_numbers_have_separators_of_the_language(number: str, language: str, tex
         ("nds-nl", "{{HL:abc}}", "ABC"),
     ],
 )
-def test_parser_functions_and_variables_have_the_names_of_the_wiki(language: str, call: str, text: str) -> None:
+def test_parser_functions_and_variables_have_the_names_of_the_wiki(language, call, text):
     site = read_site(f'<mediawiki xml:lang="{language}">')
     assert extract(f"So it is {call} in all of it.", site, "Title").passages == [f"So it is {text} in all of it."]
 
 
 @pytest.mark.parametrize(("language", "call"), [("de", "JETZIGES_JAHR"), ("hu", "ÉV"), ("ru", "ТЕКУЩИЙ_ГОД")])
-def test_sentence_with_the_present_year_is_dropped(language: str, call: str) -> None:
+def test_sentence_with_the_present_year_is_dropped(language, call):
     site = read_site(f'<mediawiki xml:lang="{language}">')
     kept = "This one has nothing of the sort."
     assert extract(f"It is so since {{{{{call}}}}} and later. {kept}", site).passages == [kept]
 
 
 @pytest.mark.parametrize("call", ["Hét", "HÉT|x", "HÉT|x=1"])
-def test_template_with_the_name_of_a_variable_is_none(call: str) -> None:
+def test_template_with_the_name_of_a_variable_is_none(call):
     site = read_site('<mediawiki xml:lang="hu">')
     assert extract(f"It is so {{{{{call}}}}} and later.", site).passages == ["It is so and later."]
 
 
-def test_sentence_without_its_population_is_dropped_in_every_language() -> None:
+def test_sentence_without_its_population_is_dropped_in_every_language():
     site = read_site('<mediawiki xml:lang="de">')
     figure = "{{Metadaten Einwohnerzahl DE-BE|Berlin}}"
     text = (

@@ -27,13 +27,18 @@ def article(*passages: str, optional: str = "") -> MarkedArticle:
     return MarkedArticle(dump="d", title="T", sha256="", passages=tuple(marked))
 
 
-def test_punctuation_and_joined_passages_do_not_lower_the_score() -> None:
+def write_dump(folder: Path, wikitext: str) -> None:
+    page = f"<page><title>Foo</title><id>1</id><revision><text>{wikitext}</text></revision></page>"
+    (folder / "d.xml").write_text(f"<mediawiki>{page}</mediawiki>")
+
+
+def test_punctuation_and_joined_passages_do_not_lower_the_score():
     score = score_article(article("One is here.", "Two, are there."), ["One is HERE Two are (there)"])
     assert (score.found, score.marked, score.right, score.kept) == (2, 2, 1, 1)
     assert score.words_common == score.words_marked == score.words_kept == 6
 
 
-def test_missed_and_wrong_passages_and_words_are_counted() -> None:
+def test_missed_and_wrong_passages_and_words_are_counted():
     score = score_article(article("One is here.", "Two are there."), ["One is here.", "A caption of a picture."])
     assert (score.found, score.marked, score.right, score.kept) == (1, 2, 1, 2)
     assert (score.words_common, score.words_marked, score.words_kept) == (3, 6, 8)
@@ -42,16 +47,15 @@ def test_missed_and_wrong_passages_and_words_are_counted() -> None:
 
 
 @pytest.mark.parametrize("kept", [["One is here."], ["One is here.", "and then:"]])
-def test_optional_passage_does_not_affect_the_score(kept: list[str]) -> None:
+def test_optional_passage_does_not_affect_the_score(kept):
     score = score_article(article("One is here.", optional="and then:"), kept)
     assert (score.found, score.marked, score.right, score.kept) == (1, 1, 1, 1)
     assert score.words_kept == 3
 
 
-def test_marks_are_made_from_a_reading_and_contain_no_text(tmp_path: Path) -> None:
+def test_marks_are_made_from_a_reading_and_contain_no_text(tmp_path):
     wikitext = "{{Box\n|a=b}}\n'''Foo'''{{fn|1}} is [[bar|a bar]] of {{convert|5|km}}.\n\n* no\nIt {{sic|goes}}\non."
-    export = f"<mediawiki><page><title>Foo</title><id>1</id><revision><text>{wikitext}</text></revision></page>"
-    (tmp_path / "d.xml").write_text(export)
+    write_dump(tmp_path, wikitext)
     reading = "{{fn…}} =>\n@ d.xml | Foo\nkeep 2 5+6?\n{{convert|5|km}} => 5 kilometres (3.1 mi)\n{{sic|goes}} => goes"
     write_marks(mark_articles(reading, tmp_path), tmp_path / "marks.json")
     assert "kilometres" not in (tmp_path / "marks.json").read_text()
@@ -64,16 +68,14 @@ def test_marks_are_made_from_a_reading_and_contain_no_text(tmp_path: Path) -> No
     assert (score.found, score.right) == (1, 1)
 
 
-def test_reading_with_unexplained_markup_is_refused(tmp_path: Path) -> None:
-    export = "<mediawiki><page><title>Foo</title><id>1</id><revision><text>A {{b}} c.</text></revision></page>"
-    (tmp_path / "d.xml").write_text(export)
+def test_reading_with_unexplained_markup_is_refused(tmp_path):
+    write_dump(tmp_path, "A {{b}} c.")
     with pytest.raises(ValueError, match="Foo, line 1: not explained"):
         mark_articles("@ d.xml | Foo\nkeep 1", tmp_path)
 
 
-def test_marks_of_another_revision_are_refused(tmp_path: Path) -> None:
-    export = "<mediawiki><page><title>Foo</title><id>1</id><revision><text>A b c.</text></revision></page>"
-    (tmp_path / "d.xml").write_text(export)
+def test_marks_of_another_revision_are_refused(tmp_path):
+    write_dump(tmp_path, "A b c.")
     words = base64.b64encode(np.array(hash_words("A b c"), dtype="<u2").tobytes()).decode()
     entry = {"dump": "d.xml", "title": "Foo", "sha256": "0", "passages": [[0, 6, words]]}
     (tmp_path / "marks.json").write_text(json.dumps([entry]))
@@ -82,7 +84,7 @@ def test_marks_of_another_revision_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.real_data
-def test_extraction_agrees_with_the_marked_articles(real_data: Path) -> None:
+def test_extraction_agrees_with_the_marked_articles(real_data):
     scores = score_dumps(load_marks(MARKS), real_data / "wikipedia")
     assert len(scores) >= 70
     for score in sorted(scores, key=lambda score: score.words_common - max(score.words_marked, score.words_kept))[:5]:

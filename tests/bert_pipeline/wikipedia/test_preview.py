@@ -1,9 +1,12 @@
 """The preview prints each passage to the right of the line that it begins in."""
 
+import html
 from pathlib import Path
 
 import pytest
+from small_exports import make_export, make_page
 
+from bert_pipeline.errors import InputError
 from bert_pipeline.wikipedia.preview import preview_article
 
 FILLER = "\n".join(f"* item {number} of a long list" for number in range(30))
@@ -11,13 +14,9 @@ FILLER = "\n".join(f"* item {number} of a long list" for number in range(30))
 
 def preview_rows(folder: Path, wikitext: str) -> list[tuple[str, str]]:
     """Return (wikitext, passage) of each row of the preview."""
-    text = wikitext.replace("&", "&amp;").replace("<", "&lt;")
     dump = folder / "dump.xml"
-    dump.write_text(
-        f"<mediawiki><page><title>T</title><ns>0</ns><id>1</id><revision><id>2</id><text>{text}</text></revision>"
-        "</page></mediawiki>",
-        encoding="utf-8",
-    )
+    page = make_page(1, html.escape(wikitext, quote=False), title="T")
+    dump.write_text(make_export(page, language="en"), encoding="utf-8")
     rows = []
     for row in preview_article("T", dump).splitlines()[4:]:
         left, _, right = row.partition(" | ")
@@ -39,7 +38,7 @@ def preview_rows(folder: Path, wikitext: str) -> list[tuple[str, str]]:
     ],
     ids=["later line", "caption", "twice", "markup"],
 )
-def test_passage_is_in_the_row_of_its_first_line(tmp_path: Path, wikitext: str) -> None:
+def test_passage_is_in_the_row_of_its_first_line(tmp_path, wikitext):
     rows = preview_rows(tmp_path, wikitext)
     prose = [line for line in wikitext.split("\n") if not line.startswith(("*", "[[File"))]
     with_passage = [left for left, right in rows if right and left in prose]
@@ -47,24 +46,32 @@ def test_passage_is_in_the_row_of_its_first_line(tmp_path: Path, wikitext: str) 
     assert all(not right for left, right in rows if left not in prose)
 
 
-def test_passages_of_one_line_are_in_rows_below_each_other(tmp_path: Path) -> None:
+def test_passages_of_one_line_are_in_rows_below_each_other(tmp_path):
     rows = preview_rows(tmp_path, "One stands here.<p>Two stands here.</p>\n\nThree stands here.")
     assert [right for _, right in rows if right] == ["One stands here.", "Two stands here.", "Three stands here."]
     assert ("Three stands here.", "Three stands here.") in rows
 
 
-def test_passages_are_printed_once_and_in_order(tmp_path: Path) -> None:
+def test_passages_are_printed_once_and_in_order(tmp_path):
     sentences = [f"The {number}th sentence is like the others but for its number." for number in range(200)]
     rows = preview_rows(tmp_path, "\n\n".join(sentences))
     assert [right for _, right in rows if right] == sentences
     assert all(left == right for left, right in rows if right)
 
 
-def test_preview_uses_a_template_file_and_lists_the_templates_that_are_in_none(tmp_path: Path) -> None:
+def test_preview_uses_template_files_and_lists_unknown_templates(tmp_path):
     (tmp_path / "own.toml").write_text('[templates]\n"people" = "some {1} people"\n', encoding="utf-8")
     text = "In this old town live {{people|500}} and {{others|5}} today{{cn}}."
-    page = f"<page><title>T</title><ns>0</ns><id>1</id><revision><id>2</id><text>{text}</text></revision></page>"
-    (tmp_path / "dump.xml").write_text(f"<mediawiki>{page}</mediawiki>", encoding="utf-8")
+    export = make_export(make_page(1, text, title="T"), language="en")
+    (tmp_path / "dump.xml").write_text(export, encoding="utf-8")
     shown = preview_article("T", tmp_path / "dump.xml", templates=str(tmp_path / "own.toml"))
     assert "| In this old town live some 500 people and today." in shown
     assert "Dropped templates: others (1)." in shown
+
+
+def test_title_may_be_written_as_in_an_address_and_the_nearest_is_suggested(tmp_path):
+    page = make_page(1, "{{Infobox|a}}\nThe first passage is here.", title="Ada Lovelace")
+    (tmp_path / "dump.xml").write_text(make_export(page), encoding="utf-8")
+    assert "infobox (1)" in preview_article("ada_Lovelace", tmp_path / "dump.xml")
+    with pytest.raises(InputError, match="did you mean 'Ada Lovelace'"):
+        preview_article("Ada Lovelaec", tmp_path / "dump.xml")

@@ -35,21 +35,21 @@ def names(chars: set[str], ignored: str) -> set[str]:
     return {name for name in map(unicodedata.name, chars) if not re.search(ignored, name)}
 
 
-def test_sentence_ends_are_those_of_unicode_except_for_the_burmese_comma() -> None:
+def test_sentence_ends_are_those_of_unicode_except_for_the_burmese_comma():
     terminal = characters("Sentence_Terminal")
     assert names(terminal - SENTENCE_ENDS, NOT_IN_USE) == {"MYANMAR SIGN LITTLE SECTION"}
     added = "HORIZONTAL ELLIPSIS|GREEK QUESTION MARK|SOF PASUQ|^THAI|^TIBETAN"
     assert names(set(SENTENCE_ENDS) - terminal, added) == set()
 
 
-def test_pauses_are_the_other_terminal_marks_of_unicode() -> None:
+def test_pauses_are_the_other_terminal_marks_of_unicode():
     terminal = characters("Terminal_Punctuation")
     assert names(terminal - SENTENCE_ENDS - PAUSES, f"{NOT_IN_USE}|{NEITHER}") == set()
     assert names(set(PAUSES) - terminal, "ARMENIAN COMMA") == set()
     assert not PAUSES & SENTENCE_ENDS
 
 
-def test_openers_and_closers_have_the_categories_of_unicode() -> None:
+def test_openers_and_closers_have_the_categories_of_unicode():
     assert {unicodedata.category(char) for char in OPENERS} == {"Ps", "Pi"}
     assert {unicodedata.category(char) for char in CLOSERS} == {"Pe", "Pf"}
     assert all(opener in OPENERS and closer in CLOSERS for opener, closer in BRACKETS.items())
@@ -58,7 +58,7 @@ def test_openers_and_closers_have_the_categories_of_unicode() -> None:
 
 
 @pytest.mark.parametrize("marks", [OPENERS | CLOSERS, PAUSES, SENTENCE_ENDS, "^-]\\["])
-def test_class_matches_its_marks_in_python_and_re2(marks: frozenset[str] | str) -> None:
+def test_class_matches_its_marks_in_python_and_re2(marks):
     pattern = re.compile(one_of(marks))
     assert all(pattern.fullmatch(mark) for mark in marks)
     assert not pattern.search("a b—1_ \\" if "\\" not in marks else "a b")

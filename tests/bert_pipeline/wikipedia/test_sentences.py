@@ -16,17 +16,17 @@ from bert_pipeline.wikipedia.extract import drop_reason, extract_article
 from bert_pipeline.wikipedia.sentences import split_sentences
 
 
-def test_sentences_are_split_and_stripped() -> None:
+def test_sentences_are_split_and_stripped():
     assert split_sentences(" One here.  Two, e.g. this! Three? ", "en") == ["One here.", "Two, e.g. this!", "Three?"]
 
 
-def test_initials_and_abbreviations_do_not_end_sentences() -> None:
+def test_initials_and_abbreviations_do_not_end_sentences():
     text = "Dr. J. R. Smith of the U.S. Army met Mr. Jones on Jan. 5 at 3.5 km. He left."
     assert split_sentences(text, "en") == [text.removesuffix(" He left."), "He left."]
 
 
 @pytest.mark.parametrize("language", ["bg", "de", "ja", "hi", "xx", "zh-yue"])
-def test_every_language_code_works(language: str) -> None:
+def test_every_language_code_works(language):
     assert split_sentences("Eins. Zwei.", language) == ["Eins.", "Zwei."]
 
 
@@ -41,11 +41,11 @@ def test_every_language_code_works(language: str) -> None:
         "2. The motion must be proposed by at least one tenth of the deputies.",
     ],
 )
-def test_titles_numbers_and_brackets_do_not_end_a_sentence(sentence: str) -> None:
+def test_titles_numbers_and_brackets_do_not_end_a_sentence(sentence):
     assert split_sentences(f"It was so. {sentence} It ended.", "en") == ["It was so.", sentence, "It ended."]
 
 
-def test_sentence_in_brackets_is_separate() -> None:
+def test_sentence_in_brackets_is_separate():
     text = "It is old. (Some (of it) have survived.) Perhaps he refers to these. (U.S.) Army men came. (It is so.) Yes."
     assert split_sentences(text, "en") == [
         "It is old.", "(Some (of it) have survived.)", "Perhaps he refers to these.", "(U.S.) Army men came.",
@@ -61,7 +61,7 @@ def test_sentence_in_brackets_is_separate() -> None:
         ("de", "Es waren −15.|Danach wurde es warm."),
     ],
 )
-def test_scores_and_numbers_with_a_sign_end_sentences(language: str, text: str) -> None:
+def test_scores_and_numbers_with_a_sign_end_sentences(language, text):
     assert split_sentences(text.replace("|", " "), language) == text.split("|")
 
 
@@ -73,11 +73,11 @@ def test_scores_and_numbers_with_a_sign_end_sentences(language: str, text: str) 
         "Er kam in der 17/18. Runde an.",
     ],
 )
-def test_pairs_and_ranges_of_ordinals_end_no_sentence(text: str) -> None:
+def test_pairs_and_ranges_of_ordinals_end_no_sentence(text):
     assert split_sentences(text, "de") == [text]
 
 
-def test_trade_mark_in_lower_case_begins_a_sentence() -> None:
+def test_trade_mark_in_lower_case_begins_a_sentence():
     sentences = ["Apple released it in 2007.", "iPhone sales rose."]
     assert split_sentences(" ".join(sentences), "en") == sentences
 
@@ -117,7 +117,7 @@ def test_trade_mark_in_lower_case_begins_a_sentence() -> None:
         ("pl", "W maju 1930 r. Berlin został siedzibą diecezji."),
     ],
 )
-def test_sentence_of_another_language_is_not_cut(language: str, text: str) -> None:
+def test_sentence_of_another_language_is_not_cut(language, text):
     assert split_sentences(text, language) == [text]
 
 
@@ -157,22 +157,22 @@ def test_sentence_of_another_language_is_not_cut(language: str, text: str) -> No
         ("ka", ["ქალაქი დიდია.", "ბერლინი დედაქალაქია."]),
     ],
 )
-def test_sentences_of_another_language_are_found(language: str, sentences: list[str]) -> None:
+def test_sentences_of_another_language_are_found(language, sentences):
     joint = "" if language[:2] in ("ja", "jp", "zh", "am") else " "
     assert split_sentences(joint.join(sentences), language) == sentences
 
 
-def test_text_without_capitals_is_split_at_its_full_stops() -> None:
+def test_text_without_capitals_is_split_at_its_full_stops():
     text = "this is one sentence. this is another one. and a third here."
     assert split_sentences(text, "en") == ["this is one sentence.", "this is another one.", "and a third here."]
 
 
-def test_blank_line_separates_words() -> None:
+def test_blank_line_separates_words():
     assert split_sentences("one  two.\n\nthree four.", "en") == ["one  two.", "three four."]
 
 
 @pytest.mark.parametrize("language", ["en", "de", "he", "ja", "th", "zh"])
-def test_white_space_of_every_kind_is_a_blank_and_stays(language: str) -> None:
+def test_white_space_of_every_kind_is_a_blank_and_stays(language):
     spaces = [chr(code) for code in range(0x80, sys.maxunicode + 1) if chr(code).isspace()]
     assert len(spaces) == 19
     for space in spaces:
@@ -184,7 +184,7 @@ def test_white_space_of_every_kind_is_a_blank_and_stays(language: str) -> None:
 
 
 @pytest.mark.parametrize("unit", ["「そうだ。」", "“Yes. No. ", '"Yes. ', "(He said “so”. ", "x", "He lives there. "])
-def test_long_passage_is_segmented_some_text_at_a_time(monkeypatch: pytest.MonkeyPatch, unit: str) -> None:
+def test_long_passage_is_segmented_some_text_at_a_time(monkeypatch, unit):
     lengths: list[int] = []
     segment = sentencex.segment
 
@@ -200,12 +200,12 @@ def test_long_passage_is_segmented_some_text_at_a_time(monkeypatch: pytest.Monke
     assert sum(lengths) <= 2 * len(text)
 
 
-def test_sentences_of_a_long_passage_are_those_of_a_short_one() -> None:
+def test_sentences_of_a_long_passage_are_those_of_a_short_one():
     given = [f"Mr. {name} said “It is so. I go.” at 3.5 km (see p. 4) and went." for name in ("Jones", "Smith") * 1000]
     assert split_sentences(" ".join(given), "en") == given
 
 
-def test_bracket_that_is_never_closed_keeps_nothing_together() -> None:
+def test_bracket_that_is_never_closed_keeps_nothing_together():
     sentence = "เมืองนี้มีประชากรมากที่สุดในประเทศ "
     text = "( " + 40 * sentence
     assert len(split_sentences(text, "th")) > 10
@@ -229,7 +229,7 @@ def test_bracket_that_is_never_closed_keeps_nothing_together() -> None:
         "(กกก ",
     ],
 )
-def test_splitting_time_is_linear(language: str, unit: str) -> None:
+def test_splitting_time_is_linear(language, unit):
     text = unit * 20_000
     assert "".join("".join(split_sentences(text, language)).split()) == "".join(text.split())
 
@@ -239,7 +239,7 @@ SCORES = MARKED.with_name("scores.tsv")
 
 
 @pytest.mark.real_data
-def test_marked_sentences_of_26_wikipedias(real_data: Path) -> None:
+def test_marked_sentences_of_26_wikipedias(real_data):
     """Compare with the sentence ends that a reader marked; positions count letters and digits only.
 
     The figures are those of a file beside the marks, which docs/corpus.md sums up.
@@ -267,7 +267,7 @@ def test_marked_sentences_of_26_wikipedias(real_data: Path) -> None:
 
 @pytest.mark.real_data
 @pytest.mark.parametrize("language", ["bg", "de", "en", "et", "fr", "hr", "hu", "ja", "my", "pl", "sl", "th", "tr"])
-def test_few_sentences_begin_in_lower_case_or_end_with_a_number(real_data: Path, language: str) -> None:
+def test_few_sentences_begin_in_lower_case_or_end_with_a_number(real_data, language):
     passages = [split_sentences(passage, language) for passage in passages_of(real_data / "wikipedia", language)]
     breaks = [pair for sentences in passages for pair in itertools.pairwise(sentences)]
     assert len(breaks) >= 15
@@ -295,13 +295,13 @@ def passages_of(folder: Path, language: str) -> Iterator[str]:
             yield from extract_article(page, dump.site).passages
 
 
-def test_splitting_keeps_every_character() -> None:
+def test_splitting_keeps_every_character():
     text = 'He said: "Go!" (And went.) Then… he came back?! "Yes." No'
     assert "".join("".join(split_sentences(text, "en")).split()) == "".join(text.split())
 
 
 @pytest.mark.parametrize("text", ["", " \n "])
-def test_empty_text_has_no_sentences(text: str) -> None:
+def test_empty_text_has_no_sentences(text):
     assert split_sentences(text, "en") == []
 
 
@@ -317,7 +317,7 @@ end one inside a quotation."""
 
 @pytest.mark.real_data
 @pytest.mark.parametrize("language", PUBLISHED_CASES)
-def test_published_cases(real_data: Path, language: str) -> None:
+def test_published_cases(real_data, language):
     blocks = (real_data / "sentences" / f"{language}.txt").read_text(encoding="utf-8").split("\n===\n")
     right, total = 0, 0
     for block in blocks:

@@ -1,7 +1,5 @@
 """A wiki is known by exact names: of its namespaces, its magic words and its disambiguation templates."""
 
-from pathlib import Path
-
 import pytest
 
 from bert_pipeline.wikipedia.dump import Page, open_dump, read_pages
@@ -45,13 +43,11 @@ def reason_of(text: str, language: str = "en", title: str = "T") -> str:
         ("xx", "Category:X", 14),
     ],
 )
-def test_namespaces_in_the_language_of_a_wiki_are_known_without_its_siteinfo(
-    language: str, title: str, namespace: int
-) -> None:
+def test_namespaces_are_known_without_siteinfo(language, title, namespace):
     assert site_of(language).namespace_of(title) == namespace
 
 
-def test_names_in_the_header_take_precedence() -> None:
+def test_names_in_the_header_take_precedence():
     site = read_site('<mediawiki xml:lang="de"><namespace key="100" case="x">Bild</namespace>')
     assert site.namespace_of("Bild:X") == 100
 
@@ -59,7 +55,7 @@ def test_names_in_the_header_take_precedence() -> None:
 @pytest.mark.parametrize(
     "link", ["[[Kategorie:X]]", "[[Категория:X|Y]]", "[[分類:X]]", "[[Fichier:X.jpg|Y]]", "[[ملف:X.jpg]]"]
 )
-def test_files_and_categories_of_all_languages_are_known_where_a_header_has_no_language(link: str) -> None:
+def test_links_of_all_languages_are_known_without_a_language(link):
     assert extract(f"A sentence.{link} Another.", read_site("")).passages == ["A sentence. Another."]
 
 
@@ -77,7 +73,7 @@ def test_files_and_categories_of_all_languages_are_known_where_a_header_has_no_l
         ("en", "#First [[X]]", False),
     ],
 )
-def test_redirect_words_are_those_of_the_language(language: str, text: str, is_redirect: bool) -> None:
+def test_redirect_words_are_those_of_the_language(language, text, is_redirect):
     assert (site_of(language).redirect.match(text) is not None) == is_redirect
 
 
@@ -91,7 +87,7 @@ def test_redirect_words_are_those_of_the_language(language: str, text: str, is_r
         ("hi", "यह पाठ है। __अनुक्रम_दिखाएँ__", "यह पाठ है।"),
     ],
 )
-def test_behavior_switches_are_those_of_the_language(language: str, text: str, expected: str) -> None:
+def test_behavior_switches_are_those_of_the_language(language, text, expected):
     assert extract(text, site_of(language)).passages == [expected]
 
 
@@ -131,11 +127,11 @@ def test_behavior_switches_are_those_of_the_language(language: str, text: str, e
         ("  \n", "Foo", "empty"),
     ],
 )
-def test_drop_reason_tells_disambiguation_and_empty_pages(text: str, title: str, reason: str) -> None:
+def test_drop_reason_tells_disambiguation_and_empty_pages(text, title, reason):
     assert reason_of(text, title=title) == reason
 
 
-def test_page_is_judged_alike_after_others_with_the_same_templates() -> None:
+def test_disambiguation_does_not_depend_on_earlier_pages():
     site = site_of("en")
     pages = {
         "{{Infobox|a}} Prose.": False,
@@ -174,7 +170,7 @@ def test_page_is_judged_alike_after_others_with_the_same_templates() -> None:
         ("pt-br", "Desambiguação"),
     ],
 )
-def test_disambiguation_templates_of_each_language_are_known(language: str, template: str) -> None:
+def test_disambiguation_templates_of_each_language_are_known(language, template):
     assert reason_of(f"{{{{{template}}}}}", language) == "disambiguation"
 
 
@@ -192,17 +188,17 @@ def test_disambiguation_templates_of_each_language_are_known(language: str, temp
         ("de", "dp"),
     ],
 )
-def test_links_to_disambiguation_pages_do_not_mark_one(language: str, template: str) -> None:
+def test_links_to_disambiguation_pages_do_not_mark_one(language, template):
     assert reason_of(f"{{{{{template}}}}} Prose.", language) == ""
 
 
-def test_disambiguation_template_may_have_the_name_of_its_namespace() -> None:
+def test_disambiguation_template_may_have_the_name_of_its_namespace():
     for name in ("Begriffsklärung", "Vorlage:Begriffsklärung", "Template:Begriffsklärung"):
         assert reason_of(f"{{{{{name}}}}}\nA text.", "de") == "disambiguation"
 
 
 @pytest.mark.real_data
-def test_japanese_articles_with_an_inline_template_are_kept(real_data: Path) -> None:
+def test_japanese_articles_with_an_inline_template_are_kept(real_data):
     dump = open_dump(real_data / "wikipedia" / "languages" / "jawiki-every-second-page.xml.bz2")
     reasons = {page.title: drop_reason(page, dump.site) for page in read_pages(dump)}
     assert [title for title, reason in reasons.items() if reason == "disambiguation"] == [

@@ -41,11 +41,11 @@ def call(pattern: str, *parts: str, name: str = "T") -> str | None:
         ("", ["a"], None),
     ],
 )
-def test_pattern_is_followed(pattern: str, parts: list[str], text: str | None) -> None:
+def test_pattern_is_followed(pattern, parts, text):
     assert call(pattern, *parts) == text
 
 
-def test_names_with_a_table_and_prefixes(tmp_path: Path) -> None:
+def test_names_with_a_table_and_prefixes(tmp_path):
     (tmp_path / "own.toml").write_text(
         '[templates]\n"in {tongues}" = "{tongues}: {1}"\n"mine *" = "{0}"\n[tables.tongues]\nXX = "Xish"\n'
     )
@@ -57,7 +57,7 @@ def test_names_with_a_table_and_prefixes(tmp_path: Path) -> None:
     assert wiki.find("mineral") is None
 
 
-def test_own_file_replaces_entries_and_a_language(tmp_path: Path) -> None:
+def test_own_file_replaces_entries_and_a_language(tmp_path):
     (tmp_path / "own.toml").write_text(
         '[templates]\n"small" = "<{1}>"\n"pop" = "{1:number}"\n[formats]\nnumber = "12\'345,6"\n'
     )
@@ -87,9 +87,7 @@ def test_own_file_replaces_entries_and_a_language(tmp_path: Path) -> None:
         ('[templates]\n"b" = }', 2, "not TOML"),
     ],
 )
-def test_bad_file_is_refused_in_one_sentence_with_its_line(
-    tmp_path: Path, content: str, line: int, problem: str
-) -> None:
+def test_bad_file_is_refused_in_one_sentence_with_its_line(tmp_path, content, line, problem):
     path = tmp_path / "own.toml"
     path.write_text(content)
     with pytest.raises(InputError) as caught:
@@ -113,20 +111,20 @@ def test_bad_file_is_refused_in_one_sentence_with_its_line(
         ("xx", "1980-05-06"),
     ],
 )
-def test_date_is_written_as_in_the_language(language: str, text: str) -> None:
+def test_date_is_written_as_in_the_language(language, text):
     wiki = load_wiki(language)
     renderer = wiki.find("birth date")
     assert renderer is not None
     assert renderer(Arguments("Birth date", ["1980", "5", "06"], wiki)) == text
 
 
-def test_missing_file_is_refused(tmp_path: Path) -> None:
+def test_missing_file_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"own\.toml: cannot be read"):
         load_wiki("en", str(tmp_path / "own.toml"))
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_every_file_names_its_wiki_and_normalized_names(language: str) -> None:
+def test_every_file_names_its_wiki_and_normalized_names(language):
     content = tomllib.loads((DATA / f"{language}.toml").read_text(encoding="utf-8"))
     assert content["wiki"] == f"https://{'no' if language == 'nb' else language}.wikipedia.org"
     assert [name for name in load_wiki(language).renderers if normalize_name(name) != name] == []
@@ -135,7 +133,7 @@ def test_every_file_names_its_wiki_and_normalized_names(language: str) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_no_entry_fails_on_missing_and_odd_arguments(language: str) -> None:
+def test_no_entry_fails_on_missing_and_odd_arguments(language):
     wiki = load_wiki(language)
     for parts in (
         [],
@@ -153,19 +151,19 @@ def test_no_entry_fails_on_missing_and_odd_arguments(language: str) -> None:
             assert text is None or isinstance(text, str), name
 
 
-def test_every_function_is_documented_and_used() -> None:
+def test_every_function_is_documented_and_used():
     page = (Path(__file__).parents[3] / "docs" / "templates.md").read_text(encoding="utf-8")
     assert [name for name in FUNCTIONS if f"`{name}`" not in page] == []
     used = "".join(path.read_text(encoding="utf-8") for path in DATA.glob("*.toml"))
     assert [name for name in FUNCTIONS if f'"={name}"' not in used] == []
 
 
-def test_both_codes_of_norwegian_read_its_templates() -> None:
+def test_both_codes_of_norwegian_read_its_templates():
     assert load_wiki("nb").number == load_wiki("no").number != load_wiki("en").number
     assert load_wiki("simple").is_english
 
 
-def test_template_file_with_byte_order_mark_and_unknown_key(tmp_path: Path) -> None:
+def test_template_file_with_byte_order_mark_and_unknown_key(tmp_path):
     path = tmp_path / "own.toml"
     path.write_text('[templates]\nfoo = { text = "x", source = "y" }\n', encoding="utf-8-sig")
     assert "foo" in {name.lower() for name in load_wiki("en", str(path)).renderers}

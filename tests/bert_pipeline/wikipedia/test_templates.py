@@ -20,17 +20,17 @@ def cases(name: str) -> list[object]:
 
 
 @pytest.mark.parametrize(("call", "expected"), cases("convert.txt"))
-def test_convert_renders_as_documented(call: str, expected: str) -> None:
+def test_convert_renders_as_documented(call, expected):
     assert render_call(call) == expected
 
 
 @pytest.mark.parametrize(("call", "expected"), cases("templates.txt"))
-def test_template_renders_as_documented(call: str, expected: str) -> None:
+def test_template_renders_as_documented(call, expected):
     assert render_call(call) == expected
 
 
 @pytest.mark.parametrize("name", ["convert.txt", "templates.txt"])
-def test_every_case_has_an_address(name: str) -> None:
+def test_every_case_has_an_address(name):
     assert [case.call for case in read_cases(name) if not case.address.startswith("https://")] == []
 
 
@@ -39,26 +39,17 @@ _KINDS = ("documentation", "module source", "module tests", "live page", "peer t
 
 
 @pytest.mark.parametrize("name", ["convert.txt", "templates.txt", "local_templates.txt"])
-def test_every_source_has_a_known_kind(name: str) -> None:
+def test_every_source_has_a_known_kind(name):
     assert [case.call for case in read_cases(name) if not case.source.startswith(_KINDS)] == []
 
 
 _WITHOUT_SOURCE = {
-    "24hlm",
-    "cite quran",
-    "eqm",
-    "lcons",
-    "lord",
-    "nuclide",
-    "p.",
-    "simplenuclide2",
-    "us patent",
-    "vol.",
-}
+    "24hlm", "cite quran", "eqm", "lcons", "lord", "nuclide", "p.", "simplenuclide2", "us patent", "vol.",
+}  # fmt: skip
 """Names of which no copy of their page, their code or a page that uses them was found."""
 
 
-def test_most_used_templates_have_sources() -> None:
+def test_most_used_templates_have_sources():
     names = ("convert.txt", "templates.txt")
     blocks = read_blocks(DATA / name for name in names)
     lines = (DATA / "most_used.txt").read_text(encoding="utf-8").splitlines()
@@ -69,11 +60,11 @@ def test_most_used_templates_have_sources() -> None:
     assert most_used - sourced == _WITHOUT_SOURCE
 
 
-def test_more_than_a_hundred_templates_have_cases() -> None:
+def test_more_than_a_hundred_templates_have_cases():
     assert len({case.address for case in read_cases("templates.txt")}) > 100
 
 
-def test_rendering_does_not_depend_on_the_date(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rendering_does_not_depend_on_the_date(monkeypatch):
     def fail() -> float:
         raise AssertionError("the clock was read")
 
@@ -85,12 +76,12 @@ def test_rendering_does_not_depend_on_the_date(monkeypatch: pytest.MonkeyPatch) 
         assert render_call(case.call) == case.text
 
 
-def test_names_are_normalized() -> None:
+def test_names_are_normalized():
     assert normalize_name(" Template:As_of ") == "as of"
     assert normalize_name("Key  Press") == "key press"
 
 
-def test_arguments_are_numbered_and_the_last_of_a_name_is_kept() -> None:
+def test_arguments_are_numbered_and_the_last_of_a_name_is_kept():
     arguments = Arguments("t", ["a", "k= v ", "b", "2=c", "k=w"], Wiki())
     assert arguments.positional() == ["a", "c"]
     assert arguments.get("k") == "w"
@@ -108,18 +99,18 @@ def test_arguments_are_numbered_and_the_last_of_a_name_is_kept() -> None:
         ("007", 7.0, 0),
     ],
 )
-def test_number_is_parsed_with_its_precision(text: str, value: float, precision: int) -> None:
+def test_number_is_parsed_with_its_precision(text, value, precision):
     number = parse_number(text)
     assert number is not None
     assert (number.value, number.precision) == (value, precision)
 
 
 @pytest.mark.parametrize("text", ["", "abc", "1/0", "--5", "1 2 3", "5 km", "."])
-def test_text_without_a_number_is_not_parsed(text: str) -> None:
+def test_text_without_a_number_is_not_parsed(text):
     assert parse_number(text) is None
 
 
-def test_negative_precision_rounds_to_tens_and_hundreds() -> None:
+def test_negative_precision_rounds_to_tens_and_hundreds():
     assert format_value(4048.6, -2) == "4,000"
     assert format_value(-0.04, 1) == "0.0"
     assert format_value(-12.345, 2) == "−12.35" or format_value(-12.345, 2) == "−12.34"
@@ -132,7 +123,7 @@ _ODD_VALUES = (
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_function_accepts_any_arguments(name: str) -> None:
+def test_function_accepts_any_arguments(name):
     """An error in one template of one page would end the job of a whole dump."""
     wiki = load_wiki("en")
     called = {"": name} | {title: title for title, renderer in wiki.renderers.items() if renderer is FUNCTIONS[name]}
