@@ -151,9 +151,11 @@ def test_unused_slots_fill_up_when_asked_for(counts):
     assert tokens[100:105] == ("[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused99]")
 
 
-def test_vocab_size_below_alphabet_raises(counts):
+def test_vocab_size_below_alphabet_and_rare_words_alone_raise(counts):
     with pytest.raises(InputError, match="single characters"):
         train(counts, small(vocab_size=30, num_unused=0))
+    with pytest.raises(InputError, match="no word occurs 2 times"):
+        train([("once", 1)], small())
 
 
 def test_character_of_many_rare_words_is_in_alphabet():
@@ -200,11 +202,6 @@ def test_training_uses_most_frequent_words(max_words, min_count):
     counts = np.array([5, 2, 9, 2, 3, 2, 7])
     assert min_training_count(counts, max_words) == min_count
     assert (counts >= min_count).sum() <= max_words
-
-
-def test_no_training_words_raise():
-    with pytest.raises(InputError, match="no word occurs 2 times"):
-        train([("once", 1)], small())
 
 
 @pytest.mark.parametrize(

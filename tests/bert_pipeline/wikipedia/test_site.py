@@ -145,56 +145,45 @@ def test_disambiguation_does_not_depend_on_earlier_pages():
 
 
 @pytest.mark.parametrize(
-    ("language", "template"),
+    ("language", "template", "is_disambiguation"),
     [
-        ("de", "Begriffsklärung"),
-        ("nl", "dp"),
-        ("ru", "неоднозначность"),
-        ("bg", "пояснение"),
-        ("de-AT", "Disambig"),
-        ("fr", "Patronyme"),
-        ("fr", "Homonymie de clubs sportifs"),
-        ("ja", "人名の曖昧さ回避"),
-        ("ca", "Desambiguació"),
-        ("uk", "DisambigG"),
-        ("sr", "Вишезначна одредница"),
-        ("sk", "Rozlišovacia stránka"),
-        ("sv", "Efternamn"),
-        ("be-tarask", "Неадназначнасьць"),
-        ("cs", "Rozcestník - příjmení"),
-        ("zh-yue", "搞清楚"),
-        ("en", "Surname disambiguation"),
-        ("no", "Etternavn"),
-        ("als", "Begriffsklärung"),
-        ("de-AT", "Begriffsklärung"),
-        ("pt-br", "Desambiguação"),
+        ("de", "Begriffsklärung", True),
+        ("nl", "dp", True),
+        ("ru", "неоднозначность", True),
+        ("bg", "пояснение", True),
+        ("de-AT", "Disambig", True),
+        ("fr", "Patronyme", True),
+        ("fr", "Homonymie de clubs sportifs", True),
+        ("ja", "人名の曖昧さ回避", True),
+        ("ca", "Desambiguació", True),
+        ("uk", "DisambigG", True),
+        ("sr", "Вишезначна одредница", True),
+        ("sk", "Rozlišovacia stránka", True),
+        ("sv", "Efternamn", True),
+        ("be-tarask", "Неадназначнасьць", True),
+        ("cs", "Rozcestník - příjmení", True),
+        ("zh-yue", "搞清楚", True),
+        ("en", "Surname disambiguation", True),
+        ("no", "Etternavn", True),
+        ("als", "Begriffsklärung", True),
+        ("de-AT", "Begriffsklärung", True),
+        ("pt-br", "Desambiguação", True),
+        ("de", "Vorlage:Begriffsklärung", True),
+        ("de", "Template:Begriffsklärung", True),
+        # Links to disambiguation pages
+        ("fr", "Voir homonymes|Foo", False),
+        ("fr", "Confusion homonymie|Foo", False),
+        ("de", "Begriffsklärungshinweis", False),
+        ("en", "Dab needed", False),
+        ("ja", "要曖昧さ回避|date=2015年", False),
+        ("nl", "DPL", False),
+        ("nl", "dpa|x", False),
+        ("pt", "Desambiguação-ver", False),
+        ("de", "dp", False),
     ],
 )
-def test_disambiguation_templates_of_each_language_are_known(language, template):
-    assert reason_of(f"{{{{{template}}}}}", language) == "disambiguation"
-
-
-@pytest.mark.parametrize(
-    ("language", "template"),
-    [
-        ("fr", "Voir homonymes|Foo"),
-        ("fr", "Confusion homonymie|Foo"),
-        ("de", "Begriffsklärungshinweis"),
-        ("en", "Dab needed"),
-        ("ja", "要曖昧さ回避|date=2015年"),
-        ("nl", "DPL"),
-        ("nl", "dpa|x"),
-        ("pt", "Desambiguação-ver"),
-        ("de", "dp"),
-    ],
-)
-def test_links_to_disambiguation_pages_do_not_mark_one(language, template):
-    assert reason_of(f"{{{{{template}}}}} Prose.", language) == ""
-
-
-def test_disambiguation_template_may_have_the_name_of_its_namespace():
-    for name in ("Begriffsklärung", "Vorlage:Begriffsklärung", "Template:Begriffsklärung"):
-        assert reason_of(f"{{{{{name}}}}}\nA text.", "de") == "disambiguation"
+def test_disambiguation_templates_of_each_language_are_known(language, template, is_disambiguation):
+    assert reason_of(f"{{{{{template}}}}}\nProse.", language) == ("disambiguation" if is_disambiguation else "")
 
 
 @pytest.mark.real_data

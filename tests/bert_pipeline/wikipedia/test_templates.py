@@ -19,12 +19,7 @@ def cases(name: str) -> list[object]:
     return [pytest.param(case.call, case.text, id=case.call) for case in read_cases(name)]
 
 
-@pytest.mark.parametrize(("call", "expected"), cases("convert.txt"))
-def test_convert_renders_as_documented(call, expected):
-    assert render_call(call) == expected
-
-
-@pytest.mark.parametrize(("call", "expected"), cases("templates.txt"))
+@pytest.mark.parametrize(("call", "expected"), [*cases("convert.txt"), *cases("templates.txt")])
 def test_template_renders_as_documented(call, expected):
     assert render_call(call) == expected
 
