@@ -128,7 +128,7 @@ sys.modules.update(dict.fromkeys([*blocked, "torch._dynamo"]))  # an import of a
 import bert_model.pretraining.__main__, bert_model.finetuning.finetune, torch
 from bert_model.training.schedule import OptimizerConfig
 from bert_model.training.optimizer import build_optimizer
-for name in ("bert_adam", "adamw", "lamb"):
+for name in ("bert_adam", "adamw"):
     model = torch.nn.Linear(3, 2)
     optimizer = build_optimizer(model, OptimizerConfig(name=name), 1e-3)
     model(torch.ones(1, 3)).sum().backward()

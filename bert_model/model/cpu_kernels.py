@@ -40,19 +40,6 @@ def limited_threads(num_threads: int | None) -> Iterator[None]:
 
 
 @functools.cache
-def has_onednn_linear() -> bool:
-    """Tell whether this torch has the private oneDNN kernel of its compiler, with the signature used here.
-
-    It is tried once: a release may rename it or change its arguments, and then every layer computes with torch's own.
-    """
-    if not torch.backends.mkldnn.is_available():
-        return False
-    with contextlib.suppress(AttributeError, RuntimeError, TypeError):
-        return bool(_matmul_nt(torch.full((1, 2), 2.0), torch.ones(1, 2), torch.ones(1)).item() == 5.0)
-    return False
-
-
-@functools.cache
 def onednn_width() -> int | None:
     """Return the minimum width of the layers that oneDNN computes on this processor; None if it computes none.
 
@@ -61,7 +48,7 @@ def onednn_width() -> int | None:
     forced = os.environ.get(ONEDNN_VARIABLE, "")
     if forced not in ("", "0", "1"):
         raise ConfigurationError(f"{ONEDNN_VARIABLE}: found {forced!r}, expected 0, 1 or nothing")
-    if forced == "0" or not has_onednn_linear():
+    if forced == "0" or not torch.backends.mkldnn.is_available():
         return None
     if forced == "1":
         return 1
@@ -150,10 +137,7 @@ _differentiable_linear: Callable[..., Tensor] = _OnednnLinear.apply
 
 
 def _matmul_nt(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return left (N, I) times right (O, I) transposed, plus bias (O): (N, O).
-
-    This is the only call of torch's private kernel; `has_onednn_linear` tells whether it works.
-    """
+    """Return left (N, I) times right (O, I) transposed, plus bias (O): (N, O), by the kernel of torch's compiler."""
     product: Tensor = torch.ops.mkldnn._linear_pointwise(left, right, bias, "none", [], "")
     return product
 

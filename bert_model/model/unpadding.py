@@ -8,7 +8,6 @@ Shapes: B sequences, S positions of the longest, T real tokens, A heads, D = H /
 follow the T tokens, so that T has few different values.
 """
 
-import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
@@ -103,7 +102,8 @@ class Sequences(NamedTuple):
 def varlen_attention(query: Tensor, key: Tensor, value: Tensor, queries: Sequences, keys: Sequences) -> Tensor:
     """Attend within each sequence, by torch's kernel: (rows of `queries`, A, D), (T, A, D) twice to the shape of query.
 
-    Source: https://docs.pytorch.org/docs/stable/nn.attention.varlen.html
+    It is a prototype, whose arguments are these in torch 2.10 to 2.13; those that follow differ. Source:
+    https://docs.pytorch.org/docs/stable/nn.attention.varlen.html
     """
     # Imported where it is used: it imports torch's compiler.
     from torch.nn.attention.varlen import varlen_attn
@@ -114,20 +114,7 @@ def varlen_attention(query: Tensor, key: Tensor, value: Tensor, queries: Sequenc
 
 def supports_varlen(device: torch.device) -> bool:
     """Tell whether torch has the kernel of `varlen_attention` for a device, a GPU of the generation A100 or later."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0) and _takes_our_arguments()
-
-
-def _takes_our_arguments() -> bool:
-    """Tell whether torch has the function, with the arguments of `varlen_attention`: it is a prototype."""
-    try:
-        from torch.nn.attention.varlen import varlen_attn
-    except ImportError:
-        return False
-    # The same in torch 2.10 to 2.13; the arguments that follow differ.
-    expected = ["query", "key", "value", "cu_seq_q", "cu_seq_k", "max_q", "max_k"]
-    parameters = inspect.signature(varlen_attn).parameters
-    required = [name for name, item in parameters.items() if item.default is item.empty]
-    return list(parameters)[:7] == required == expected
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def _row_map(to_padded: Tensor, num_padded: int) -> RowMap:

@@ -28,7 +28,13 @@ from bert_model.pretraining.evaluation import evaluate
 from bert_model.pretraining.fast_exam import FastExam, input_of_pairs
 from bert_model.pretraining.phases import Phase
 from bert_model.training.distributed import Group, LateNumbers, Watchdog, autocast, resolve_precision
-from bert_model.training.gradients import build_gradient_sum, is_sharded, resolve_data_parallel, unsharded
+from bert_model.training.gradients import (
+    build_gradient_sum,
+    compile_layers,
+    is_sharded,
+    resolve_data_parallel,
+    unsharded,
+)
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.optimizer import clip_gradients, set_learning_rate
 from bert_model.training.throughput import StepCounts, Throughput, peak_matmul_flops, peak_memory, training_flops
@@ -114,7 +120,7 @@ class Trainer:
         self.after_step = after_step
         self.data_parallel = resolve_data_parallel(config.data_parallel, group)
         # The numbers are the two losses.
-        self.gradients = build_gradient_sum(self.data_parallel, model, group, num_numbers=2, compile=config.compile)
+        self.gradients = build_gradient_sum(self.data_parallel, model, group, num_numbers=2)
         self.watchdog = Watchdog(group, config.timeout_seconds)
         self.metrics: dict[str, float] = {}  # the latest held-out metrics
         self.metrics_step = -1  # the step after which they were measured; -1 if it is not known
@@ -131,6 +137,8 @@ class Trainer:
         self._saved_step = step or -1
         with self.watchdog, self._display:
             self.gradients.prepare(self._rehearse)
+            if self.config.compile:
+                compile_layers(self.model)
             for index in range(len(self.phases)):
                 phase = self.phases[index]
                 if step >= phase.end_step:

@@ -63,26 +63,20 @@ class GradientSum(ABC):
 
 
 def build_gradient_sum(
-    kind: Literal["buffer", "ddp", "fsdp"], model: nn.Module, group: Group, *, num_numbers: int, compile: bool
+    kind: Literal["buffer", "ddp", "fsdp"], model: nn.Module, group: Group, *, num_numbers: int
 ) -> GradientSum:
-    """Build the sum for a model with the method `loss_sums`; for "fsdp" `shard_parameters` has sharded it.
-
-    `compile` compiles each layer alone: the first gradient of a graph is ready only when the whole graph has run.
-    """
+    """Build the sum for a model with the method `loss_sums`; for "fsdp" `shard_parameters` has sharded it."""
     kinds: dict[str, Callable[..., GradientSum]]
     kinds = {"buffer": GradientBuffer, "ddp": ReplicatedGradients, "fsdp": ShardedGradients}
-    return kinds[kind](model, group, num_numbers, compile=compile)
+    return kinds[kind](model, group, num_numbers)
 
 
-def _layers(model: Any) -> list[nn.Module]:
-    return list(model.bert.encoder.layer)
-
-
-def compile_layers(model: nn.Module, **options: Any) -> None:
+def compile_layers(model: Any, **options: Any) -> None:
     """Compile each layer's forward pass in training, with options of `torch.compile`; without gradients it stays eager.
 
-    All layers share one function, of which torch compiles eight variants and leaves the rest eager. So sizes are
-    dynamic from the first batch on, and evaluations take no variant.
+    Layers are compiled alone because the first gradient of a graph is ready only when the whole graph has run. Call it
+    after `GradientSum.prepare`, whose sizes no batch has: all layers share one function, of which torch compiles eight
+    variants and leaves the rest eager. So sizes are dynamic from the first batch on, and evaluations take no variant.
     """
     # An analysis of torch 2.11 compares products of sizes term by term, and fails on sizes that vary; torch 2.13 has
     # none of it: https://github.com/pytorch/pytorch/issues/181563.
@@ -90,7 +84,7 @@ def compile_layers(model: nn.Module, **options: Any) -> None:
         import torch._inductor.config as inductor
 
         inductor.triton.coalesce_tiling_analysis = False
-    for layer in _layers(model):
+    for layer in model.bert.encoder.layer:
         layer.forward = _in_training(torch.compile(layer.forward, dynamic=True, **options), layer.forward)
 
 
@@ -105,9 +99,7 @@ class GradientBuffer(GradientSum):
     than sums during the backward pass, which they would slow down.
     """
 
-    def __init__(self, model: Any, group: Group, num_numbers: int, *, compile: bool = False) -> None:
-        if compile:
-            compile_layers(model)
+    def __init__(self, model: Any, group: Group, num_numbers: int) -> None:
         self.loss_sums = model.loss_sums
         self.group = group
         parameters = trained_parameters(model)[::-1]
@@ -138,11 +130,10 @@ class ReplicatedGradients(GradientSum):
     rehearsal: every step of every process has the same layout.
     """
 
-    def __init__(self, model: nn.Module, group: Group, num_numbers: int, *, compile: bool = False) -> None:
+    def __init__(self, model: nn.Module, group: Group, num_numbers: int) -> None:
         self.numbers = torch.zeros(num_numbers, dtype=torch.float32, device=group.device)
         self._num_summed = 0  # gradients of the current step that are sent
         self._parameters = trained_parameters(model)
-        self._to_compile = model if compile else None
         self._module = nn.parallel.DistributedDataParallel(_LossSums(model), gradient_as_bucket_view=True)
         # DDP refuses annotations other than its own, which builds of torch for one process lack.
         self._module.register_comm_hook(None, lambda state, bucket: self._sum_bucket(bucket))
@@ -153,8 +144,6 @@ class ReplicatedGradients(GradientSum):
         with self.accumulating(is_last=True):
             rehearse()
         self.all_reduce()
-        if self._to_compile is not None:  # after the rehearsal, whose sizes no batch has
-            compile_layers(self._to_compile)
 
     def zero(self) -> None:
         self.numbers.zero_()
@@ -203,9 +192,7 @@ class ShardedGradients(GradientSum):
     are then summed, and every rank keeps its part of them.
     """
 
-    def __init__(self, model: Any, group: Group, num_numbers: int, *, compile: bool = False) -> None:
-        if compile:
-            compile_layers(model)
+    def __init__(self, model: Any, group: Group, num_numbers: int) -> None:
         self.numbers = torch.zeros(num_numbers, dtype=torch.float32, device=group.device)
         self.loss_sums = model.loss_sums
         self._model = model
@@ -237,7 +224,7 @@ def shard_parameters(model: Any, group: Group) -> None:
 
     group.broadcast(parameter.data for parameter in model.parameters())
     mesh = init_device_mesh(group.device.type, (group.world_size,))
-    for module in (*_layers(model), model):
+    for module in (*model.bert.encoder.layer, model):
         part = fully_shard(module, mesh=mesh, reshard_after_forward=False)
         # Sums, not means, set for each part; gloo has no operation that divides.
         part.set_gradient_divide_factor(1.0)

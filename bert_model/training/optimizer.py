@@ -1,4 +1,4 @@
-"""Optimizers of BERT (google's optimization.py, paper appendix A.2) and LAMB (arXiv 1904.00962).
+"""Optimizers of BERT: Adam with and without bias correction (google's optimization.py, paper appendix A.2).
 
 The functions torch._foreach_… apply one operation to a list of tensors in few kernel launches. They are documented
 (https://docs.pytorch.org/docs/stable/torch.html#foreach-operations), but as beta.
@@ -59,67 +59,6 @@ class BertAdam(UncompiledAdamW):
                 }
 
 
-class Lamb(UncompiledOptimizer):
-    """LAMB: each weight's Adam step is scaled by the norm of the weight over the norm of the step.
-
-    Parameters without weight decay take the plain Adam step, as in google's LAMB.
-    """
-
-    def __init__(self, groups: Iterable[dict[str, Any]], *, lr: float, betas: tuple[float, float], eps: float) -> None:
-        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                self.state[parameter] = {
-                    "step": torch.zeros((), dtype=torch.float32),
-                    "exp_avg": torch.zeros_like(parameter),
-                    "exp_avg_sq": torch.zeros_like(parameter),
-                }
-
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Update every parameter that has a gradient."""
-        for group in self.param_groups:
-            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-            if not parameters:
-                continue
-
-            # Moments of the gradients.
-            gradients = [parameter.grad for parameter in parameters]
-            states = [self.state[parameter] for parameter in parameters]
-            means = [state["exp_avg"] for state in states]
-            squares = [state["exp_avg_sq"] for state in states]
-            beta1, beta2 = group["betas"]
-            torch._foreach_lerp_(means, gradients, 1 - beta1)
-            torch._foreach_mul_(squares, beta2)
-            torch._foreach_addcmul_(squares, gradients, gradients, 1 - beta2)
-
-            # Bias-corrected Adam step: means / (sqrt(squares) + epsilon), plus weight decay.
-            for state in states:
-                state["step"] += 1
-            step = float(states[0]["step"])
-            denominators = torch._foreach_sqrt(squares)
-            torch._foreach_div_(denominators, (1 - beta2**step) ** 0.5)
-            torch._foreach_add_(denominators, group["eps"])
-            updates = torch._foreach_div(means, denominators)
-            torch._foreach_div_(updates, 1 - beta1**step)
-
-            # Trust ratios: |weight| / |step| scales each weight's own step.
-            if group["weight_decay"]:
-                torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
-                ratios = _trust_ratios(torch._foreach_norm(parameters), torch._foreach_norm(updates))
-                torch._foreach_mul_(updates, ratios)
-            torch._foreach_add_(parameters, updates, alpha=-group["lr"])
-
-
-def _trust_ratios(weights: Iterable[Tensor], updates: Iterable[Tensor]) -> list[Tensor]:
-    """Return |weight| / |update| for each pair of norms, 1 if one of them is 0."""
-    ratios = []
-    for weight, update in zip(weights, updates):
-        usable = (weight > 0) & (update > 0)
-        ratios.append(torch.where(usable, weight / torch.where(usable, update, 1.0), 1.0))
-    return ratios
-
-
 def is_decayed(name: str) -> bool:
     """Tell whether a parameter has weight decay: all but biases and layer normalization."""
     return not (name.rpartition(".")[2].startswith("bias") or "LayerNorm" in name or "layer_norm" in name)
@@ -137,8 +76,6 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig, learning_rate: fl
     ]
     groups = [group for group in groups if group["params"]]
     betas = (config.beta1, config.beta2)
-    if config.name == "lamb":
-        return Lamb(groups, lr=learning_rate, betas=betas, eps=config.epsilon)
     adam = BertAdam if config.name == "bert_adam" else UncompiledAdamW
     # torch has the fused kernel for these devices.
     fused = all(parameter.device.type in ("cpu", "cuda") for _, parameter in named)

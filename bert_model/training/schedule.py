@@ -11,8 +11,8 @@ from bert_pipeline.configuration import Share, configuration
 class OptimizerConfig:
     """The optimizer; the defaults are those of the paper (appendix A.2) and google's optimization.py."""
 
-    name: Literal["bert_adam", "adamw", "lamb"] = "bert_adam"
-    """`bert_adam` is Adam without bias correction, `adamw` has it; `lamb` scales each layer's step by its norm."""
+    name: Literal["bert_adam", "adamw"] = "bert_adam"
+    """`bert_adam` is Adam without bias correction, `adamw` has it."""
     beta1: Share = 0.9
     """Decay of the running mean of gradients."""
     beta2: Share = 0.999

@@ -55,14 +55,12 @@ def reference(kind: str, steps: int, rate: float) -> dict[str, torch.Tensor]:
             if kind != "bert_adam":
                 mean, square = mean / (1 - 0.9**step), square / (1 - 0.999**step)
             update = mean / (square.sqrt() + 1e-6) + decay * values[name]
-            if kind == "lamb" and decay:
-                update = update * values[name].norm() / update.norm()
             values[name] = values[name] - rate * update
     return values
 
 
-@pytest.mark.parametrize("kind", ["bert_adam", "adamw", "lamb"])
-def test_ten_steps_equal_the_reference_update_rule(kind: Literal["bert_adam", "adamw", "lamb"]) -> None:
+@pytest.mark.parametrize("kind", ["bert_adam", "adamw"])
+def test_ten_steps_equal_the_reference_update_rule(kind: Literal["bert_adam", "adamw"]) -> None:
     model = Small()
     optimizer = build_optimizer(model, OptimizerConfig(name=kind), learning_rate=1.0)
     set_learning_rate(optimizer, 0.01)
@@ -98,7 +96,7 @@ def test_norm_of_nan_gradient_is_not_finite() -> None:
     assert not math.isfinite(clip_gradients([parameter], 0.0).item())
 
 
-@pytest.mark.parametrize("kind", ["bert_adam", "adamw", "lamb"])
+@pytest.mark.parametrize("kind", ["bert_adam", "adamw"])
 def test_restored_optimizer_continues_bit_for_bit(kind: Any) -> None:
     def run(model: Small, optimizer: torch.optim.Optimizer, steps: range) -> None:
         for step in steps:
@@ -120,7 +118,7 @@ def test_restored_optimizer_continues_bit_for_bit(kind: Any) -> None:
         assert torch.equal(parameter, other.get_parameter(name))
 
 
-@pytest.mark.parametrize("kind", ["bert_adam", "adamw", "lamb"])
+@pytest.mark.parametrize("kind", ["bert_adam", "adamw"])
 def test_optimizer_is_restored_from_before_its_first_update(kind: Any) -> None:
     model = Small()
     optimizer = build_optimizer(model, OptimizerConfig(name=kind), 0.01)
