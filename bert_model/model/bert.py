@@ -47,8 +47,6 @@ class PreTrainingOutput(NamedTuple):
     """(B, M, V) at the masked positions, or (B, S, V) at every position if none were given."""
     seq_relationship_logits: Tensor
     """(B, 2); class 1 is "B is a random next sentence"."""
-    hidden_states: tuple[Tensor, ...] | None = None
-    attentions: tuple[Tensor, ...] | None = None
 
 
 def activate(hidden: Tensor, name: str) -> Tensor:
@@ -393,8 +391,6 @@ class BertForPreTraining(nn.Module):
         *,
         token_indices: Tensor | None = None,
         masked_lm_positions: Tensor | None = None,
-        output_hidden_states: bool = False,
-        output_attentions: bool = False,
     ) -> PreTrainingOutput:
         """Return the logits of both heads; with `masked_lm_positions` (B, M) only those positions are computed.
 
@@ -407,8 +403,6 @@ class BertForPreTraining(nn.Module):
             token_type_ids,
             token_indices=token_indices,
             output_positions=positions,
-            output_hidden_states=output_hidden_states,
-            output_attentions=output_attentions,
         )
 
         # The first of the selected positions was for the pooler only.
@@ -416,8 +410,6 @@ class BertForPreTraining(nn.Module):
         return PreTrainingOutput(
             prediction_logits=self.cls.predictions(predicted, self.bert.embeddings.word_embeddings.weight),
             seq_relationship_logits=self.cls.seq_relationship(output.pooled_output),
-            hidden_states=output.hidden_states,
-            attentions=output.attentions,
         )
 
     def loss_sums(

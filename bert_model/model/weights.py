@@ -106,28 +106,23 @@ def load_model(
     directory: Path | str,
     *,
     config: BertConfig | None = None,
-    num_labels: int | None = None,
     seed: int = 0,
-    new_task_head: bool = False,
     log: bool = True,
     **config_overrides: Any,
 ) -> tuple[Model, LoadReport]:
     """Load a Hugging Face directory into one of the model classes here, in float32 on the CPU.
 
     The tensors decide what is loaded, as in `fill_model`; the report is a line of the log unless `log` is false. The
-    configuration is the directory's with `num_labels` and overrides, or `config` if the caller has read it already.
+    configuration is the directory's with overrides, or `config` if the caller has read it already.
     The embeddings are compared with the directory's vocabulary: UsageError if it has more tokens, a warning if it has
     fewer, whose other rows are not predicted.
     """
     directory = Path(directory)
-    if num_labels is not None:
-        config_overrides.setdefault("labels", tuple(f"LABEL_{index}" for index in range(num_labels)))
     assert config is None or not config_overrides, "overrides are in `config` already"
     config = config or BertConfig.from_directory(directory, **config_overrides)
     tokens = read_tokens(directory)
     _compare_rows(directory, config, len(tokens) or config.vocab_size)
-    weights = read_weights(directory)
-    model, report = fill_model(model_class, config, weights, seed=seed, new_task_head=new_task_head)
+    model, report = fill_model(model_class, config, read_weights(directory), seed=seed)
     if tokens and isinstance(model, BertForPreTraining):
         model.cls.predictions.num_tokens = len(tokens)
     if log:

@@ -5,7 +5,6 @@ uninterrupted training with the same steps computes the same bits. What counts i
 the checkpoint that was resumed from: neither pauses nor steps that were lost and repeated.
 """
 
-import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,16 +18,6 @@ _MIN_STEPS = 4
 """Steps of the last phase before its decay: fewer have no steady pace."""
 _RESUMED_SHARE = 0.01
 """Share of the budget after which the pace since a resume counts alone."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Decisions:
-    """What the clock has decided so far."""
-
-    phase_ends: tuple[int, ...] = ()
-    """Step after which each phase ended; the last one's is decided when its decay begins."""
-    decay_start: int | None = None
-    """First step of the decay."""
 
 
 def refuse_other_budget(config: PretrainingConfig, state: Mapping[str, Any]) -> None:
@@ -65,7 +54,9 @@ class Budget:
         """`state` is what `state` returned for the checkpoint that is resumed from; {} for a new training."""
         self.config = config
         self.phases = list(phases)
-        self.decisions = Decisions(phase_ends=tuple(state.get("phase_ends", ())), decay_start=state.get("decay_start"))
+        # Step after which each phase ended; the last one's is decided when its decay begins.
+        self.phase_ends: list[int] = list(state.get("phase_ends", ()))
+        self.decay_start: int | None = state.get("decay_start")
         self._clock = clock
         self._started = clock() - float(state.get("seconds", 0.0))
         # Step and seconds from which on the phase's pace is measured: it decides how many steps the decay has.
@@ -85,8 +76,13 @@ class Budget:
             "budget_seconds": self.config.budget_seconds,
             "seconds": seconds,
             "pace_from": self._pace_from,
-            **dataclasses.asdict(self.decisions),
+            **self.decisions,
         }
+
+    @property
+    def decisions(self) -> dict[str, Any]:
+        """What the clock has decided so far, in JSON values."""
+        return {"phase_ends": list(self.phase_ends), "decay_start": self.decay_start}
 
     def decide(self, step: int, index: int, seconds: float) -> bool:
         """Decide, before the update of `step` in phase `index`, whether the phase or its stable rate ends here.
@@ -94,7 +90,7 @@ class Budget:
         `seconds` are those of rank 0, so that all ranks decide alike. Returns whether a decision was made: the phase
         then ends after this update, or the decay begins with it.
         """
-        if len(self.decisions.phase_ends) > index:
+        if len(self.phase_ends) > index:
             return False
         # The first step of a phase comes after the evaluation of the one before it, and may compile: it has no pace.
         if not self._pace_from:
@@ -112,14 +108,13 @@ class Budget:
         steps = step - int(start[0])
         pace = (seconds - start[1]) / max(1, steps)  # seconds a step
 
-        ends = self.decisions.phase_ends
         if index == len(shares) - 1:
             if steps < _MIN_STEPS or seconds < total * (1 - self.config.decay_share):
                 return False
-            end = step + max(1, round((total - seconds) / max(pace, 1e-9)))
-            self.decisions = Decisions(phase_ends=(*ends, end), decay_start=step)
+            self.phase_ends.append(step + max(1, round((total - seconds) / max(pace, 1e-9))))
+            self.decay_start = step
         elif seconds + pace >= total * sum(shares[: index + 1]) / sum(shares):
-            self.decisions = Decisions(phase_ends=(*ends, step + 1))
+            self.phase_ends.append(step + 1)
             self._pace_from, self._since_resume = [], None
         else:
             return False
@@ -128,15 +123,14 @@ class Budget:
 
     def learning_rate_at(self, step: int, phase: Phase) -> float:
         """Return the learning rate of the update of `step`: warm-up, the phase's rate, and linear decay to 0."""
-        start = self.decisions.decay_start
         return trapezoid_at(
             step,
             peak=phase.config.learning_rate,
             warmup_steps=self.config.phases[0].warmup_steps,
-            decay_start=UNDECIDED if start is None else start,
+            decay_start=UNDECIDED if self.decay_start is None else self.decay_start,
             end=phase.end_step,
         )
 
     def _replace_phases(self) -> None:
-        ends = [*self.decisions.phase_ends, *[UNDECIDED] * len(self.phases)]
+        ends = [*self.phase_ends, *[UNDECIDED] * len(self.phases)]
         self.phases = place_phases(self.phases, ends[: len(self.phases)])

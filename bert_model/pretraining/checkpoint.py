@@ -5,10 +5,9 @@ writes, verifies and prunes, `restore` loads it again.
 """
 
 import contextlib
-import errno
 import json
 import logging
-import os
+import math
 import re
 import shutil
 from collections import deque
@@ -19,12 +18,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bert_model.model.config import BertConfig
-from bert_model.model.weights import WEIGHTS_NAME, read_tensors, write_weights
+from bert_model.model.weights import WEIGHTS_NAME, read_tensors, save_tensors, write_weights
 from bert_model.training.gradients import full_tensor, shard_like
 from bert_model.training.metrics_log import removed_error
 from bert_model.training.optimizer import load_optimizer_tensors, optimizer_tensors
@@ -80,25 +79,16 @@ def _copy(tensor: Tensor) -> Tensor:
     return full_tensor(tensor.detach()).to("cpu", copy=True).contiguous()
 
 
+@dataclass(kw_only=True)
 class CheckpointDirectory:
-    """The checkpoints of one run: `step-00000500` and so on."""
+    """The checkpoints of one run: `step-00000500` and so on. Its caller holds the lock of the run."""
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        tokenizer: Tokenizer,
-        configuration: Mapping[str, Any],
-        inputs: Mapping[str, Any],
-        keep_last: int,
-        keep_every_steps: int = 0,
-    ) -> None:
-        self.path = path
-        self.tokenizer = tokenizer
-        self.configuration = configuration
-        self.inputs = inputs
-        self.keep_last = keep_last
-        self.keep_every_steps = keep_every_steps
+    path: Path
+    tokenizer: Tokenizer
+    configuration: Mapping[str, Any]
+    inputs: Mapping[str, Any]
+    keep_last: int
+    keep_every_steps: int = 0
 
     def path_of(self, step: int) -> Path:
         """Return the directory of a step's checkpoint."""
@@ -119,14 +109,14 @@ class CheckpointDirectory:
                 write_weights(snapshot.parameters, snapshot.config, snapshot.architecture, draft.path)
                 self.tokenizer.save(draft.path, model_max_length=snapshot.config.max_position_embeddings)
                 (draft.path / STATE_DIRECTORY).mkdir()
-                save_file(snapshot.optimizer, draft.path / OPTIMIZER_NAME)
+                save_tensors(snapshot.optimizer, draft.path / OPTIMIZER_NAME)
                 state = json.dumps({"step": snapshot.step, **snapshot.state}, indent=1, sort_keys=True)
                 (draft.path / STATE_NAME).write_text(state + "\n", encoding="utf-8")
                 draft.counts = {"step": snapshot.step, **snapshot.metrics}
-        except Exception as error:
+        except (OSError, ArtifactError) as error:
             if not self.path.is_dir():
                 raise removed_error(self.path) from error
-            if not _is_disk_error(error):
+            if not isinstance(error, (OSError, DiskFullError)):
                 raise
             # Report what is needed, what is free, and which checkpoint is still good.
             tensors = [*snapshot.parameters.values(), *snapshot.optimizer.values()]
@@ -159,28 +149,25 @@ class CheckpointDirectory:
                 logger.warning("checkpoint of step %d is skipped: %s", step, error)
         return None
 
-    def is_intact(self, step: int) -> bool:
-        """Return whether there is a checkpoint of this step whose files match its manifest."""
-        with contextlib.suppress(ArtifactError):
-            load_manifest(self.path_of(step), kind=KIND, verify="sha256")
-            return True
-        return False
-
-    def clean(self) -> None:
-        """Remove incomplete checkpoints of a killed process. The caller holds the lock of the run."""
-        for pattern in (".step-*.partial-*", ".upload-*"):
-            for leftover in self.path.glob(pattern):
-                shutil.rmtree(leftover, ignore_errors=True)
-        # Copied from a store to which a killed run was copying it: the manifest goes last.
+    def clean(self, newest: Manifest | None = None) -> None:
+        """Remove what a killed process left incomplete, and damaged checkpoints that are later than the newest."""
+        # `keep_last` would keep them, and prune those that are saved now.
+        last = newest.counts["step"] if newest is not None else math.inf
+        leftovers = [*self.path.glob(".step-*.partial-*"), *self.path.glob(".upload-*")]
         for step in self.steps():
-            if not (self.path_of(step) / MANIFEST_NAME).exists():
-                shutil.rmtree(self.path_of(step), ignore_errors=True)
+            # Without a manifest: copied from a store to which a killed run was copying it.
+            if step > last or not (self.path_of(step) / MANIFEST_NAME).exists():
+                leftovers.append(self.path_of(step))
+        for leftover in leftovers:
+            shutil.rmtree(leftover, ignore_errors=True)
 
-    def remove_after(self, last: int) -> None:
-        """Remove the checkpoints of later steps. The caller holds the lock of the run."""
-        for step in self.steps():
-            if step > last:
-                shutil.rmtree(self.path_of(step), ignore_errors=True)
+
+def is_intact(directory: Path) -> bool:
+    """Return whether there is a checkpoint here whose files match its manifest."""
+    with contextlib.suppress(ArtifactError):
+        load_manifest(directory, kind=KIND, verify="sha256")
+        return True
+    return False
 
 
 def directory_name(step: int) -> str:
@@ -192,17 +179,6 @@ def step_numbers(names: Iterable[str]) -> list[int]:
     """Return the steps of the checkpoints among names of directories, ascending."""
     matches = (re.fullmatch(r"step-(\d{8,})", name) for name in names)
     return sorted(int(match[1]) for match in matches if match)
-
-
-def _is_disk_error(error: Exception) -> bool:
-    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
-    # safetensors raises its own error, which keeps only the text of the system's.
-    reasons = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
-    return (
-        isinstance(error, DiskFullError)
-        or (isinstance(error, OSError) and error.errno in full)
-        or any(reason in str(error) for reason in reasons)
-    )
 
 
 def restore(directory: Path, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:

@@ -105,14 +105,12 @@ class InstanceSplit:
         self.split = split
         self.tokenizer: Tokenizer | None = None
         self.groups: list[RowGroup] = []
-        self.has_static_masks = False
         # Rows are numbered across the shards, in the manifest's order; masks are keyed on these numbers.
         first_row = 0
         for path in shard_paths(self.manifest, split):
             verify_shard(self.manifest, path)
             version = version_of(path)
             shard = open_cached_shard(path, version)
-            self.has_static_masks |= shard.has_static_masks
             for index, num_rows in enumerate(shard.row_group_sizes):
                 if num_rows:
                     self.groups.append(RowGroup(path, index, num_rows, first_row, version))

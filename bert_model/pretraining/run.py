@@ -6,17 +6,16 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
-from bert_model.model.cpu_kernels import onednn_width, processor
 from bert_model.model.weights import write_weights
 from bert_model.pretraining.budget import Budget, refuse_other_budget
 from bert_model.pretraining.checkpoint import KIND as CHECKPOINT_KIND
-from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, read_state, restore
+from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, is_intact, read_state, restore
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.fast_exam import (
     FastExam,
@@ -93,7 +92,7 @@ def pretrain(
         own = group.on_all_ranks(lambda: run.phases if group.is_main else with_own_copies(run.phases, config))
         run = dataclasses.replace(run, phases=own)
         checkpoints = CheckpointDirectory(
-            output / "checkpoints",
+            path=output / "checkpoints",
             tokenizer=run.tokenizer,
             configuration=run.identity["configuration"],
             inputs=run.identity["inputs"],
@@ -104,64 +103,52 @@ def pretrain(
             return group.call_on_main(lambda: _already_finished(output, store, checkpoints))
         # One rank chooses the checkpoint for all: another machine might see the files of a shared disk later.
         found = group.call_on_main(lambda: _newest_checkpoint(checkpoints, store))
-        newest = found[0] if found is not None else None
-        if store is not None:
-            newest = _checkpoint_here(store, group, *found) if found is not None else None
-            after_step = store.checking(after_step)
-
+        newest = _here(store, group, *found) if found is not None else None
         initial = initialize_or_resume(config, newest, run.tokenizer, group)
+        state, precision = initial.state, resolve_precision(config.precision, group.device)
 
-        # Metrics, on rank 0: the log starts with what the run computes on.
-        tracker = _open_tracker(output, config, run, experiment) if group.is_main else None
-        peak_flops = 0.0
-        if tracker is not None:
-            logger.info("%s", initial.origin)
-            peak_flops = peak_matmul_flops(group.device, resolve_precision(config.precision, group.device))
-            tracker.record(
-                "resume" if newest else "start",
-                initial.step,
-                {},
-                message=initial.origin,
-                world_size=group.world_size,
-                matrix_product_rate=peak_flops,
-                processor=processor(),
-                onednn=onednn_width(),
-                code_version=os.environ.get(CODE_VERSION_VARIABLE, ""),
-            )
-
-        budget = None
-        if config.budget:
-            budget = Budget(config, run.phases, initial.state.get("budget", {}), clock=clock)
-        exam = None
-        if run.pairs:
-            exam = FastExam(
-                run.pairs,
-                run.tokenizer,
-                next_sentence=config.objective == "mlm_nsp",
-                precision=resolve_precision(config.precision, group.device),
-                state=initial.state.get("exam"),
-                clock=clock,
-            )
+        push = store.push_soon if store is not None else None
 
         # All ranks train alike; only rank 0 logs and saves.
         trainer = Trainer(
             config,
-            phases=run.phases if budget is None else budget.phases,
+            phases=run.phases,
             model=initial.model,
             optimizer=initial.optimizer,
             vocabulary=run.tokenizer,
             group=group,
-            tracker=tracker,
-            saver=BackgroundSaver(checkpoints, store.push_soon if store is not None else None)
-            if group.is_main
-            else None,
+            tracker=_open_tracker(output, config, run, experiment) if group.is_main else None,
+            saver=BackgroundSaver(checkpoints, push) if group.is_main else None,
             should_stop=stack.enter_context(stop_requests()),
-            after_step=after_step,
-            peak_flops=peak_flops,
-            budget=budget,
-            exam=exam,
+            after_step=after_step if store is None else store.checking(after_step),
+            peak_flops=peak_matmul_flops(group.device, precision) if group.is_main else 0.0,
+            budget=Budget(config, run.phases, state.get("budget", {}), clock=clock) if config.budget else None,
+            exam=FastExam(
+                run.pairs,
+                run.tokenizer,
+                next_sentence=config.objective == "mlm_nsp",
+                precision=precision,
+                state=state.get("exam"),
+                clock=clock,
+            )
+            if run.pairs
+            else None,
         )
-        _restore_counters(trainer, initial.state, checkpoints)
+        if trainer.tracker is not None:  # the log starts with what the run computes on
+            logger.info("%s", initial.origin)
+            trainer.tracker.record(
+                "resume" if newest else "start",
+                initial.step,
+                {},
+                message=initial.origin,
+                matrix_product_rate=trainer.peak_flops,
+                code_version=os.environ.get(CODE_VERSION_VARIABLE, ""),
+                **trainer.arithmetic,
+            )
+        # Rank 0 looks for the best checkpoint, for all: it has the files.
+        best = state.get("best", {})
+        has_best = group.call_on_main(lambda: bool(best) and is_intact(checkpoints.path_of(best["step"])))
+        trainer.restore(state, has_best=has_best)
         return _train(trainer, initial.step, checkpoints, store, run, output / "model")
 
 
@@ -247,18 +234,15 @@ def _newest_checkpoint(checkpoints: CheckpointDirectory, store: RunStore | None)
         raise ArtifactError(
             f"{checkpoints.path}: none of its {len(steps)} checkpoints is intact; restore one, or give a new directory"
         )
-    checkpoints.clean()
-    if manifest is not None:
-        # Remove damaged later ones: `keep_last` would keep them and prune those that are saved now.
-        checkpoints.remove_after(read_state(manifest.path)["step"])
+    checkpoints.clean(manifest)
     if store is not None:  # it can be written, and has this checkpoint for the other hosts
         store.push(checkpoints)
     return (manifest.path, manifest.sha256) if manifest is not None else None
 
 
-def _checkpoint_here(store: RunStore, group: Group, path: Path, sha256: str) -> Path:
+def _here(store: RunStore | None, group: Group, path: Path, sha256: str) -> Path:
     """Return each rank's copy of the checkpoint that rank 0 has at `path`, when all ranks have one."""
-    return group.on_all_ranks(lambda: store.checkpoint_here(path, sha256))
+    return path if store is None else group.on_all_ranks(lambda: store.checkpoint_here(path, sha256))
 
 
 def _open_tracker(output: Path, config: PretrainingConfig, run: _Run, experiment: str) -> Tracker:
@@ -290,73 +274,6 @@ def _note(config: PretrainingConfig, output: Path) -> str:
         f"Pre-training of a {config.model.preset} BERT {start}: {', then '.join(phases)}. The finished model is "
         f"`{output.name}/model`; `metrics.jsonl` next to it has the same metrics."
     )
-
-
-def _restore_counters(trainer: Trainer, state: Mapping[str, Any], checkpoints: CheckpointDirectory) -> None:
-    """Restore counters from a checkpoint; warn if precision, processor or world size changed."""
-    trainer.tokens_seen = int(state.get("tokens_seen", 0))
-    trainer.metrics = dict(state.get("metrics", {}))
-    trainer.metrics_step = int(state.get("metrics_step", -1))
-    # A best by another criterion, or one whose checkpoint was damaged and removed, is no longer the best.
-    best = dict(state.get("best", {}))
-    # Rank 0 looks, for all: it has the files.
-    is_there = trainer.group.call_on_main(lambda: bool(best) and checkpoints.is_intact(best["step"]))
-    if best and not is_there and trainer.group.is_main:
-        logger.warning(
-            "the best checkpoint, of step %d, is gone or damaged; the best of the others counts", best["step"]
-        )
-    if is_there and best["criterion"] == trainer.criterion:
-        trainer.best = best
-
-    if not trainer.group.is_main:  # rank 0 warns for all
-        return
-    # These changes are accepted, but the run is no longer the same bit for bit.
-    if state.get("precision", trainer.precision) != trainer.precision:
-        logger.warning("so far this run computed in %s, now it computes in %s", state["precision"], trainer.precision)
-    phase = trainer.phases[state["phase"]] if state and state["phase"] < len(trainer.phases) else None
-    if phase is not None and not phase.first_step <= state["step"] <= phase.end_step:
-        logger.warning(
-            "step %d was in phase %d and is in another one now, because the phases have changed; that phase continues "
-            "at the sample of this step",
-            state["step"],
-            state["phase"],
-        )
-    elif phase is not None:
-        position = phase.position_at(state["step"])
-        if position != state["position"]:
-            logger.warning(
-                "so far this run read the samples before %d, now its batch sizes place step %d at sample %d: those "
-                "between are %s",
-                state["position"],
-                state["step"],
-                position,
-                "skipped" if position > state["position"] else "read again",
-            )
-    machine = {"processor": processor(), "onednn": onednn_width()}
-    before = {name: state.get(name, value) for name, value in machine.items()}
-    if trainer.group.device.type == "cpu" and before != machine:
-        logger.warning(
-            "so far this run ran on %s, now it runs on %s: every sample is still seen exactly once, but sums "
-            "differ in their last bits; the minimum width of layers on oneDNN was %s and is %s",
-            before["processor"],
-            machine["processor"],
-            before["onednn"],
-            machine["onednn"],
-        )
-    if state.get("data_parallel", trainer.data_parallel) != trainer.data_parallel:
-        logger.warning(
-            "so far this run summed gradients with %s, now it does with %s: sums may differ in their last bits",
-            state["data_parallel"],
-            trainer.data_parallel,
-        )
-    world_size = trainer.group.world_size
-    if state.get("world_size", world_size) != world_size:
-        logger.warning(
-            "so far this run had %d ranks, now it has %d: every sample is still seen exactly once, but sums "
-            "and dropout differ",
-            state["world_size"],
-            world_size,
-        )
 
 
 def _train(
@@ -448,7 +365,7 @@ def _load_best(trainer: Trainer, checkpoints: CheckpointDirectory, store: RunSto
 
     # Rank 0 has written all checkpoints by now; the others wait for it here.
     manifest = trainer.group.call_on_main(find)
-    path = manifest.path if store is None else _checkpoint_here(store, trainer.group, manifest.path, manifest.sha256)
+    path = _here(store, trainer.group, manifest.path, manifest.sha256)
     if trainer.group.is_main:
         logger.info("publishing the checkpoint of step %d, the best by %s", step, trainer.config.choose)
     trainer.tokens_seen = int(restore(path, trainer.model, trainer.optimizer)["tokens_seen"])
@@ -507,7 +424,7 @@ def _publish_model(
             **trainer.metrics,
         }
         if trainer.budget is not None:  # a training with the same steps computes the same
-            draft.provenance["budget"] = dataclasses.asdict(trainer.budget.decisions)
+            draft.provenance["budget"] = trainer.budget.decisions
         # Names the data to the fine-tunings of the model, wherever it is copied.
         draft.provenance["data"] = data_inputs(run.phases)
 

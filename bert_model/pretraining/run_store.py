@@ -25,6 +25,7 @@ from typing import Any
 from bert_model.pretraining.checkpoint import (
     CheckpointDirectory,
     directory_name,
+    is_intact,
     protected_step,
     read_state,
     step_numbers,
@@ -76,7 +77,10 @@ class RunStore:
 
         self._owner = storage.read_object(self.url / OWNER_NAME)
         mark = self.directory / OWNER_NAME
-        ahead = _newest_intact(self.directory / CHECKPOINTS) - max(steps, default=0)
+        local = self.directory / CHECKPOINTS
+        local_steps = reversed(step_numbers(path.name for path in local.glob("*")))
+        newest = next((step for step in local_steps if is_intact(local / directory_name(step))), 0)
+        ahead = newest - max(steps, default=0)
         if mark.is_file() and mark.read_bytes() == self._owner and ahead >= 0:
             return
         aside = None
@@ -251,15 +255,6 @@ class RunStore:
             owner: dict[str, Any] = json.loads(storage.read_object(self.url / OWNER_NAME) or b"")
             return f"another run (process {owner['process']} on {owner['host']} since {owner['since']})"
         return "another run"
-
-
-def _newest_intact(checkpoints: Path) -> int:
-    """Return the step of the newest checkpoint whose files are whole; 0 if there is none."""
-    for step in reversed(step_numbers(os.listdir(checkpoints)) if checkpoints.is_dir() else []):
-        with contextlib.suppress(ArtifactError):
-            load_manifest(checkpoints / directory_name(step), verify="sha256")
-            return step
-    return 0
 
 
 def _name(step: int) -> str:

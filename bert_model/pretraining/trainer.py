@@ -7,9 +7,9 @@ the same bits as an uninterrupted one.
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import onednn_width, processor
-from bert_model.pretraining.batch import Batch, make_batch, split_micro_batches
+from bert_model.pretraining.batch import Batch, make_batch, rehearsal_batch, split_micro_batches
 from bert_model.pretraining.budget import Budget
 from bert_model.pretraining.checkpoint import BackgroundSaver, send_shards, take_snapshot
 from bert_model.pretraining.config import PretrainingConfig
@@ -37,7 +37,7 @@ from bert_model.training.gradients import (
 )
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.optimizer import clip_gradients, set_learning_rate
-from bert_model.training.throughput import StepCounts, Throughput, peak_matmul_flops, peak_memory, training_flops
+from bert_model.training.throughput import StepCounts, Throughput, peak_memory, training_flops
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import TrainingError
 from bert_pipeline.instances.masking import MaskingVocabulary
@@ -47,10 +47,16 @@ from bert_pipeline.randomness import combine
 
 logger = logging.getLogger(__name__)
 
-PEAK_INTERVAL_SECONDS = 300.0
-"""Shortest time between two measurements of the rate of matrix products."""
 MAX_REPORTED_ROWS = 1000
 """Rows of a batch that an error names."""
+CHANGES = {
+    "precision": "computed in {}, now it computes in {}",
+    "data_parallel": "summed gradients with {}, now it does with {}",
+    "world_size": "had {} ranks, now it has {}",
+    "processor": "ran on {}, now it runs on {}",
+    "onednn": "computed layers on oneDNN from a width of {} on, now from {} on",
+}
+"""Key of `Trainer.arithmetic` -> the warning about another value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,51 +82,43 @@ class _Update:
     """MLM and NSP loss, gradient norm."""
 
 
+@dataclass(eq=False)
 class Trainer:
     """Trains a model through the phases of a run."""
 
-    def __init__(
-        self,
-        config: PretrainingConfig,
-        *,
-        phases: list[Phase],
-        model: BertForPreTraining,
-        optimizer: Optimizer,
-        vocabulary: MaskingVocabulary,
-        group: Group,
-        tracker: Tracker | None,
-        saver: BackgroundSaver | None,
-        should_stop: Callable[[], bool],
-        after_step: Callable[[int], None] | None = None,
-        peak_flops: float = 0.0,
-        budget: Budget | None = None,
-        exam: FastExam | None = None,
-    ) -> None:
-        """`tracker` and `saver` are given on rank 0 only; `after_step(step)` is called after every update.
+    config: PretrainingConfig
+    _: KW_ONLY
+    phases: list[Phase]
+    model: BertForPreTraining
+    """Sharded already if `config.data_parallel` resolves to "fsdp"."""
+    optimizer: Optimizer
+    vocabulary: MaskingVocabulary
+    group: Group
+    tracker: Tracker | None
+    """On rank 0 only."""
+    saver: BackgroundSaver | None
+    """On rank 0 only."""
+    should_stop: Callable[[], bool]
+    after_step: Callable[[int], None] | None = None
+    """Called with the number of finished updates after each."""
+    peak_flops: float = 0.0
+    """One device's `peak_matmul_flops`; 0 leaves utilization out of the metrics."""
+    budget: Budget | None = None
+    """Replaces `phases` as soon as the clock decides."""
+    exam: FastExam | None = None
+    """Examines checkpoints, on rank 0."""
 
-        The model is sharded already if `config.data_parallel` resolves to "fsdp". `peak_flops` is one device's
-        `peak_matmul_flops`; 0 leaves utilization out of the metrics. `budget` replaces `phases` as soon as the clock
-        decides. `exam` examines checkpoints, on rank 0.
-        """
-        self.config = config
-        self.phases = phases
-        self.budget = budget
-        self.exam = exam
+    def __post_init__(self) -> None:
+        config, group = self.config, self.group
+        if self.budget is not None:
+            self.phases = self.budget.phases
         self.best: dict[str, Any] = {}  # step, score and criterion of the checkpoint to be published
-        self.model = model
-        self.optimizer = optimizer
-        self.vocabulary = vocabulary
-        self.group = group
-        self.tracker = tracker
-        self.saver = saver
         self.precision = resolve_precision(config.precision, group.device)
         # torch.compile and oneDNN, which computes bfloat16 on a CPU, prepare and keep a kernel for each size.
         self.few_sizes = config.compile or self.precision == "bfloat16"
-        self.should_stop = should_stop
-        self.after_step = after_step
         self.data_parallel = resolve_data_parallel(config.data_parallel, group)
         # The numbers are the two losses.
-        self.gradients = build_gradient_sum(self.data_parallel, model, group, num_numbers=2)
+        self.gradients = build_gradient_sum(self.data_parallel, self.model, group, num_numbers=2)
         self.watchdog = Watchdog(group, config.timeout_seconds)
         self.metrics: dict[str, float] = {}  # the latest held-out metrics
         self.metrics_step = -1  # the step after which they were measured; -1 if it is not known
@@ -128,9 +126,60 @@ class Trainer:
         self._updates: list[_Update] = []  # at most two, in order
         self.tokens_seen = 0
         self._seconds = 0.0  # of training so far, if there is a budget
-        self._throughput = Throughput(peak_flops * group.world_size)
+        self._throughput = Throughput(self.peak_flops * group.world_size)
         self._display = Progress("steps")
-        self._measured_peak = time.perf_counter()
+
+    @property
+    def arithmetic(self) -> dict[str, Any]:
+        """What sums depend on in their last bits, and dropout, besides the configuration."""
+        found = {"precision": self.precision, "data_parallel": self.data_parallel, "world_size": self.group.world_size}
+        machine = {"processor": processor(), "onednn": onednn_width()}
+        return found | (machine if self.group.device.type == "cpu" else {})
+
+    def restore(self, state: Mapping[str, Any], *, has_best: bool) -> None:
+        """Restore the counters of a checkpoint's state, {} for a new run, and warn of what has changed since.
+
+        `has_best` tells whether the best checkpoint so far is intact.
+        """
+        self.tokens_seen = int(state.get("tokens_seen", 0))
+        self.metrics = dict(state.get("metrics", {}))
+        self.metrics_step = int(state.get("metrics_step", -1))
+        # A best by another criterion, or one whose checkpoint was damaged and removed, is no longer the best.
+        best = dict(state.get("best", {}))
+        if has_best and best["criterion"] == self.criterion:
+            self.best = best
+        if not state or not self.group.is_main:  # rank 0 warns for all
+            return
+        step = state["step"]
+        if best and not has_best:
+            logger.warning(
+                "the best checkpoint, of step %d, is gone or damaged; the best of the others counts", best["step"]
+            )
+        # These changes are accepted, but the run is no longer the same bit for bit.
+        for key, value in self.arithmetic.items():
+            if state.get(key, value) != value:
+                logger.warning(
+                    "so far this run %s: every sample is still seen exactly once, but sums differ%s",
+                    CHANGES[key].format(state[key], value),
+                    ", and dropout" if key == "world_size" else " in their last bits",
+                )
+        phase = self.phases[state["phase"]] if state["phase"] < len(self.phases) else None
+        if phase is not None and not phase.first_step <= step <= phase.end_step:
+            logger.warning(
+                "step %d was in phase %d and is in another one now, because the phases have changed; that phase "
+                "continues at the sample of this step",
+                step,
+                state["phase"],
+            )
+        elif phase is not None and (position := phase.position_at(step)) != state["position"]:
+            logger.warning(
+                "so far this run read the samples before %d, now its batch sizes place step %d at sample %d: those "
+                "between are %s",
+                state["position"],
+                step,
+                position,
+                "skipped" if position > state["position"] else "read again",
+            )
 
     def run(self, step: int) -> PretrainingResult:
         """Train from `step` finished updates to the end, or until some rank is asked to stop."""
@@ -237,7 +286,7 @@ class Trainer:
             return phase
         self.phases = self.budget.phases
         phase = self.phases[phase.index]
-        if self.budget.decisions.decay_start == step:
+        if self.budget.decay_start == step:
             if phase.end_step - step > 1:
                 logger.info("step %d: the learning rate decays from here to step %d", step, phase.end_step)
             else:
@@ -284,7 +333,12 @@ class Trainer:
         metrics: dict[str, float] = {}
         for update, (masked_lm_loss, next_sentence_loss, gradient_norm) in zip(ready, numbers):
             if not math.isfinite(masked_lm_loss + next_sentence_loss + gradient_norm):
-                raise self._not_finite(update, masked_lm_loss, next_sentence_loss, gradient_norm)
+                # The same on all ranks: they have the same sums.
+                raise TrainingError(
+                    f"step {update.step}: loss {masked_lm_loss} (MLM), {next_sentence_loss} (NSP), gradient norm "
+                    f"{gradient_norm}: not finite, so the update is not saved; the batch is "
+                    f"{self._describe_samples(update.step, update.phase)}"
+                )
             metrics = {
                 "train/mlm_loss": masked_lm_loss,
                 "train/nsp_loss": next_sentence_loss,
@@ -295,17 +349,6 @@ class Trainer:
         if self.config.objective == "mlm":
             metrics.pop("train/nsp_loss", None)
         return metrics
-
-    def _not_finite(
-        self, update: _Update, masked_lm_loss: float, next_sentence_loss: float, gradient_norm: float
-    ) -> TrainingError:
-        """Return the error of an update, the same on all ranks: they have the same sums."""
-        step, phase = update.step, update.phase
-        return TrainingError(
-            f"step {step}: loss {masked_lm_loss} (MLM), {next_sentence_loss} (NSP), gradient norm {gradient_norm}: "
-            f"not finite, so the update is not saved; the batch is samples {phase.position_at(step)} to "
-            f"{phase.position_at(step + 1) - 1} of {phase.train.manifest.path}: {self._describe_rows(step, phase)}"
-        )
 
     def _accumulate(self, batch: Batch, predictions: float, instances: float) -> None:
         """Add a micro-batch's part of the mean losses and of their gradients, given the counts of the global batch."""
@@ -318,22 +361,7 @@ class Trainer:
     def _rehearse(self) -> None:
         """Make a forward and backward pass on a batch that is the same in every process of the run."""
         self.model.train()
-        tokens = torch.zeros((2, 5), dtype=torch.int64)  # no phase has shorter sequences
-        positions = torch.ones((2, 2), dtype=torch.int64)
-        batch = Batch(
-            input_ids=tokens,
-            attention_mask=None,
-            token_indices=None,
-            token_type_ids=tokens,
-            masked_lm_positions=positions,
-            prediction_indices=torch.arange(4),
-            labels=positions,
-            next_sentence_label=positions[:, 0],
-            num_tokens=tokens.numel(),
-            num_predictions=positions.numel(),
-            squared_lengths=50,
-        )
-        self._accumulate(batch.to(self.group.device), 1.0, 1.0)
+        self._accumulate(rehearsal_batch().to(self.group.device), 1.0, 1.0)
 
     def _loss_sums(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the summed MLM and NSP losses of a micro-batch."""
@@ -357,11 +385,12 @@ class Trainer:
         if self.group.device.type == "cuda":
             torch.cuda.manual_seed(key)
 
-    def _describe_rows(self, step: int, phase: Phase) -> str:
-        """Name the rows of train/, counted over all its shards, in the batch of a step."""
-        count = min(phase.batch_size_at(step), MAX_REPORTED_ROWS)
-        samples = self._reader(phase).take(phase.position_at(step), count)
-        return f"rows {', '.join(map(str, sorted(samples.sample_indices.tolist())))}"
+    def _describe_samples(self, step: int, phase: Phase) -> str:
+        """Name the samples of a step's batch, and their rows of train/, counted over all its shards."""
+        start, end = phase.position_at(step), phase.position_at(step + 1)
+        samples = self._reader(phase).take(start, min(end - start, MAX_REPORTED_ROWS))
+        rows = ", ".join(map(str, sorted(samples.sample_indices.tolist())))
+        return f"samples {start} to {end - 1} of {phase.train.manifest.path}: rows {rows}"
 
     def _reader(self, phase: Phase, executor: ThreadPoolExecutor | None = None) -> InstanceReader:
         return InstanceReader(
@@ -392,11 +421,6 @@ class Trainer:
                 self.model, phase, self.config, self.vocabulary, self.group, after_batch=self.watchdog.touch
             )
         self.metrics_step = step
-        # The rate that utilization refers to is measured again: another program may have lowered it the first time.
-        if self._throughput.peak_flops and started - self._measured_peak >= PEAK_INTERVAL_SECONDS:
-            self._measured_peak = started
-            rate = peak_matmul_flops(self.group.device, self.precision) * self.group.world_size
-            self._throughput.peak_flops = max(self._throughput.peak_flops, rate)
         self._throughput.exclude(time.perf_counter() - started)
         if self.tracker is not None:
             self.tracker.record("evaluation", step, self.metrics, phase=phase.index)
@@ -451,7 +475,7 @@ class Trainer:
                 send_shards(self.model, self.optimizer)
             return
         started = time.perf_counter()
-        # The state is what the next update depends on besides the weights, what `_restore_counters` compares, and the
+        # The state is what the next update depends on besides the weights, what `restore` compares, and the
         # clocks of budget and exams.
         snapshot = take_snapshot(
             self.model,
@@ -461,11 +485,7 @@ class Trainer:
                 "phase": phase.index,
                 "position": phase.position_at(step),
                 "tokens_seen": self.tokens_seen,
-                "world_size": self.group.world_size,
-                "data_parallel": self.data_parallel,
-                "precision": self.precision,
-                "processor": processor(),
-                "onednn": onednn_width(),
+                **self.arithmetic,
                 "metrics": self.metrics,
                 "metrics_step": self.metrics_step,
                 "best": self.best,

@@ -85,7 +85,8 @@ def compile_layers(model: Any, **options: Any) -> None:
 
         inductor.triton.coalesce_tiling_analysis = False
     for layer in model.bert.encoder.layer:
-        layer.forward = _in_training(torch.compile(layer.forward, dynamic=True, **options), layer.forward)
+        eager = type(layer).forward.__get__(layer)  # also where the layer is compiled already
+        layer.forward = _in_training(torch.compile(eager, dynamic=True, **options), eager)
 
 
 def _in_training(compiled: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:

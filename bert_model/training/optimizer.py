@@ -21,19 +21,29 @@ from bert_pipeline.errors import ArtifactError
 UNCORRECTED_STEP = 1e9
 
 
-class UncompiledOptimizer(Optimizer):
-    """An optimizer that does not import torch's compiler, which takes as long to import as torch itself.
+class Adam(AdamW):
+    """torch's AdamW with decoupled weight decay, with or without bias correction; it does not import torch's compiler.
 
-    torch wraps these methods to exclude them from compilation, and the wrappers import the compiler. Only models are
-    compiled here, so the wrappers are removed. `inspect.unwrap` returns a method without wrappers unchanged.
+    torch wraps these methods to exclude them from compilation, and the wrappers import the compiler, which takes as
+    long as to import torch itself. Only models are compiled here, so the wrappers are removed. `inspect.unwrap` returns
+    a method without wrappers unchanged.
     """
 
     add_param_group = inspect.unwrap(Optimizer.add_param_group)
     zero_grad = inspect.unwrap(Optimizer.zero_grad)
 
-
-class UncompiledAdamW(UncompiledOptimizer, AdamW):
-    """`torch.optim.AdamW`."""
+    def __init__(self, groups: Iterable[dict[str, Any]], *, corrects_bias: bool, **settings: Any) -> None:
+        super().__init__(groups, **settings)
+        self.corrects_bias = corrects_bias
+        if corrects_bias:  # torch creates the state in the first update, with a step of 0
+            return
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter] = {
+                    "step": torch.tensor(UNCORRECTED_STEP, dtype=torch.float32, device=parameter.device),
+                    "exp_avg": torch.zeros_like(parameter),
+                    "exp_avg_sq": torch.zeros_like(parameter),
+                }
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -42,21 +52,6 @@ class UncompiledAdamW(UncompiledOptimizer, AdamW):
 
 
 _ADAMW_STEP = inspect.unwrap(AdamW.step)
-
-
-class BertAdam(UncompiledAdamW):
-    """Adam without bias correction and with decoupled weight decay, on torch's fused kernel."""
-
-    def __init__(self, groups: Iterable[dict[str, Any]], **settings: Any) -> None:
-        super().__init__(groups, **settings)
-        # torch would create the state in the first update, with a step of 0.
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                self.state[parameter] = {
-                    "step": torch.tensor(UNCORRECTED_STEP, dtype=torch.float32, device=parameter.device),
-                    "exp_avg": torch.zeros_like(parameter),
-                    "exp_avg_sq": torch.zeros_like(parameter),
-                }
 
 
 def is_decayed(name: str) -> bool:
@@ -75,11 +70,15 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig, learning_rate: fl
         {"params": [parameter for name, parameter in named if not is_decayed(name)], "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
-    betas = (config.beta1, config.beta2)
-    adam = BertAdam if config.name == "bert_adam" else UncompiledAdamW
-    # torch has the fused kernel for these devices.
-    fused = all(parameter.device.type in ("cpu", "cuda") for _, parameter in named)
-    return adam(groups, lr=learning_rate, betas=betas, eps=config.epsilon, fused=fused)
+    return Adam(
+        groups,
+        corrects_bias=config.name == "adamw",
+        lr=learning_rate,
+        betas=(config.beta1, config.beta2),
+        eps=config.epsilon,
+        # torch has the fused kernel for these devices.
+        fused=all(parameter.device.type in ("cpu", "cuda") for _, parameter in named),
+    )
 
 
 def set_learning_rate(optimizer: Optimizer, learning_rate: float) -> None:
@@ -130,7 +129,8 @@ def load_optimizer_tensors(model: nn.Module, optimizer: Optimizer, tensors: dict
                     state[key] = stored.to(device, copy=True)
                 else:
                     state[key] = shard_like(stored, parameter)
-            if isinstance(optimizer, BertAdam):  # the stored steps may be those of an optimizer that corrects
+            # The stored steps may be those of an optimizer that corrects.
+            if isinstance(optimizer, Adam) and not optimizer.corrects_bias:
                 state["step"].fill_(UNCORRECTED_STEP)
     if remaining:
         raise ArtifactError(

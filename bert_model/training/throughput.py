@@ -57,7 +57,7 @@ def peak_matmul_flops(device: torch.device, precision: str) -> float:
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
     best, rounds = 0.0, 0
     with torch.no_grad(), contextlib.suppress(torch.OutOfMemoryError):
-        generator = _generator(device)
+        generator = torch.Generator(device).manual_seed(0)  # torch's default ones key dropout and must not move
         left, right = (torch.randn(size, size, device=device, generator=generator, dtype=dtype) for _ in range(2))
         # The best of four or more: the first one warms up, and another program may slow down any of them.
         ends = time.perf_counter() + PROBE_SECONDS
@@ -69,11 +69,6 @@ def peak_matmul_flops(device: torch.device, precision: str) -> float:
             best = max(best, 2 * size**3 / (time.perf_counter() - started))
             rounds += 1
     return best
-
-
-def _generator(device: torch.device) -> torch.Generator:
-    """Return a separate generator: torch's default ones key dropout and must not move."""
-    return torch.Generator(device).manual_seed(0)
 
 
 class Throughput:

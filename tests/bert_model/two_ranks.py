@@ -68,7 +68,7 @@ def fail_at(rank: int, step: int, action: str, others: Path) -> Callable[[int], 
             original = Trainer._loss_sums
             Trainer._loss_sums = lambda *a: tuple(loss * float("nan") for loss in original(*a))  # type: ignore
         elif action == "kill in save":
-            checkpoint.save_file = _write_half_and_die  # type: ignore[assignment]
+            checkpoint.save_tensors = _write_half_and_die  # type: ignore[assignment]
         else:
             os.kill(os.getpid(), signal.SIGKILL if action == "kill" else signal.SIGTERM)
 

@@ -61,8 +61,9 @@ def test_hidden_states_attentions_and_logits_equal_transformers(hidden_act: str,
     ours, theirs = pair(small_config(hidden_act=hidden_act))
     inputs = batch(padded)
     with torch.no_grad():
-        found = ours(**inputs, output_hidden_states=True, output_attentions=True)
+        found = ours.bert(**inputs, output_hidden_states=True, output_attentions=True)
         plain = ours(**inputs)
+        following = ours.cls.seq_relationship(found.pooled_output)
         expected = theirs(**inputs, output_hidden_states=True, output_attentions=True)
     assert found.hidden_states is not None
     assert found.attentions is not None
@@ -72,13 +73,11 @@ def test_hidden_states_attentions_and_logits_equal_transformers(hidden_act: str,
         torch.testing.assert_close(one[tokens], other[tokens], atol=TOLERANCE, rtol=TOLERANCE)
     for one, other in zip(found.attentions, expected.attentions):
         torch.testing.assert_close(one.transpose(1, 2)[tokens], other.transpose(1, 2)[tokens], atol=1e-5, rtol=1e-5)
-    for output in (found, plain):
-        torch.testing.assert_close(
-            output.prediction_logits[tokens], expected.prediction_logits[tokens], atol=TOLERANCE, rtol=TOLERANCE
-        )
-        torch.testing.assert_close(
-            output.seq_relationship_logits, expected.seq_relationship_logits, atol=TOLERANCE, rtol=TOLERANCE
-        )
+    torch.testing.assert_close(
+        plain.prediction_logits[tokens], expected.prediction_logits[tokens], atol=TOLERANCE, rtol=TOLERANCE
+    )
+    for output in (following, plain.seq_relationship_logits):
+        torch.testing.assert_close(output, expected.seq_relationship_logits, atol=TOLERANCE, rtol=TOLERANCE)
 
 
 def test_input_without_mask_equals_transformers() -> None:
@@ -158,19 +157,15 @@ def test_unpadded_batch_equals_padded_with_zeros_in_padding(attention: str) -> N
     inputs = batch(True)
     tokens = inputs["attention_mask"].bool()
     with torch.no_grad():
-        padded = model(**inputs, output_hidden_states=True, output_attentions=True)
-        unpadded = model(
-            **inputs, token_indices=token_indices(inputs), output_hidden_states=True, output_attentions=True
-        )
+        asked = {"output_hidden_states": True, "output_attentions": True}
+        padded = model.bert(**inputs, **asked)
+        unpadded = model.bert(**inputs, **asked, token_indices=token_indices(inputs))
     for one, other in zip(unpadded.hidden_states, padded.hidden_states, strict=True):
         torch.testing.assert_close(one[tokens], other[tokens], atol=TOLERANCE, rtol=TOLERANCE)
         assert one[~tokens].eq(0).all()
     for one, other in zip(unpadded.attentions, padded.attentions, strict=True):
         torch.testing.assert_close(one.transpose(1, 2)[tokens], other.transpose(1, 2)[tokens], atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(
-        unpadded.prediction_logits[tokens], padded.prediction_logits[tokens], atol=TOLERANCE, rtol=TOLERANCE
-    )
-    torch.testing.assert_close(unpadded.seq_relationship_logits, padded.seq_relationship_logits, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(unpadded.pooled_output, padded.pooled_output, atol=1e-5, rtol=1e-5)
 
 
 def test_unpadded_batch_runs_dense_layers_on_real_tokens_only() -> None:

@@ -14,10 +14,10 @@ import torch
 from instances_fixture import make_tokenizer
 from safetensors import SafetensorError
 
+from bert_model.model import weights
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import load_model
-from bert_model.pretraining import checkpoint
 from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, Snapshot, restore, take_snapshot
 from bert_model.training.optimizer import build_optimizer, optimizer_tensors
 from bert_model.training.schedule import OptimizerConfig
@@ -42,7 +42,7 @@ def snapshot(step: int, seed: int = 1) -> Snapshot:
 
 def directory(path: Path, **settings: Any) -> CheckpointDirectory:
     defaults: dict[str, Any] = {"configuration": {"seed": 1}, "inputs": {}, "keep_last": 2}
-    return CheckpointDirectory(path / "checkpoints", tokenizer=make_tokenizer(60), **(defaults | settings))
+    return CheckpointDirectory(path=path / "checkpoints", tokenizer=make_tokenizer(60), **(defaults | settings))
 
 
 def test_checkpoint_restores_weights_and_optimizer_bit_for_bit(tmp_path: Path) -> None:
@@ -72,11 +72,10 @@ def test_checkpoint_has_no_pickle_and_loads_into_transformers(
     bare = transformers.AutoModel.from_pretrained(path).eval()
     theirs = transformers.AutoModelForPreTraining.from_pretrained(path).eval()
     with torch.no_grad():
-        found, expected = model.eval()(**inputs, output_hidden_states=True), theirs(**inputs)
-        states = bare(**inputs).last_hidden_state
+        found, expected = model.eval()(**inputs), theirs(**inputs)
+        ours, states = model.bert(**inputs).sequence_output, bare(**inputs).last_hidden_state
     seen = mask.bool()
-    assert found.hidden_states is not None
-    torch.testing.assert_close(found.hidden_states[-1][seen], states[seen], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(ours[seen], states[seen], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found.prediction_logits[seen], expected.prediction_logits[seen], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found.seq_relationship_logits, expected.seq_relationship_logits, atol=1e-5, rtol=1e-5)
     restored, _ = load_model(BertForPreTraining, path)
@@ -137,7 +136,7 @@ def test_full_disk_reports_required_bytes_and_last_checkpoint(
     checkpoints = directory(tmp_path)
     checkpoints.save(snapshot(5))
 
-    monkeypatch.setattr(checkpoint, "save_file", mock.Mock(side_effect=error))
+    monkeypatch.setattr(weights, "save_file", mock.Mock(side_effect=error))
     with pytest.raises(TrainingError, match=r"step 10 could not be written.*bytes.*free; the checkpoint of step 5 is"):
         checkpoints.save(snapshot(10))
     assert [item.name for item in checkpoints.path.iterdir()] == ["step-00000005"]

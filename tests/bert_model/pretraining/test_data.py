@@ -297,8 +297,8 @@ def test_static_masks_are_read_unchanged(tmp_path: Path, file_format: str) -> No
     originals = InstanceSplit(tmp_path / "plain", "train")
     plain = InstanceReader(originals, seed=1, groups_per_window=9).source.read(originals.groups[0])
     masked = InstanceSplit(tmp_path / "masked", "train")
-    assert masked.has_static_masks
     columns = masked.read(masked.groups[0])
+    assert columns.is_masked
     samples = Samples(columns=columns, sample_indices=np.arange(columns.num_instances), epochs=np.zeros(40, np.int64))
     rows = np.arange(8)
     batch = batch_of(samples.select(rows))

@@ -9,7 +9,6 @@ from small_training import configuration, train_events
 from torch.overrides import TorchFunctionMode
 
 from bert_model.model import bert
-from bert_model.pretraining import run, trainer
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.run import pretrain
 from bert_model.pretraining.trainer import Trainer
@@ -99,22 +98,3 @@ def test_run_with_recomputed_blocks_resumes_bit_for_bit(
     assert train_events(recomputed) == train_events(kept)
     one, other = (path / "model" / "model.safetensors" for path in (recomputed, kept))
     assert one.read_bytes() == other.read_bytes()
-
-
-def test_peak_rate_is_measured_again_and_a_failed_measurement_changes_nothing(
-    data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rates, trainers = iter([4e9, 0.0, 2e9, 3e9]), []  # in evaluations after 5, 8, 10 and 14 steps
-    original = Trainer.run
-
-    def remember(self: Trainer, step: int) -> Any:
-        trainers.append(self)
-        return original(self, step)
-
-    monkeypatch.setattr(Trainer, "run", remember)
-    monkeypatch.setattr(run, "peak_matmul_flops", lambda *given: 1e9)
-    monkeypatch.setattr(trainer, "peak_matmul_flops", lambda *given: next(rates))
-    monkeypatch.setattr(trainer, "PEAK_INTERVAL_SECONDS", 0.0)
-    train(data, tmp_path / "training", checkpoint_interval_steps=0, evaluation_interval_steps=5)
-    assert list(rates) == []
-    assert trainers[0]._throughput.peak_flops == 4e9
