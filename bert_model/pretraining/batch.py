@@ -4,7 +4,7 @@ Shapes: B instances of a micro-batch, S its longest length, M its largest number
 tokens, P its predictions.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -47,6 +47,11 @@ class Batch(NamedTuple):
     num_predictions: int
     squared_lengths: int
     """Sum of the squared numbers of tokens of the instances; attention is proportional to it."""
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The tensors, as the arguments of `BertForPreTraining.loss_sums`."""
+        return {name: item for name, item in self._asdict().items() if not isinstance(item, int)}
 
     def to(self, device: torch.device) -> "Batch":
         """Move the tensors to a device; copies from pinned memory overlap with a GPU's computation."""

@@ -10,6 +10,7 @@ split_micro_batches -> make_batch (tensors).
 Shapes: N instances.
 """
 
+import dataclasses
 import functools
 import logging
 import threading
@@ -208,14 +209,13 @@ class InstanceReader:
         self, split: InstanceSplit, *, seed: int, groups_per_window: int, executor: ThreadPoolExecutor | None = None
     ) -> None:
         self.source = split
-        self._executor = executor
-        self._ahead: tuple[tuple[int, int], Future[Samples]] | None = None
         self.order = SampleOrder(
             [group.num_rows for group in split.groups], seed=seed, groups_per_window=groups_per_window
         )
-        self._held: tuple[int, int] | None = None
-        self._rows: Samples | None = None
-        self._permutation = np.empty(0, dtype=np.int64)
+        self._executor = executor
+        # The window in memory, with its rows in order and their permutation; and the one that is read ahead.
+        self._held: tuple[tuple[int, int], Samples, Integers] | None = None
+        self._ahead: tuple[tuple[int, int], Future[Samples]] | None = None
 
     def take(self, position: int, count: int) -> Samples:
         """Read the samples at positions `position` to `position + count - 1`, across windows and epochs."""
@@ -236,35 +236,28 @@ class InstanceReader:
         mine = _rank_rows(self._window.columns.lengths[chosen], rank=rank, world_size=world_size)
         return self._window.select(chosen[mine])
 
+    @property
+    def _window(self) -> Samples:
+        assert self._held is not None
+        return self._held[1]
+
     def _find(self, position: int, count: int) -> Integers:
         """Hold the window of a position; return its rows for that and the following positions, at most `count`."""
         epoch, window, offset = self.order.locate(position)
-        if self._held != (epoch, window):
-            self._load(epoch, window)
-            self._read_ahead(position - offset + len(self._permutation))
-        return self._permutation[offset : offset + count]
-
-    @property
-    def _window(self) -> Samples:
-        assert self._rows is not None
-        return self._rows
-
-    def _load(self, epoch: int, window: int) -> None:
-        self._held, self._rows = None, None  # free the old window before reading the new one
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead[0] == (epoch, window):
-            self._rows = ahead[1].result()
-        else:
-            self._rows = _read_groups(self.source, self._groups(epoch, window), epoch)
-        self._permutation = self.order.window_rows(epoch, window)
-        self._held = (epoch, window)
-
-    def _read_ahead(self, position: int) -> None:
-        """Start to read the window of a position."""
-        if self._executor is not None:
-            epoch, window, _ = self.order.locate(position)
-            groups = self._groups(epoch, window)
-            self._ahead = (epoch, window), self._executor.submit(_read_groups, self.source, groups, epoch)
+        if self._held is None or self._held[0] != (epoch, window):
+            self._held = None  # free the old window before reading the new one
+            ahead, self._ahead = self._ahead, None
+            if ahead is not None and ahead[0] == (epoch, window):
+                rows = ahead[1].result()
+            else:
+                rows = _read_groups(self.source, self._groups(epoch, window), epoch)
+            permutation = self.order.window_rows(epoch, window)
+            self._held = (epoch, window), rows, permutation
+            if self._executor is not None:
+                following = self.order.locate(position - offset + len(permutation))[:2]
+                groups = self._groups(*following)
+                self._ahead = following, self._executor.submit(_read_groups, self.source, groups, following[0])
+        return self._held[2][offset : offset + count]
 
     def _groups(self, epoch: int, window: int) -> list[RowGroup]:
         return [self.source.groups[index] for index in self.order.window_groups(epoch, window)]
@@ -351,27 +344,18 @@ def concatenate(parts: list[Samples]) -> Samples:
     if len(parts) == 1:
         return parts[0]
     columns = [part.columns for part in parts]
-    static = columns[0].is_masked
-    if any(item.is_masked != static for item in columns):
+    if len({item.is_masked for item in columns}) > 1:
         raise ArtifactError("some shards hold static masks and some do not; make the instances again in one run")
-
-    def join(name: str) -> npt.NDArray[Any]:
-        return np.concatenate([getattr(item, name) for item in columns])
-
-    # Offsets begin at 0 in every part, so lengths are joined and summed up again.
-    def join_offsets(name: str) -> Integers:
-        return offsets_of(np.concatenate([np.diff(getattr(item, name)) for item in columns]))
-
+    joined: dict[str, npt.NDArray[Any]] = {}
+    for field in dataclasses.fields(InstanceColumns):
+        arrays = [getattr(item, field.name) for item in columns]
+        if field.name.endswith("offsets") and arrays[0] is not None:
+            # Offsets begin at 0 in every part, so lengths are joined and summed up again.
+            joined[field.name] = offsets_of(np.concatenate([np.diff(array) for array in arrays]))
+        elif arrays[0] is not None:
+            joined[field.name] = np.concatenate(arrays)
     return Samples(
-        columns=InstanceColumns(
-            input_ids=join("input_ids"),
-            offsets=join_offsets("offsets"),
-            segment_b_start=join("segment_b_start"),
-            is_random_next=join("is_random_next"),
-            masked_lm_positions=join("masked_lm_positions") if static else None,
-            masked_lm_ids=join("masked_lm_ids") if static else None,
-            masked_offsets=join_offsets("masked_offsets") if static else None,
-        ),
+        columns=InstanceColumns(**joined),
         sample_indices=np.concatenate([part.sample_indices for part in parts]),
         epochs=np.concatenate([part.epochs for part in parts]),
     )

@@ -110,57 +110,47 @@ def open_directory(
 ) -> Literal["new", "unfinished", "finished"]:
     """Return the status of a run directory, after writing or comparing its configuration."""
     path = output / CONFIGURATION_NAME
-    started = any((output / "checkpoints").glob("step-*")) or (output / "model").exists()
-
-    # A new run, or one that stopped before its first checkpoint.
-    if path.is_file() and not started and not resume:
-        # Another configuration is another run: it has a log and an MLflow run of its own.
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            if list(_differences(json.loads(path.read_text(encoding="utf-8"))["identity"], described)):
-                set_log_aside(output)
-        _write_configuration(path, config, described)
-        return "new"
+    status: Literal["new", "unfinished"] = "new"
     if not path.is_file():
         others = [entry.name for entry in output.iterdir() if entry.name != LOCK_NAME]
         if others:
             raise ArtifactError(f"{output}: holds {others[0]!r} but no {CONFIGURATION_NAME}; give a new directory")
-        _write_configuration(path, config, described)
-        return "new"
-    if not resume:
-        raise UsageError(f"{output}: holds a run already; add --resume to continue it, or give a new directory")
-
-    # An existing run: its identity must be the same.
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        differences = list(_differences(stored["identity"], described))
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{path}: not the configuration of a run ({error}); give a new directory") from error
-    if differences and not allow_changes:
-        raise ConfigurationError(
-            f"{output}: the run was started with another configuration: {'; '.join(differences)}; restore the old "
-            "values, give a new directory, or add --allow-changes"
-        )
-    if differences:
-        logger.warning("continuing a run that was started with another configuration: %s", "; ".join(differences))
-        _write_configuration(path, config, described)
-    elif (output / "model").is_dir():
-        # A damaged model is written again from the last checkpoint.
-        with contextlib.suppress(ArtifactError):
-            model = load_manifest(output / "model", kind=MODEL_KIND, verify="sha256")
-            # After a change, the model is that of the former configuration until the run has finished again.
-            if not list(_differences(model.configuration, described["configuration"])):
-                return "finished"
-    if not differences:  # paths, logging and evaluation are not part of the identity and may have changed
-        _write_configuration(path, config, described)
-    return "unfinished"
-
-
-def _write_configuration(path: Path, config: PretrainingConfig, described: dict[str, Any]) -> None:
+    elif not resume:
+        if any((output / "checkpoints").glob("step-*")) or (output / "model").exists():
+            raise UsageError(f"{output}: holds a run already; add --resume to continue it, or give a new directory")
+        # It stopped before its first checkpoint. Another configuration is another run, with a log and an MLflow run of
+        # its own.
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            if list(_differences(json.loads(path.read_text(encoding="utf-8"))["identity"], described)):
+                set_log_aside(output)
+    else:  # an existing run: its identity must be the same
+        status = "unfinished"
+        try:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            differences = list(_differences(stored["identity"], described))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ArtifactError(f"{path}: not the configuration of a run ({error}); give a new directory") from error
+        if differences and not allow_changes:
+            raise ConfigurationError(
+                f"{output}: the run was started with another configuration: {'; '.join(differences)}; restore the old "
+                "values, give a new directory, or add --allow-changes"
+            )
+        if differences:
+            logger.warning("continuing a run that was started with another configuration: %s", "; ".join(differences))
+        elif (output / "model").is_dir():
+            # A damaged model is written again from the last checkpoint.
+            with contextlib.suppress(ArtifactError):
+                model = load_manifest(output / "model", kind=MODEL_KIND, verify="sha256")
+                # After a change, the model is that of the former configuration until the run has finished again.
+                if not list(_differences(model.configuration, described["configuration"])):
+                    return "finished"
+    # Paths, logging and evaluation are not part of the identity and may have changed.
     mapping = to_mapping(config)
     for phase in mapping["phases"]:
         phase["instances"] = without_secrets(phase["instances"])
     document = {"configuration": mapping, "identity": described}
     replace_text(path, json.dumps(document, indent=1, sort_keys=True) + "\n")
+    return status
 
 
 def _differences(stored: Any, current: Any, key: str = "") -> Iterator[str]:

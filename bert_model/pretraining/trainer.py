@@ -54,7 +54,7 @@ CHANGES = {
     "data_parallel": "summed gradients with {}, now it does with {}",
     "world_size": "had {} ranks, now it has {}",
     "processor": "ran on {}, now it runs on {}",
-    "onednn": "computed layers on oneDNN from a width of {} on, now from {} on",
+    "onednn": "computed layers on oneDNN from width {} on, now from width {} on (None: no layer)",
 }
 """Key of `Trainer.arithmetic` -> the warning about another value."""
 
@@ -366,17 +366,7 @@ class Trainer:
     def _loss_sums(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the summed MLM and NSP losses of a micro-batch."""
         with autocast(self.group.device, self.precision):
-            sums: tuple[Tensor, Tensor] = self.gradients.loss_sums(
-                batch.input_ids,
-                batch.attention_mask,
-                batch.token_type_ids,
-                token_indices=batch.token_indices,
-                masked_lm_positions=batch.masked_lm_positions,
-                prediction_indices=batch.prediction_indices,
-                labels=batch.labels,
-                next_sentence_label=batch.next_sentence_label,
-            )
-        return sums
+            return self.gradients.loss_sums(**batch.inputs)
 
     def _seed_dropout(self, step: int, micro_batch: int) -> None:
         """Key dropout on (seed, step, micro-batch, rank); it draws from torch's default generators only."""

@@ -79,9 +79,8 @@ def model_on(device: torch.device, **overrides: Any) -> BertForPreTraining:
 
 
 def loss_sums(function: Callable[..., Any], batch: Batch, precision: str) -> tuple[torch.Tensor, torch.Tensor]:
-    inputs = {name: item for name, item in batch._asdict().items() if not isinstance(item, int)}  # all but the counts
     with autocast(batch.input_ids.device, precision):
-        sums: tuple[torch.Tensor, torch.Tensor] = function(**inputs)
+        sums: tuple[torch.Tensor, torch.Tensor] = function(**batch.inputs)
     return sums
 
 

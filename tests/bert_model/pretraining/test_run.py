@@ -204,7 +204,7 @@ def test_resume_on_another_processor_or_kernel_warns(
     result = pretrain(single(data), tmp_path / "training", resume=True, experiment="", device="cpu")
     assert result.status == "finished"
     assert caplog.text.count("Another (AVX2)") == 1
-    before = {"processor": "runs on", "onednn_width": f"a width of {onednn_width()} on, now from"}
+    before = {"processor": "runs on", "onednn_width": f"from width {onednn_width()} on, now from width"}
     assert f"{before[name]} Another (AVX2)" in caplog.text
 
 
