@@ -170,20 +170,13 @@ def process_group(timeout_seconds: int, device: str = "") -> Iterator[Group]:
     if world_size == 1:
         yield Group(rank=0, world_size=1, device=chosen)
         return
-    from torch.distributed.distributed_c10d import PrefixStore  # absent from builds of torch for one process
-    from torch.distributed.rendezvous import rendezvous
-
-    # One timeout for joining, for collectives and for the store.
-    timeout = datetime.timedelta(seconds=timeout_seconds)
     try:
-        # What init_process_group does for "env://", spelled out because the watchdog needs the store as well.
-        store, rank, world_size = next(rendezvous("env://", timeout=timeout))
-        store.set_timeout(timeout)
-        store = PrefixStore("default_pg", store)
+        # One timeout for joining, for collectives and for the store.
         backend = "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
+        dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_seconds))
     except (RuntimeError, ValueError) as error:
         raise TrainingError(f"the ranks did not find each other within {timeout_seconds} s ({error})") from error
+    rank, store = dist.get_rank(), dist.distributed_c10d._get_default_store()
     has_ended = False
     try:
         # torch reports a lost rank as a RuntimeError of the next collective; other errors pass unchanged.

@@ -1,10 +1,17 @@
 """A small pre-training run of two phases."""
 
 import json
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from instances_fixture import write_instances
+
+from bert_model.pretraining.config import PretrainingConfig
+from bert_model.pretraining.run import pretrain
+from bert_model.pretraining.trainer import PretrainingResult
+from bert_pipeline.configuration import from_mapping
 
 SMALL_MODEL = {
     "preset": "tiny",
@@ -14,6 +21,12 @@ SMALL_MODEL = {
         "max_position_embeddings": 64,
     },
 }
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+def small_model(**overrides: Any) -> dict[str, Any]:
+    """The small model with other values in its config.json."""
+    return SMALL_MODEL | {"overrides": SMALL_MODEL["overrides"] | overrides}  # type: ignore[operator]
 
 
 def write_data(folder: Path) -> dict[str, str]:
@@ -39,6 +52,42 @@ def configuration(data: dict[str, str], **changes: Any) -> dict[str, Any]:
         "checkpoint_interval_steps": 3,
         "timeout_seconds": 30,
     } | changes
+
+
+def train(
+    config: dict[str, Any] | PretrainingConfig, output: Path | str, *, device: str = "cpu", **options: Any
+) -> PretrainingResult:
+    """Pre-train in this process, without MLflow."""
+    config = config if isinstance(config, PretrainingConfig) else from_mapping(PretrainingConfig, config)
+    return pretrain(config, output, experiment="", device=device, **options)
+
+
+def at(step: int, action: Callable[[], object]) -> Callable[[int], None]:
+    """Return an `after_step` that does something after one step."""
+
+    def after_step(finished: int) -> None:
+        if finished == step:
+            action()
+
+    return after_step
+
+
+def stop_after(step: int) -> Callable[[int], None]:
+    """Return an `after_step` that asks for a stop, as a scheduler does."""
+    return at(step, lambda: signal.raise_signal(signal.SIGTERM))
+
+
+class VanishedError(Exception):
+    """The host is gone: nothing is written any more."""
+
+
+def vanish_after(step: int) -> Callable[[int], None]:
+    """Return an `after_step` that ends the training without any of its own errors."""
+
+    def vanish() -> None:
+        raise VanishedError
+
+    return at(step, vanish)
 
 
 def read_events(output: Path) -> list[dict[str, Any]]:

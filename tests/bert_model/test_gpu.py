@@ -10,7 +10,7 @@ import pytest
 import tiny_tasks
 import torch
 import torch.distributed as dist
-from small_training import SMALL_MODEL, configuration, train_events
+from small_training import NO_DROPOUT, VanishedError, configuration, small_model, train, train_events, vanish_after
 from torch.nn import functional
 
 from bert_model.finetuning import trial
@@ -21,13 +21,10 @@ from bert_model.model.config import BertConfig
 from bert_model.model.unpadding import supports_varlen
 from bert_model.pretraining import trainer
 from bert_model.pretraining.batch import Batch, make_batch
-from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.data import InstanceReader, InstanceSplit
-from bert_model.pretraining.run import pretrain
 from bert_model.training.distributed import Group, autocast
 from bert_model.training.gradients import build_gradient_sum, compile_layers, full_tensor, shard_parameters
 from bert_model.zero_shot.pseudo_likelihood import score_pairs
-from bert_pipeline.configuration import from_mapping
 from bert_pipeline.exam.pairs import Pair
 from bert_pipeline.instances.masking import MaskingConfig
 from bert_pipeline.manifest import load_manifest
@@ -37,25 +34,14 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU he
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 Tensors = dict[str, torch.Tensor]
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 NO_ATTENTION_DROPOUT = {"attention_probs_dropout_prob": 0.0}
 
 
-def small_model(**overrides: Any) -> dict[str, Any]:
-    return SMALL_MODEL | {"overrides": SMALL_MODEL["overrides"] | overrides}  # type: ignore[operator]
-
-
-def train(
+def gpu_train(
     data: dict[str, str], output: Path, *, device: str = "cuda", resume: bool = False, after_step: Any = None, **changes
 ) -> dict[int, dict[str, float]]:
-    config = from_mapping(PretrainingConfig, configuration(data, **changes))
-    pretrain(config, output, experiment="", device=device, resume=resume, after_step=after_step)
+    train(configuration(data, **changes), output, device=device, resume=resume, after_step=after_step)
     return train_events(output)
-
-
-def stop_after_7(step: int) -> None:
-    if step == 7:
-        raise KeyboardInterrupt
 
 
 def losses(events: dict[int, dict[str, float]]) -> list[float]:
@@ -193,7 +179,7 @@ def no_waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_update_does_not_wait_for_the_gpu(
     changes: dict[str, Any], data: dict[str, str], tmp_path: Path, no_waits: list[int]
 ) -> None:
-    train(data, tmp_path / "training", **changes)
+    gpu_train(data, tmp_path / "training", **changes)
     assert no_waits == list(range(1, 14))
     torch.cuda.set_sync_debug_mode("error")  # sees waits
     try:
@@ -221,7 +207,7 @@ def test_batches_are_prepared_in_pinned_memory_by_another_thread(
     monkeypatch.setattr(Batch, "to", watched)
     monkeypatch.setattr(trainer.Trainer, "_prepare", prepared)
     monkeypatch.setattr(trainer, "evaluate", lambda *given, **named: {})
-    train(data, tmp_path / "training")
+    gpu_train(data, tmp_path / "training")
     assert len(pinned) >= 14 * 2
     assert all(pinned)
     assert threads.count(True) == 2  # the first batch of each phase
@@ -243,9 +229,9 @@ def num_graphs() -> int:
 
 def test_training_has_the_losses_of_the_cpu(data: dict[str, str], tmp_path: Path) -> None:
     settings = {"model": small_model(**NO_DROPOUT), "precision": "float32"}
-    expected = losses(train(data, tmp_path / "cpu", device="cpu", **settings))
-    np.testing.assert_allclose(losses(train(data, tmp_path / "gpu", **settings)), expected, rtol=1e-4)
-    in_bfloat16 = train(data, tmp_path / "bfloat16", **settings | {"precision": "auto"})
+    expected = losses(gpu_train(data, tmp_path / "cpu", device="cpu", **settings))
+    np.testing.assert_allclose(losses(gpu_train(data, tmp_path / "gpu", **settings)), expected, rtol=1e-4)
+    in_bfloat16 = gpu_train(data, tmp_path / "bfloat16", **settings | {"precision": "auto"})
     np.testing.assert_allclose(losses(in_bfloat16), expected, rtol=1e-2)
 
 
@@ -253,12 +239,12 @@ def test_training_has_the_losses_of_the_cpu(data: dict[str, str], tmp_path: Path
 def test_resumed_training_sees_the_same_samples_with_the_same_dropout(
     compiled: bool, data: dict[str, str], tmp_path: Path
 ) -> None:
-    whole_run = train(data, tmp_path / "whole", compile=compiled)
+    whole_run = gpu_train(data, tmp_path / "whole", compile=compiled)
 
-    with pytest.raises(KeyboardInterrupt):
-        train(data, tmp_path / "resumed", after_step=stop_after_7, compile=compiled)
+    with pytest.raises(VanishedError):
+        gpu_train(data, tmp_path / "resumed", after_step=vanish_after(7), compile=compiled)
     steps: list[int] = []
-    resumed = train(data, tmp_path / "resumed", resume=True, after_step=steps.append, compile=compiled)
+    resumed = gpu_train(data, tmp_path / "resumed", resume=True, after_step=steps.append, compile=compiled)
     assert steps == list(range(steps[0], 15))
     assert steps[0] in (4, 7)  # the checkpoint of step 6 may not have been complete
     assert list(resumed) == list(whole_run)
@@ -268,8 +254,8 @@ def test_resumed_training_sees_the_same_samples_with_the_same_dropout(
 
 def test_compiled_training_has_the_losses_of_an_eager_one_and_few_graphs(data: dict[str, str], tmp_path: Path) -> None:
     settings = {"model": small_model(**NO_DROPOUT)}
-    eager = train(data, tmp_path / "eager", **settings)
-    compiled = train(data, tmp_path / "compiled", compile=True, **settings)
+    eager = gpu_train(data, tmp_path / "eager", **settings)
+    compiled = gpu_train(data, tmp_path / "compiled", compile=True, **settings)
     np.testing.assert_allclose(losses(compiled), losses(eager), rtol=1e-2)
     assert 1 <= num_graphs() <= 5  # padded or not; batches of 3 and 2
 
@@ -326,14 +312,14 @@ def test_training_of_one_rank_is_that_without_a_process_group(
     kind: Any, data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_rank: Group
 ) -> None:
     settings = {"model": small_model(**NO_DROPOUT)}
-    alone = train(data, tmp_path / "alone", **settings)
+    alone = gpu_train(data, tmp_path / "alone", **settings)
     monkeypatch.setattr(trainer, "resolve_data_parallel", lambda *_: kind)
     monkeypatch.setattr("bert_model.pretraining.run_directory.resolve_data_parallel", lambda *_: kind)
 
-    with pytest.raises(KeyboardInterrupt):
-        train(data, tmp_path / kind, after_step=stop_after_7, **settings)
+    with pytest.raises(VanishedError):
+        gpu_train(data, tmp_path / kind, after_step=vanish_after(7), **settings)
     steps: list[int] = []
-    found = train(data, tmp_path / kind, resume=True, after_step=steps.append, **settings)
+    found = gpu_train(data, tmp_path / kind, resume=True, after_step=steps.append, **settings)
     assert steps == list(range(steps[0], 15))
     assert steps[0] in (4, 7)
     np.testing.assert_allclose(losses(found), losses(alone), rtol=1e-2)

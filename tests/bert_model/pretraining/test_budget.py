@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_training import configuration, read_events, train_events
+from small_training import VanishedError, configuration, read_events, stop_after, train, train_events, vanish_after
 from two_ranks import run_pretraining
 
 from bert_model.pretraining.budget import Budget
 from bert_model.pretraining.config import PhaseConfig, PretrainingConfig
 from bert_model.pretraining.fast_exam import FastExam
 from bert_model.pretraining.phases import load_phases
-from bert_model.pretraining.run import pretrain
 from bert_model.training.schedule import trapezoid_at
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ConfigurationError
@@ -45,18 +44,7 @@ class Machine:
             if stop is not None:
                 stop(step)
 
-        config = from_mapping(PretrainingConfig, mapping)
-        return pretrain(
-            config, output, experiment="", device="cpu", after_step=after_step, clock=lambda: self.now, **options
-        )
-
-
-def crash_at(step: int) -> Callable[[int], None]:
-    def after_step(finished: int) -> None:
-        if finished == step:
-            raise KeyError("a defect")
-
-    return after_step
+        return train(mapping, output, after_step=after_step, clock=lambda: self.now, **options)
 
 
 def assert_equal_models(one: Path, other: Path) -> None:
@@ -89,15 +77,10 @@ def test_budget_gives_the_bits_of_a_training_with_the_same_steps(
 def test_budget_that_is_stopped_twice_gives_the_same_bits(budgeted: dict[str, Any], tmp_path: Path) -> None:
     Machine().train(budgeted, tmp_path / "whole")
     machine, output = Machine(), tmp_path / "stopped"
-
-    def terminate(step: int) -> None:
-        if step == 7:
-            signal.raise_signal(signal.SIGTERM)
-
-    assert machine.train(budgeted, output, terminate).status == "preempted"
+    assert machine.train(budgeted, output, stop_after(7)).status == "preempted"
     machine.now += 1e5  # a pause is no training
-    with pytest.raises(KeyError):
-        machine.train(budgeted, output, crash_at(18), resume=True)
+    with pytest.raises(VanishedError):
+        machine.train(budgeted, output, vanish_after(18), resume=True)
     assert [event["step"] for event in read_events(output) if event["event"] == "checkpoint"][-1] == 16
     machine.now += 1e5
     assert machine.train(budgeted, output, resume=True).step == 20
@@ -126,8 +109,8 @@ def test_larger_budget_before_the_decay_gives_the_bits_of_a_training_with_the_sa
     data: dict[str, str], budgeted: dict[str, Any], tmp_path: Path
 ) -> None:
     machine, output = Machine(), tmp_path / "training"
-    with pytest.raises(KeyError):
-        machine.train(budgeted, output, crash_at(14))
+    with pytest.raises(VanishedError):
+        machine.train(budgeted, output, vanish_after(14))
     larger = {**budgeted, "budget": "40s"}
     with pytest.raises(ConfigurationError, match="budget: was '20s', is '40s'"):
         machine.train(larger, output, resume=True)
@@ -144,8 +127,8 @@ def test_another_choice_forgets_the_best(
     monkeypatch.setattr("bert_model.pretraining.trainer.evaluate", lambda *_, **__: {"held_out/mlm_loss": next(losses)})
     machine, output = Machine(), tmp_path / "training"
 
-    with pytest.raises(KeyError):
-        machine.train({**budgeted, "choose": "loss"}, output, crash_at(18))
+    with pytest.raises(VanishedError):
+        machine.train({**budgeted, "choose": "loss"}, output, vanish_after(18))
     machine.train(budgeted, output, resume=True, allow_changes=True)
     assert "published_step" not in load_manifest(output / "model").counts
 
@@ -157,8 +140,8 @@ def test_best_loss_on_other_masks_is_forgotten(
     monkeypatch.setattr("bert_model.pretraining.trainer.evaluate", lambda *_, **__: {"held_out/mlm_loss": loss[0]})
     machine, output = Machine(), tmp_path / "training"
 
-    with pytest.raises(KeyError):
-        machine.train({**budgeted, "choose": "loss"}, output, crash_at(18))
+    with pytest.raises(VanishedError):
+        machine.train({**budgeted, "choose": "loss"}, output, vanish_after(18))
     loss[0] = 2.0
     harder = {**budgeted, "choose": "loss", "masking": {"masked_lm_prob": 0.4}}
     machine.train(harder, output, resume=True, allow_changes=True)
@@ -217,8 +200,8 @@ def test_decay_ends_on_time_after_a_resume(data: dict[str, str], stopped: float,
 def test_another_budget_is_refused_once_the_rate_decays(budgeted: dict[str, Any], tmp_path: Path, budget: str) -> None:
     machine, output = Machine(), tmp_path / "training"
     message = f"budget: found {budget}, but since step 15 .* 20 s of training; .* --from$"
-    with pytest.raises(KeyError):
-        machine.train(budgeted, output, crash_at(18))
+    with pytest.raises(VanishedError):
+        machine.train(budgeted, output, vanish_after(18))
     for _ in range(2):  # of the finished run, too
         with pytest.raises(ConfigurationError, match=message):
             machine.train({**budgeted, "budget": budget}, output, resume=True, allow_changes=True)
@@ -228,8 +211,8 @@ def test_another_budget_is_refused_once_the_rate_decays(budgeted: dict[str, Any]
 
 def test_smaller_budget_without_time_for_the_decay_is_refused(budgeted: dict[str, Any], tmp_path: Path) -> None:
     machine, output = Machine(), tmp_path / "training"
-    with pytest.raises(KeyError):
-        machine.train(budgeted, output, crash_at(13))
+    with pytest.raises(VanishedError):
+        machine.train(budgeted, output, vanish_after(13))
     with pytest.raises(ConfigurationError, match=r"found 14s, but after 12 s of training less than its decay_share"):
         machine.train({**budgeted, "budget": "14s"}, output, resume=True, allow_changes=True)
     assert machine.train({**budgeted, "budget": "18s"}, output, resume=True, allow_changes=True).step == 18
@@ -270,8 +253,8 @@ def test_batch_grows_during_the_warm_up(data: dict[str, str], tmp_path: Path) ->
 
     # A stop during the growth changes nothing.
     machine, stopped = Machine(), {**mapping, "checkpoint_interval_steps": 2}
-    with pytest.raises(KeyError):
-        machine.train(stopped, tmp_path / "stopped", crash_at(3))
+    with pytest.raises(VanishedError):
+        machine.train(stopped, tmp_path / "stopped", vanish_after(3))
     machine.train(stopped, tmp_path / "stopped", resume=True)
     assert_equal_models(tmp_path / "stopped", tmp_path / "training")
 

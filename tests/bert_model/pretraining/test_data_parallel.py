@@ -7,13 +7,10 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_training import SMALL_MODEL, configuration, train_events
+from small_training import NO_DROPOUT, configuration, small_model, train, train_events
 from two_ranks import pretrain_rank, run_pretraining, run_ranks
 
 from bert_model.pretraining import trainer
-from bert_model.pretraining.config import PretrainingConfig
-from bert_model.pretraining.run import pretrain
-from bert_pipeline.configuration import from_mapping
 from bert_pipeline.manifest import load_manifest
 
 
@@ -55,10 +52,9 @@ def test_rank_0_alone_copies_a_sharded_model_to_host_memory(data: dict[str, str]
 
 
 def test_run_moves_between_ddp_fsdp_and_one_process(data: dict[str, str], tmp_path: Path) -> None:
-    overrides = {**SMALL_MODEL["overrides"], "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # type: ignore[dict-item]
-    model = {"preset": "tiny", "overrides": overrides}
+    model = small_model(**NO_DROPOUT)
     alone, moved = tmp_path / "alone", tmp_path / "moved"
-    pretrain(from_mapping(PretrainingConfig, short(data, model=model)), alone, experiment="", device="cpu")
+    train(short(data, model=model), alone)
 
     legs: list[tuple[str, int, int | None, str]] = [
         ("ddp", 2, 2, ""),
@@ -85,10 +81,8 @@ def test_run_moves_between_ddp_fsdp_and_one_process(data: dict[str, str], tmp_pa
 
 
 def test_bfloat16_with_untrained_heads_follows_float32(data: dict[str, str], tmp_path: Path) -> None:
-    overrides = {**SMALL_MODEL["overrides"], "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # type: ignore[dict-item]
-    settings: dict[str, Any] = {"model": {"preset": "tiny", "overrides": overrides}, "objective": "mlm"}
-    config = from_mapping(PretrainingConfig, short(data, **settings))
-    pretrain(config, tmp_path / "float32", experiment="", device="cpu")
+    settings: dict[str, Any] = {"model": small_model(**NO_DROPOUT), "objective": "mlm"}
+    train(short(data, **settings), tmp_path / "float32")
     expected = train_events(tmp_path / "float32")
     for kind, world_size in (("buffer", 1), ("ddp", 2), ("fsdp", 2)):
         output = tmp_path / kind

@@ -10,7 +10,7 @@ import pytest
 import torch
 from instances_fixture import write_instances
 from safetensors.torch import load_file
-from small_training import SMALL_MODEL, configuration, read_events
+from small_training import SMALL_MODEL, VanishedError, configuration, read_events, train, vanish_after
 
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.weights import load_model
@@ -23,7 +23,6 @@ from bert_model.pretraining.fast_exam import (
     report_metrics,
     whole_exam,
 )
-from bert_model.pretraining.run import pretrain
 from bert_model.pretraining.run_directory import identity
 from bert_model.registry.model_card import README_NAME, write_readme
 from bert_model.training.distributed import Group
@@ -50,10 +49,6 @@ def pairs(tmp_path: Path, data: dict[str, str]) -> Path:
     path = tmp_path / "pairs.tsv"
     path.write_text("\n".join(lines) + "\n")
     return path
-
-
-def train(mapping: dict[str, Any], output: Path, **options: Any) -> Any:
-    return pretrain(from_mapping(PretrainingConfig, mapping), output, experiment="", device="cpu", **options)
 
 
 def test_checkpoints_are_examined_on_the_pairs_for_choosing(
@@ -240,14 +235,9 @@ def stopped(data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """A training that chooses by its loss and crashed after step 13; its best checkpoint is that of step 9."""
     losses = iter([9.0, 9.0, 9.0, 1.0, 2.0, 3.0])
     monkeypatch.setattr("bert_model.pretraining.trainer.evaluate", lambda *_, **__: {"held_out/mlm_loss": next(losses)})
-
-    def crash(step: int) -> None:
-        if step == 13:
-            raise KeyError("a defect")
-
     mapping, output = configuration(data, choose="loss", keep_last=1), tmp_path / "training"
-    with pytest.raises(KeyError):
-        train(mapping, output, after_step=crash)
+    with pytest.raises(VanishedError):
+        train(mapping, output, after_step=vanish_after(13))
     return mapping, output
 
 

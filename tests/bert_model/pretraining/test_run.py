@@ -15,7 +15,7 @@ import torch
 import yaml
 from instances_fixture import make_tokenizer, write_instances
 from safetensors.torch import load_file
-from small_training import SMALL_MODEL, configuration, read_events, train_events
+from small_training import NO_DROPOUT, configuration, read_events, small_model, stop_after, train, train_events
 from two_ranks import run_pretraining
 
 from bert_model.model.bert import BertForPreTraining
@@ -24,7 +24,6 @@ from bert_model.presets import load_configuration
 from bert_model.pretraining.__main__ import EXIT_PREEMPTED, main
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.evaluation import measure_held_out
-from bert_model.pretraining.run import pretrain
 from bert_model.pretraining.run_directory import run_lock, training_id
 from bert_pipeline import signals
 from bert_pipeline.configuration import from_mapping
@@ -95,29 +94,29 @@ def damage(checkpoint: Path) -> None:
 
 def test_what_is_saved_after_a_damaged_checkpoint_stays(data: dict[str, str], tmp_path: Path) -> None:
     output, config = tmp_path / "training", single(data, keep_last=1)
-    pretrain(config, output, experiment="", device="cpu", after_step=stop_after(9))
+    train(config, output, after_step=stop_after(9))
     folder = output / "checkpoints"
     assert [path.name for path in folder.glob("step-*")] == ["step-00000009"]
     shutil.copytree(folder / "step-00000009", folder / "step-00000013")
     damage(folder / "step-00000013")
-    pretrain(config, output, resume=True, experiment="", device="cpu", after_step=stop_after(11))
+    train(config, output, resume=True, after_step=stop_after(11))
     assert [path.name for path in folder.glob("step-*")] == ["step-00000011"]
 
 
 def test_run_without_an_intact_checkpoint_does_not_begin_anew(data: dict[str, str], tmp_path: Path) -> None:
     output = tmp_path / "training"
-    pretrain(single(data), output, experiment="", device="cpu", after_step=stop_after(4))
+    train(configuration(data), output, after_step=stop_after(4))
     for spoil in (damage, lambda checkpoint: (checkpoint / "manifest.json").unlink()):
         for checkpoint in (output / "checkpoints").glob("step-*"):
             spoil(checkpoint)
         for _ in range(2):
             with pytest.raises(ArtifactError, match="none of its 2 checkpoints is intact"):
-                pretrain(single(data), output, resume=True, experiment="", device="cpu")
+                train(configuration(data), output, resume=True)
 
 
 def test_checkpoint_has_the_metrics_of_its_own_weights(data: dict[str, str], tmp_path: Path) -> None:
     output = tmp_path / "training"
-    result = pretrain(single(data), output, experiment="", device="cpu", after_step=stop_after(4))
+    result = train(configuration(data), output, after_step=stop_after(4))
     assert result.metrics == {}  # those of step 3 are of other weights
     counts = {step: load_manifest(output / "checkpoints" / f"step-0000000{step}").counts for step in (3, 4)}
     assert {step: "held_out/mlm_loss" in found for step, found in counts.items()} == {3: True, 4: False}
@@ -125,8 +124,8 @@ def test_checkpoint_has_the_metrics_of_its_own_weights(data: dict[str, str], tmp
 
 def test_resume_with_another_evaluation_is_described_by_its_directory(data: dict[str, str], tmp_path: Path) -> None:
     output = tmp_path / "training"
-    pretrain(single(data, evaluation_max_instances=10), output, experiment="", device="cpu", after_step=stop_after(4))
-    pretrain(single(data, evaluation_max_instances=5), output, resume=True, experiment="", device="cpu")
+    train(configuration(data, evaluation_max_instances=10), output, after_step=stop_after(4))
+    train(configuration(data, evaluation_max_instances=5), output, resume=True)
     recorded = load_manifest(output / "model").counts["held_out/mlm_loss"]
     assert measure_held_out(output / "model")["held_out/mlm_loss"] == pytest.approx(recorded, abs=1e-4)
 
@@ -136,10 +135,9 @@ def test_resume_with_a_longer_first_phase_says_that_phases_have_moved(
 ) -> None:
     output, changed = tmp_path / "training", configuration(data)
     changed["phases"][1]["warmup_steps"] = 0
-    options: dict[str, Any] = {"experiment": "", "device": "cpu"}
-    pretrain(from_mapping(PretrainingConfig, changed), output, after_step=stop_after(10), **options)
+    train(changed, output, after_step=stop_after(10))
     changed["phases"][0]["steps"] = 12
-    result = pretrain(from_mapping(PretrainingConfig, changed), output, resume=True, allow_changes=True, **options)
+    result = train(changed, output, resume=True, allow_changes=True)
     assert (result.status, result.step) == ("finished", 18)
     assert "step 10 was in phase 1 and is in another one now" in caplog.text
 
@@ -160,8 +158,7 @@ def test_resume_with_another_world_size_continues_at_the_same_sample(
 
 
 def test_loss_without_dropout_is_independent_of_world_size(data: dict[str, str], tmp_path: Path) -> None:
-    overrides = {**SMALL_MODEL["overrides"], "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # type: ignore[dict-item]
-    plain = configuration(data, model={"preset": "tiny", "overrides": overrides})
+    plain = configuration(data, model=small_model(**NO_DROPOUT))
     for world_size, name in ((1, "one"), (2, "two")):
         codes, reports, _ = run_pretraining(plain, tmp_path / name, world_size=world_size)
         assert set(codes) == {0}, reports
@@ -184,13 +181,9 @@ def single(data: dict[str, str], **changes: Any) -> PretrainingConfig:
     return from_mapping(PretrainingConfig, configuration(data, **changes))
 
 
-def stop_after(step: int) -> Any:
-    return lambda finished: os.kill(os.getpid(), signal.SIGTERM) if finished == step else None
-
-
 def test_stop_right_after_a_checkpoint_does_not_write_it_again(data: dict[str, str], tmp_path: Path) -> None:
     config = from_mapping(PretrainingConfig, configuration(data))
-    result = pretrain(config, tmp_path / "training", experiment="", device="cpu", after_step=stop_after(3))
+    result = train(config, tmp_path / "training", after_step=stop_after(3))
     assert (result.status, result.step) == ("preempted", 3)
     assert [event["step"] for event in read_events(tmp_path / "training") if event["event"] == "checkpoint"] == [3]
 
@@ -199,9 +192,9 @@ def test_stop_right_after_a_checkpoint_does_not_write_it_again(data: dict[str, s
 def test_resume_on_another_processor_or_kernel_warns(
     data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
-    pretrain(single(data), tmp_path / "training", experiment="", device="cpu", after_step=stop_after(5))
+    train(configuration(data), tmp_path / "training", after_step=stop_after(5))
     monkeypatch.setattr(f"bert_model.pretraining.trainer.{name}", lambda: "Another (AVX2)")
-    result = pretrain(single(data), tmp_path / "training", resume=True, experiment="", device="cpu")
+    result = train(configuration(data), tmp_path / "training", resume=True)
     assert result.status == "finished"
     assert caplog.text.count("Another (AVX2)") == 1
     before = {"processor": "runs on", "onednn_width": f"from width {onednn_width()} on, now from width"}
@@ -228,7 +221,7 @@ def test_every_step_logs_losses_rates_and_utilization(undisturbed: Path) -> None
 def test_upload_checkpoints_is_passed_to_the_tracker(data: dict[str, str], tmp_path: Path, upload: bool) -> None:
     values = configuration(data, upload_checkpoints=upload)
     values["phases"] = [values["phases"][0] | {"steps": 1, "warmup_steps": 0}]
-    pretrain(from_mapping(PretrainingConfig, values), tmp_path / "training", experiment="", device="cpu")
+    train(values, tmp_path / "training")
     assert json.loads((tmp_path / "training" / "tracking.json").read_text())["upload_checkpoints"] is upload
 
 
@@ -237,7 +230,7 @@ def test_finished_run_is_left_unchanged(
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*") if path.is_file()}
     caplog.set_level("INFO")
-    result = pretrain(single(data), undisturbed, resume=True, experiment="", device="cpu")
+    result = train(configuration(data), undisturbed, resume=True)
     assert result.status == "already_finished"
     assert result.step == 14
     assert result.metrics["held_out/instances"] == 10
@@ -256,19 +249,19 @@ def test_damaged_model_is_published_again_from_the_last_checkpoint(
     flipped = bytearray(weights.read_bytes())  # the size is unchanged
     flipped[len(flipped) // 2] ^= 1
     weights.write_bytes(flipped)
-    assert pretrain(single(data), output, resume=True, experiment="", device="cpu").status == "finished"
+    assert train(configuration(data), output, resume=True).status == "finished"
     assert load_manifest(output / "model", verify="sha256").sha256 == load_manifest(undisturbed / "model").sha256
 
 
 def test_second_run_in_a_directory_requires_resume(data: dict[str, str], undisturbed: Path) -> None:
     with pytest.raises(UsageError, match="add --resume"):
-        pretrain(single(data), undisturbed, experiment="", device="cpu")
+        train(configuration(data), undisturbed)
 
 
 def test_resume_with_changed_configuration_lists_the_keys(data: dict[str, str], undisturbed: Path) -> None:
     changed = single(data, seed=1, micro_batch_size=4)
     with pytest.raises(ConfigurationError) as caught:
-        pretrain(changed, undisturbed, resume=True, experiment="", device="cpu")
+        train(changed, undisturbed, resume=True)
     assert "configuration.micro_batch_size: was 3, is 4" in str(caught.value)
     assert "configuration.seed: was 12345, is 1" in str(caught.value)
 
@@ -276,17 +269,17 @@ def test_resume_with_changed_configuration_lists_the_keys(data: dict[str, str], 
 def test_resume_with_another_batch_size_says_which_samples_are_skipped(
     data: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pretrain(single(data), tmp_path / "training", experiment="", device="cpu", after_step=stop_after(3))
+    train(configuration(data), tmp_path / "training", after_step=stop_after(3))
     changed = configuration(data)
     changed["phases"][0]["global_batch_size"] = 24
     config = from_mapping(PretrainingConfig, changed)
-    options: dict[str, Any] = {"resume": True, "experiment": "", "device": "cpu", "after_step": stop_after(4)}
-    pretrain(config, tmp_path / "training", allow_changes=True, **options)
+    options: dict[str, Any] = {"resume": True, "after_step": stop_after(4)}
+    train(config, tmp_path / "training", allow_changes=True, **options)
     assert "read the samples before 48, now its batch sizes place step 3 at sample 72: those between are skipped" in (
         caplog.text
     )
     caplog.clear()
-    pretrain(config, tmp_path / "training", **options)
+    train(config, tmp_path / "training", **options)
     assert "samples" not in caplog.text
 
 
@@ -295,7 +288,7 @@ def test_resume_with_changed_data_names_the_hashes(data: dict[str, str], undistu
     changed = configuration(data)
     changed["phases"][1]["instances"] = str(tmp_path / "other")
     with pytest.raises(ConfigurationError, match=f"inputs.instances_1.content_sha256: was .*, is '{other.sha256}'"):
-        pretrain(from_mapping(PretrainingConfig, changed), undisturbed, resume=True, experiment="", device="cpu")
+        train(changed, undisturbed, resume=True)
 
 
 def test_training_id_ignores_monitoring_keys(data: dict[str, str]) -> None:
@@ -308,13 +301,13 @@ def test_training_id_ignores_monitoring_keys(data: dict[str, str]) -> None:
 
 def test_locked_run_directory_is_refused(data: dict[str, str], tmp_path: Path) -> None:
     with run_lock(tmp_path / "training"), pytest.raises(TrainingError, match=f"process {os.getpid()}"):
-        pretrain(single(data), tmp_path / "training", experiment="", device="cpu")
+        train(configuration(data), tmp_path / "training")
 
 
 def test_directory_with_other_files_is_refused(data: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ArtifactError, match=r"notes\.txt"):
-        pretrain(single(data), tmp_path, experiment="", device="cpu")
+        train(configuration(data), tmp_path)
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "link", "link/below", "/proc/training"])
@@ -356,7 +349,7 @@ def test_removed_output_ends_the_run_at_the_next_write(data: dict[str, str], tmp
                 shutil.rmtree(output, ignore_errors=True)
 
     with pytest.raises(TrainingError, match=f"^{output}.*: was removed or moved while the training was writing"):
-        pretrain(single(data, **often), output, experiment="", after_step=after_step)
+        train(configuration(data, **often), output, after_step=after_step)
     assert seen[-1] == 4 if interval == "log_interval_steps" else seen[-1] < 8
     assert not output.exists()
 
@@ -376,7 +369,7 @@ def test_non_finite_loss_stops_the_run_and_its_weights_are_not_saved(
     config = single(data, checkpoint_interval_steps=4, evaluation_max_instances=1)
     monkeypatch.setattr("bert_model.pretraining.trainer.evaluate", lambda *_, **__: {})
     with pytest.raises(TrainingError, match=r"step 4: .*not finite.*samples 64 to 79.*step-00000004"):
-        pretrain(config, tmp_path / "training", experiment="", device="cpu")
+        train(config, tmp_path / "training")
     weights = load_file(tmp_path / "training" / "checkpoints" / "step-00000004" / "model.safetensors")
     assert all(torch.isfinite(tensor).all() for tensor in weights.values())
     end = read_events(tmp_path / "training")[-1]
@@ -403,7 +396,7 @@ def test_every_failure_is_the_last_line_of_the_log(
             raise error
 
     with pytest.raises(raised):
-        pretrain(single(data, checkpoint_interval_steps=4), tmp_path / "training", experiment="", after_step=fail)
+        train(configuration(data, checkpoint_interval_steps=4), tmp_path / "training", after_step=fail)
     end = read_events(tmp_path / "training")[-1]
     assert (end["event"], end["status"]) == ("end", "failed")
     assert text in end["error"]
@@ -415,7 +408,7 @@ def test_static_masks_train_from_both_formats(tmp_path: Path, file_format: str) 
     config = single({"short": str(tmp_path / "static"), "long": ""})
     phase = from_mapping(type(config.phases[0]), {**vars(config.phases[0]), "steps": 2, "warmup_steps": 0})
     config = from_mapping(PretrainingConfig, {**vars(config), "phases": [phase]})
-    result = pretrain(config, tmp_path / "training", experiment="", device="cpu")
+    result = train(config, tmp_path / "training")
     assert result.status == "finished"
     assert result.metrics["held_out/instances"] == 30
 
@@ -429,7 +422,7 @@ def test_run_continues_from_another_model_and_logs_it(
     config = configuration(data, initial_model=url, initial_optimizer="restored")
     config["phases"] = [config["phases"][1] | {"steps": 1, "warmup_steps": 0, "learning_rate": 0.0}]
     settings = from_mapping(PretrainingConfig, config)
-    result = pretrain(settings, tmp_path / "more", experiment="", device="cpu", resolve={url: newest}.__getitem__)
+    result = train(settings, tmp_path / "more", resolve={url: newest}.__getitem__)
     assert result.model is not None
     assert f"s3://bucket/model is {newest}" in caplog.text
     assert "secret" not in caplog.text
@@ -448,7 +441,7 @@ def test_run_continues_from_another_model_and_logs_it(
 def test_masks_are_those_of_the_configuration(data: dict[str, str], undisturbed: Path, tmp_path: Path) -> None:
     masking = {"mask_share": 0.0, "same_share": 0.0, "random_share": 1.0}
     config = from_mapping(PretrainingConfig, configuration(data, masking=masking))
-    pretrain(config, tmp_path / "random", experiment="", device="cpu")
+    train(config, tmp_path / "random")
     # The same positions are predicted, of other inputs.
     first, other = (train_events(path)[1]["train/mlm_loss"] for path in (undisturbed, tmp_path / "random"))
     assert first != other
@@ -506,7 +499,7 @@ def test_instances_longer_than_the_phase_are_refused(data: dict[str, str], tmp_p
     config = configuration(data)
     config["phases"][0]["instances"] = data["long"]
     with pytest.raises(ConfigurationError, match="made for max_seq_length=32, the phase has 16"):
-        pretrain(from_mapping(PretrainingConfig, config), tmp_path / "training", experiment="", device="cpu")
+        train(config, tmp_path / "training")
     assert not (tmp_path / "training").exists()
 
 

@@ -14,15 +14,13 @@ import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
-from small_training import configuration, read_events, train_events
+from small_training import VanishedError, at, configuration, read_events, stop_after, train, train_events, vanish_after
 from two_ranks import run_pretraining, run_ranks
 
 from bert_model.pretraining.__main__ import main
-from bert_model.pretraining.config import PretrainingConfig
-from bert_model.pretraining.run import pretrain
 from bert_model.pretraining.run_store import OWNER_NAME, RunStore
+from bert_model.pretraining.trainer import PretrainingResult
 from bert_pipeline import storage
-from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError, TrainingError, UsageError
 from bert_pipeline.manifest import load_manifest
 
@@ -43,32 +41,12 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
 def alone(data: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a finished run of one process."""
     output = tmp_path_factory.mktemp("alone") / "training"
-    pretrain(config(data), output, experiment="", device="cpu")
+    train(configuration(data), output)
     return output
 
 
-class VanishedError(Exception):
-    """The host is gone: nothing is written any more."""
-
-
-def config(data: dict[str, str], **changes: Any) -> PretrainingConfig:
-    return from_mapping(PretrainingConfig, configuration(data, **changes))
-
-
-def train(data: dict[str, str], resume: bool = True, after_step: Callable[[int], None] | None = None, **changes: Any):
-    return pretrain(config(data, **changes), URL, resume=resume, experiment="", device="cpu", after_step=after_step)
-
-
-def at(step: int, action: Callable[[], None]) -> Callable[[int], None]:
-    return lambda finished: action() if finished == step else None
-
-
-def vanish() -> None:
-    raise VanishedError
-
-
-def stop_soon() -> None:
-    os.kill(os.getpid(), 15)
+def store_train(data: dict[str, str], resume: bool = True, after_step: Any = None, **changes: Any) -> PretrainingResult:
+    return train(configuration(data, **changes), URL, resume=resume, after_step=after_step)
 
 
 def checkpoint_steps(objects: dict[str, Any]) -> list[int]:
@@ -98,11 +76,11 @@ def test_another_host_resumes_bit_for_bit(
     step: int,
 ) -> None:
     with pytest.raises(VanishedError):
-        train(data, after_step=at(step, vanish))
+        store_train(data, after_step=vanish_after(step))
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-2"))
     shutil.rmtree(tmp_path / "host-1")
     resumed: list[int] = []
-    result = train(data, after_step=resumed.append)
+    result = store_train(data, after_step=resumed.append)
     assert result.status == "finished"
     assert resumed[0] == {2: 1, 7: 7, 10: 10}[step]  # after the checkpoints of steps 0, 6 and 9
     copy = copy_out(tmp_path / "copy")
@@ -118,12 +96,12 @@ def test_run_moves_between_disk_and_store_by_copying(
 ) -> None:
     output = tmp_path / "disk"
     with pytest.raises(VanishedError):
-        pretrain(config(data), output, experiment="", device="cpu", after_step=at(4, vanish))
+        train(configuration(data), output, after_step=vanish_after(4))
     fsspec.filesystem("memory").put(f"{output}/", "/bucket/run/", recursive=True)
     with pytest.raises(VanishedError):
-        train(data, after_step=at(7, vanish))
+        store_train(data, after_step=vanish_after(7))
     back = copy_out(tmp_path / "back")
-    result = pretrain(config(data), back, resume=True, experiment="", device="cpu")
+    result = train(configuration(data), back, resume=True)
     assert result.status == "finished"
     assert [event["step"] for event in read_events(back) if event["event"] == "resume"] == [3, 6]
     assert_same(back, alone)
@@ -134,12 +112,12 @@ def test_kept_checkpoints_stay_in_the_store_and_reach_the_next_host(
 ) -> None:
     changes: dict[str, Any] = {"keep_last": 1, "keep_every_steps": 6, "choose": "loss"}
     with pytest.raises(VanishedError):
-        train(data, after_step=at(13, vanish), **changes)
+        store_train(data, after_step=vanish_after(13), **changes)
     assert checkpoint_steps(store)[-1] == 12
     state = json.loads(store["/bucket/run/checkpoints/step-00000012/training_state/state.json"].getvalue())
     kept = state["best"]["step"]
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-2"))
-    train(data, **changes)
+    store_train(data, **changes)
     assert set(checkpoint_steps(store)) >= {6, 12, 14, kept} - ({kept} if kept not in (9, 12, 14) else set())
     assert 8 not in checkpoint_steps(store)
     copied = {path.name for path in (RunStore(storage.to_path(URL)).directory / "checkpoints").iterdir()}
@@ -196,7 +174,7 @@ def test_training_goes_on_while_the_store_fails(
             failing.clear()
 
     with failing_uploads(FAULTS[fault], lambda _: failing.is_set()) as refused:
-        assert train(data, after_step=after_step).status == "finished"
+        assert store_train(data, after_step=after_step).status == "finished"
     assert refused
     warnings = {record.getMessage() for record in caplog.records if "the training goes on" in record.getMessage()}
     assert warnings
@@ -208,14 +186,14 @@ def test_training_goes_on_while_the_store_fails(
 
 
 def test_newest_checkpoint_is_copied_first(store: dict[str, Any], data: dict[str, str]) -> None:
-    train(data)
+    store_train(data)
     for name in [name for name in store if "/checkpoints/" in name]:
         del store[name]
     with (
         failing_uploads(FAULTS["silent"], lambda name: "/checkpoints/" in name) as refused,
         pytest.raises(BertError),
     ):
-        train(data)
+        store_train(data)
     assert "step-00000014" in refused[0]
 
 
@@ -223,13 +201,13 @@ def test_store_that_fails_at_the_end_loses_nothing_on_this_host(
     store: dict[str, Any], data: dict[str, str], alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with failing_uploads(FAULTS["full"], lambda name: "/model/" in name), pytest.raises(TrainingError) as ended:
-        train(data)
+        store_train(data)
     assert "the store lacks its last files" in str(ended.value)
     directory = RunStore(storage.to_path(URL)).directory
     assert str(directory) in str(ended.value)
     assert (directory / "model" / "manifest.json").is_file()
     assert "/bucket/run/model/manifest.json" not in store
-    assert train(data).status == "already_finished"
+    assert store_train(data).status == "already_finished"
     assert_same(copy_out(tmp_path / "copy"), alone)
 
 
@@ -243,7 +221,7 @@ def test_store_that_cannot_be_written_is_an_error_before_the_first_step(
 
     monkeypatch.setattr(MemoryFileSystem, "pipe_file", refuse)
     with pytest.raises(ArtifactError, match=f"^{URL}/.*: the store refuses access"):
-        train(data, after_step=seen.append)
+        store_train(data, after_step=seen.append)
     assert not seen
 
 
@@ -261,17 +239,17 @@ def test_half_a_checkpoint_is_never_resumed(
         until = time.monotonic() + 30
         while step == 5 and checkpoint_steps(store) != [3] and time.monotonic() < until:
             time.sleep(0.01)
-        at(8, vanish)(step)
+        vanish_after(8)(step)
 
     with (
         failing_uploads(FAULTS["silent"], lambda name: "step-00000006" in name and name.endswith(part)),
         pytest.raises(VanishedError),
     ):
-        train(data, after_step=after_step)
+        store_train(data, after_step=after_step)
     assert checkpoint_steps(store) == [3]
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-2"))
     resumed: list[int] = []
-    train(data, after_step=resumed.append)
+    store_train(data, after_step=resumed.append)
     assert resumed[0] == 4
     assert_same(copy_out(tmp_path / "copy"), alone)
 
@@ -285,12 +263,12 @@ def test_damaged_checkpoint_of_the_store_is_skipped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with pytest.raises(VanishedError):
-        train(data, after_step=at(10, vanish))
+        store_train(data, after_step=vanish_after(10))
     name = f"/bucket/run/checkpoints/step-{checkpoint_steps(store)[-1]:08d}/model.safetensors"
     content = store[name].getvalue()
     fsspec.filesystem("memory").pipe_file(name, content[:-1] + bytes([content[-1] ^ 1]))
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-2"))
-    assert train(data).status == "finished"
+    assert store_train(data).status == "finished"
     assert "checkpoints/step-00000009 is skipped" in caplog.text
     assert_same(copy_out(tmp_path / "copy"), alone)
 
@@ -300,18 +278,18 @@ def test_damaged_checkpoint_of_the_store_is_skipped(
     del store["/bucket/run/model/manifest.json"]
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-3"))
     with pytest.raises(ArtifactError, match="none of its 3 checkpoints is intact"):
-        train(data)
+        store_train(data)
 
 
 def test_damaged_checkpoint_of_this_host_is_fetched_again(
     store: dict[str, Any], data: dict[str, str], alone: Path, tmp_path: Path
 ) -> None:
-    assert train(data, after_step=at(7, stop_soon)).status == "preempted"
+    assert store_train(data, after_step=stop_after(7)).status == "preempted"
     (checkpoints,) = (tmp_path / "host-1").glob("trainings/*/checkpoints")
     for checkpoint in checkpoints.glob("step-*"):
         (checkpoint / "model.safetensors").write_bytes(b"")
     resumed: list[int] = []
-    assert train(data, after_step=resumed.append).status == "finished"
+    assert store_train(data, after_step=resumed.append).status == "finished"
     assert resumed[0] == 8
     assert_same(copy_out(tmp_path / "copy"), alone)
 
@@ -320,7 +298,7 @@ def test_store_that_refuses_reading_is_no_new_training(
     store: dict[str, Any], data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(VanishedError):
-        train(data, after_step=at(7, vanish))
+        store_train(data, after_step=vanish_after(7))
     before = dict(store)
 
     def refuse(*_: Any, **__: Any) -> None:
@@ -329,7 +307,7 @@ def test_store_that_refuses_reading_is_no_new_training(
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-2"))
     monkeypatch.setattr(MemoryFileSystem, "get_file", refuse)
     with pytest.raises(BertError, match="the store refuses access"):
-        train(data)
+        store_train(data)
     assert store == before
 
 
@@ -341,14 +319,14 @@ def test_second_run_takes_over_and_the_first_says_so(
     def other_host() -> None:
         with monkeypatch.context() as patch:
             patch.setenv("BERT_HOME", str(tmp_path / "host-2"))
-            assert train(data).status == "finished"
+            assert store_train(data).status == "finished"
 
     def after_step(step: int) -> None:
         ended.append(step)
         at(7, other_host)(step)
 
     with pytest.raises(TrainingError) as first:
-        train(data, after_step=after_step)
+        store_train(data, after_step=after_step)
     assert str(first.value).startswith(f"{URL}: another run (process {os.getpid()} on ")
     assert "has taken over this output, so this run ends" in str(first.value)
     assert_same(copy_out(tmp_path / "copy"), alone)
@@ -364,22 +342,22 @@ def test_of_two_runs_that_start_at_once_one_wins(
         monkeypatch.setattr(RunStore, "take_over", original)
         with monkeypatch.context() as patch:
             patch.setenv("BERT_HOME", str(tmp_path / "host-2"))
-            assert train(data, resume=False).status == "finished"
+            assert store_train(data, resume=False).status == "finished"
         original(self)
 
     monkeypatch.setattr(RunStore, "take_over", late)
     with pytest.raises(TrainingError, match=f"^{URL}: another run .* has started at this moment"):
-        train(data, resume=False)
+        store_train(data, resume=False)
 
 
 def test_refused_start_stops_no_other_run(store: dict[str, Any], data: dict[str, str]) -> None:
     with pytest.raises(VanishedError):
-        train(data, after_step=at(7, vanish))
+        store_train(data, after_step=vanish_after(7))
     before = store[f"/bucket/run/{OWNER_NAME}"].getvalue()
     with pytest.raises(UsageError, match=f"^{URL}: holds a run already; add --resume"):
-        train(data, resume=False)
+        store_train(data, resume=False)
     with pytest.raises(ConfigurationError, match="seed: was 12345, is 1"):
-        train(data, seed=1)
+        store_train(data, seed=1)
     assert store[f"/bucket/run/{OWNER_NAME}"].getvalue() == before
 
 
@@ -389,9 +367,9 @@ def test_foreign_files_and_a_missing_client_are_refused(
     monkeypatch.chdir(tmp_path)
     fsspec.filesystem("memory").pipe_file("/bucket/run/notes.txt", b"mine")
     with pytest.raises(ArtifactError, match=r"holds 'notes\.txt' but no configuration\.json"):
-        train(data)
+        store_train(data)
     with pytest.raises(UsageError, match="no kind of storage is called"):
-        pretrain(config(data), "s33://bucket/run", experiment="", device="cpu")
+        train(configuration(data), "s33://bucket/run")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["host-1"]
 
 
@@ -408,13 +386,13 @@ def test_newer_checkpoints_of_a_replaced_host_are_moved_aside(
         failing_uploads(FAULTS["silent"], lambda name: "step-0000000" in name and "step-00000003" not in name),
         pytest.raises(VanishedError),
     ):
-        train(data, after_step=at(10, vanish))
+        store_train(data, after_step=vanish_after(10))
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-2"))
     with pytest.raises(VanishedError):
-        train(data, after_step=at(7, vanish))
+        store_train(data, after_step=vanish_after(7))
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-1"))
     resumed: list[int] = []
-    train(data, after_step=resumed.append)
+    store_train(data, after_step=resumed.append)
     assert resumed[0] == 7
     (aside,) = (tmp_path / "host-1" / "trainings").glob("*-superseded-*")
     assert (aside / "checkpoints" / "step-00000009" / "manifest.json").is_file()
@@ -426,10 +404,10 @@ def test_checkpoints_that_the_store_lacks_are_continued_and_copied(
     store: dict[str, Any], data: dict[str, str], alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with failing_uploads(FAULTS["silent"], lambda name: "step-0000000" in name), pytest.raises(VanishedError):
-        train(data, after_step=at(10, vanish))
+        store_train(data, after_step=vanish_after(10))
     assert checkpoint_steps(store) == []
     resumed: list[int] = []
-    train(data, after_step=resumed.append)
+    store_train(data, after_step=resumed.append)
     assert resumed[0] == 10
     assert_same(copy_out(tmp_path / "copy"), alone)
 
@@ -438,7 +416,7 @@ def test_other_ranks_read_the_checkpoint_of_the_store(
     store: dict[str, Any], data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(VanishedError):
-        train(data, after_step=at(7, vanish))
+        store_train(data, after_step=vanish_after(7))
     main_rank = RunStore(storage.to_path(URL))
     path = main_rank.directory / "checkpoints" / "step-00000006"
     sha256 = load_manifest(path).sha256
@@ -495,14 +473,8 @@ def train_on_a_host(configuration: dict[str, Any], url: str, host: str, stop: in
     if rank:
         RunStore.checkpoint_here = lambda self, path, sha256: checkpoint_here(self, home / path.name, sha256)  # type: ignore[method-assign]
     try:
-        pretrain(
-            from_mapping(PretrainingConfig, configuration),
-            url,
-            resume=True,
-            experiment="",
-            device="cpu",
-            after_step=at(stop, lambda: os.kill(os.getpid(), 9 if rank == 0 else 0)),
-        )
+        kill = at(stop, lambda: os.kill(os.getpid(), 9 if rank == 0 else 0))
+        train(configuration, url, resume=True, after_step=kill)
     except BertError as error:
         (home / "error").write_text(str(error))
         raise SystemExit(error.exit_code) from None

@@ -5,20 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-from small_training import configuration, train_events
+from small_training import VanishedError, configuration, train, train_events, vanish_after
 from torch.overrides import TorchFunctionMode
 
 from bert_model.model import bert
-from bert_model.pretraining.config import PretrainingConfig
-from bert_model.pretraining.run import pretrain
 from bert_model.pretraining.trainer import Trainer
 from bert_model.training.distributed import LateNumbers
-from bert_pipeline.configuration import from_mapping
-
-
-def train(data: dict[str, str], output: Path, *, resume: bool = False, after_step: Any = None, **changes: Any) -> None:
-    config = from_mapping(PretrainingConfig, configuration(data, **changes))
-    pretrain(config, output, experiment="", device="cpu", resume=resume, after_step=after_step)
 
 
 class Reads(TorchFunctionMode):
@@ -56,7 +48,7 @@ def test_losses_are_read_when_the_next_step_is_queued(
 
     monkeypatch.setattr(Trainer, "_train_step", queue)
     monkeypatch.setattr(LateNumbers, "read", wait)
-    train(data, tmp_path / "training", log_interval_steps=4, checkpoint_interval_steps=0)
+    train(configuration(data, log_interval_steps=4, checkpoint_interval_steps=0), tmp_path / "training")
     # Before a record the newest losses are read too, and first: the wait for them is the only one of its step.
     first = ["step 0", "step 1", "read 0", "step 2", "read 1", "step 3", "read 3", "read 2"]
     second = ["step 4", "step 5", "read 4", "step 6", "read 5", "step 7", "read 7", "read 6"]
@@ -69,7 +61,7 @@ def test_losses_are_read_when_the_next_step_is_queued(
 
 def test_losses_that_are_read_late_are_those_of_their_steps(data: dict[str, str], tmp_path: Path) -> None:
     for name, interval in (("every", 1), ("third", 3)):
-        train(data, tmp_path / name, log_interval_steps=interval)
+        train(configuration(data, log_interval_steps=interval), tmp_path / name)
     every, third = (train_events(tmp_path / name) for name in ("every", "third"))
     assert list(third) == [3, 6, 8, 9, 12, 14]  # the phases end with 8 and 14
     assert third == {step: every[step] for step in third}
@@ -84,16 +76,12 @@ def test_run_with_recomputed_blocks_resumes_bit_for_bit(
         bert, "checkpoint", lambda *given, **named: (calls.append(given), checkpoint(*given, **named))[1]
     )
     kept, recomputed = tmp_path / "kept", tmp_path / "recomputed"
-    train(data, kept)
+    train(configuration(data), kept)
     assert not calls
-
-    def interrupt(step: int) -> None:
-        if step == 7:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(data, recomputed, after_step=interrupt, activation_checkpointing=True)
-    train(data, recomputed, resume=True, activation_checkpointing=True)
+    changed = configuration(data, activation_checkpointing=True)
+    with pytest.raises(VanishedError):
+        train(changed, recomputed, after_step=vanish_after(7))
+    train(changed, recomputed, resume=True)
     assert calls
     assert train_events(recomputed) == train_events(kept)
     one, other = (path / "model" / "model.safetensors" for path in (recomputed, kept))
