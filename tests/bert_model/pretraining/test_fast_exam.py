@@ -51,6 +51,17 @@ def pairs(tmp_path: Path, data: dict[str, str]) -> Path:
     return path
 
 
+Untrained = tuple[Tokenizer, BertForPreTraining]
+
+
+@pytest.fixture
+def untrained(data: dict[str, str]) -> Untrained:
+    """The data's vocabulary, and a model with random weights."""
+    tokenizer = Tokenizer.from_directory(data["short"])
+    config = ModelConfig(**SMALL_MODEL).resolve(vocab_size=tokenizer.vocab_size)
+    return tokenizer, new_model(BertForPreTraining, config, seed=1)
+
+
 def test_checkpoints_are_examined_on_the_pairs_for_choosing(
     data: dict[str, str], pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,9 +146,8 @@ def test_run_that_ends_between_exam_and_publication_records_the_exam_once(
     assert event["metrics"]["exam_report/accuracy"] == result.metrics["exam_report/accuracy"]
 
 
-def test_ranks_share_the_pairs_of_the_whole_exam(data: dict[str, str], pairs: Path) -> None:
-    tokenizer = Tokenizer.from_directory(data["short"])
-    model = new_model(BertForPreTraining, ModelConfig(**SMALL_MODEL).resolve(vocab_size=tokenizer.vocab_size), seed=1)
+def test_ranks_share_the_pairs_of_the_whole_exam(untrained: Untrained, pairs: Path) -> None:
+    tokenizer, model = untrained
     alone = whole_exam(pairs, model, tokenizer, Group(rank=0, world_size=1, device=CPU), next_sentence=True)
 
     sent: list[list[float]] = []
@@ -159,15 +169,14 @@ def test_ranks_share_the_pairs_of_the_whole_exam(data: dict[str, str], pairs: Pa
     assert sum(1 for number in sent[0] if number) < len(sent[0]) * 0.6  # rank 1 scored its half
 
 
-def test_exams_take_a_small_share_of_the_time(data: dict[str, str], pairs: Path) -> None:
+def test_exams_take_a_small_share_of_the_time(untrained: Untrained, pairs: Path) -> None:
     now = [0.0]
 
     def clock() -> float:
         now[0] += 1.0  # an exam reads the clock twice: it takes a second
         return now[0]
 
-    tokenizer = Tokenizer.from_directory(data["short"])
-    model = new_model(BertForPreTraining, ModelConfig(**SMALL_MODEL).resolve(vocab_size=tokenizer.vocab_size), seed=1)
+    tokenizer, model = untrained
     exam = FastExam(pairs_for_choosing(pairs, 2), tokenizer, next_sentence=True, precision="float32", clock=clock)
     assert exam.metrics(model, is_last=False)
     assert not exam.metrics(model, is_last=False)
@@ -186,9 +195,8 @@ def test_exams_take_a_small_share_of_the_time(data: dict[str, str], pairs: Path)
     assert exam.metrics(model, is_last=False)
 
 
-def test_mean_is_not_replaced_by_a_kind_of_its_name(data: dict[str, str]) -> None:
-    tokenizer = Tokenizer.from_directory(data["short"])
-    model = new_model(BertForPreTraining, ModelConfig(**SMALL_MODEL).resolve(vocab_size=tokenizer.vocab_size), seed=1)
+def test_mean_is_not_replaced_by_a_kind_of_its_name(untrained: Untrained) -> None:
+    tokenizer, model = untrained
     # The right text of one kind is the wrong one of the other.
     pairs = [
         Pair(pair_id="1", kind="accuracy", good=("w1 w2",), bad=("w2 w1",)),

@@ -27,14 +27,40 @@ from bert_pipeline.manifest import load_manifest
 URL = "memory://bucket/run"
 
 
+class Bucket:
+    """A store in memory, and the host that this process is on."""
+
+    def __init__(self, data: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.data, self.folder, self.monkeypatch = data, folder, monkeypatch
+        self.objects: dict[str, Any] = fsspec.filesystem("memory").store
+        self.move_to(1)
+
+    def move_to(self, host: int) -> None:
+        """Go on in this process as on a host of its own disk."""
+        self.monkeypatch.setenv("BERT_HOME", str(self.folder / f"host-{host}"))
+
+    def train(self, resume: bool = True, after_step: Any = None, **changes: Any) -> PretrainingResult:
+        return train(configuration(self.data, **changes), URL, resume=resume, after_step=after_step)
+
+    def steps(self) -> list[int]:
+        """The steps of the store's checkpoints that have a manifest."""
+        names = [name.split("/") for name in list(self.objects)]  # a thread may be writing
+        return sorted(int(name[4][5:]) for name in names if name[3] == "checkpoints" and name[5:] == ["manifest.json"])
+
+    def copy(self) -> Path:
+        """Copy the run out of the store; return its directory."""
+        copy = self.folder / f"copy-{len(list(self.folder.glob('copy-*')))}"
+        fsspec.filesystem("memory").get("/bucket/run/", f"{copy}/", recursive=True)
+        return copy
+
+
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """The objects of an empty store in memory; this process is on a host with an empty disk."""
-    objects = fsspec.filesystem("memory").store
-    objects.clear()
-    monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-1"))
-    yield objects
-    objects.clear()
+def bucket(data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """An empty store; this process is on a host with an empty disk."""
+    found = Bucket(data, tmp_path, monkeypatch)
+    found.objects.clear()
+    yield found
+    found.objects.clear()
 
 
 @pytest.fixture(scope="session")
@@ -45,21 +71,6 @@ def alone(data: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Pat
     return output
 
 
-def store_train(data: dict[str, str], resume: bool = True, after_step: Any = None, **changes: Any) -> PretrainingResult:
-    return train(configuration(data, **changes), URL, resume=resume, after_step=after_step)
-
-
-def checkpoint_steps(objects: dict[str, Any]) -> list[int]:
-    """The steps of the store's checkpoints that have a manifest."""
-    names = [name.split("/") for name in list(objects)]  # a thread may be writing
-    return sorted(int(parts[4][5:]) for parts in names if parts[3] == "checkpoints" and parts[5:] == ["manifest.json"])
-
-
-def copy_out(directory: Path) -> Path:
-    fsspec.filesystem("memory").get("/bucket/run/", f"{directory}/", recursive=True)
-    return directory
-
-
 def assert_same(output: Path, expected: Path) -> None:
     """The log has every step once in its last values, and the weights are the same bits."""
     assert train_events(output) == train_events(expected)
@@ -67,59 +78,50 @@ def assert_same(output: Path, expected: Path) -> None:
 
 
 @pytest.mark.parametrize("step", [2, 7, 10])
-def test_another_host_resumes_bit_for_bit(
-    store: dict[str, Any],
-    data: dict[str, str],
-    alone: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    step: int,
-) -> None:
+def test_another_host_resumes_bit_for_bit(bucket: Bucket, alone: Path, tmp_path: Path, step: int) -> None:
     with pytest.raises(VanishedError):
-        store_train(data, after_step=vanish_after(step))
-    monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-2"))
+        bucket.train(after_step=vanish_after(step))
+    bucket.move_to(2)
     shutil.rmtree(tmp_path / "host-1")
     resumed: list[int] = []
-    result = store_train(data, after_step=resumed.append)
+    result = bucket.train(after_step=resumed.append)
     assert result.status == "finished"
     assert resumed[0] == {2: 1, 7: 7, 10: 10}[step]  # after the checkpoints of steps 0, 6 and 9
-    copy = copy_out(tmp_path / "copy")
+    copy = bucket.copy()
     assert_same(copy, alone)
-    assert checkpoint_steps(store) == [9, 12, 14]
+    assert bucket.steps() == [9, 12, 14]
     assert sorted(path.name for path in (copy / "checkpoints").iterdir()) == sorted(
         path.name for path in (alone / "checkpoints").iterdir()
     )
 
 
 def test_run_moves_between_disk_and_store_by_copying(
-    store: dict[str, Any], data: dict[str, str], alone: Path, tmp_path: Path
+    bucket: Bucket, data: dict[str, str], alone: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "disk"
     with pytest.raises(VanishedError):
         train(configuration(data), output, after_step=vanish_after(4))
     fsspec.filesystem("memory").put(f"{output}/", "/bucket/run/", recursive=True)
     with pytest.raises(VanishedError):
-        store_train(data, after_step=vanish_after(7))
-    back = copy_out(tmp_path / "back")
+        bucket.train(after_step=vanish_after(7))
+    back = bucket.copy()
     result = train(configuration(data), back, resume=True)
     assert result.status == "finished"
     assert [event["step"] for event in read_events(back) if event["event"] == "resume"] == [3, 6]
     assert_same(back, alone)
 
 
-def test_kept_checkpoints_stay_in_the_store_and_reach_the_next_host(
-    store: dict[str, Any], data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kept_checkpoints_stay_in_the_store_and_reach_the_next_host(bucket: Bucket) -> None:
     changes: dict[str, Any] = {"keep_last": 1, "keep_every_steps": 6, "choose": "loss"}
     with pytest.raises(VanishedError):
-        store_train(data, after_step=vanish_after(13), **changes)
-    assert checkpoint_steps(store)[-1] == 12
-    state = json.loads(store["/bucket/run/checkpoints/step-00000012/training_state/state.json"].getvalue())
+        bucket.train(after_step=vanish_after(13), **changes)
+    assert bucket.steps()[-1] == 12
+    state = json.loads(bucket.objects["/bucket/run/checkpoints/step-00000012/training_state/state.json"].getvalue())
     kept = state["best"]["step"]
-    monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-2"))
-    store_train(data, **changes)
-    assert set(checkpoint_steps(store)) >= {6, 12, 14, kept} - ({kept} if kept not in (9, 12, 14) else set())
-    assert 8 not in checkpoint_steps(store)
+    bucket.move_to(2)
+    bucket.train(**changes)
+    assert set(bucket.steps()) >= {6, 12, 14, kept} - ({kept} if kept not in (9, 12, 14) else set())
+    assert 8 not in bucket.steps()
     copied = {path.name for path in (RunStore(storage.to_path(URL)).directory / "checkpoints").iterdir()}
     assert "step-00000006" not in copied  # no part of the continuation
 
@@ -157,13 +159,7 @@ for fault in FAULTS.values():
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_training_goes_on_while_the_store_fails(
-    store: dict[str, Any],
-    data: dict[str, str],
-    alone: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    fault: str,
+    bucket: Bucket, alone: Path, caplog: pytest.LogCaptureFixture, fault: str
 ) -> None:
     failing = threading.Event()
 
@@ -174,7 +170,7 @@ def test_training_goes_on_while_the_store_fails(
             failing.clear()
 
     with failing_uploads(FAULTS[fault], lambda _: failing.is_set()) as refused:
-        assert store_train(data, after_step=after_step).status == "finished"
+        assert bucket.train(after_step=after_step).status == "finished"
     assert refused
     warnings = {record.getMessage() for record in caplog.records if "the training goes on" in record.getMessage()}
     assert warnings
@@ -182,37 +178,35 @@ def test_training_goes_on_while_the_store_fails(
         assert warning.startswith(URL)
         assert str(FAULTS[fault]) in warning
         assert "\n" not in warning
-    assert_same(copy_out(tmp_path / "copy"), alone)
+    assert_same(bucket.copy(), alone)
 
 
-def test_newest_checkpoint_is_copied_first(store: dict[str, Any], data: dict[str, str]) -> None:
-    store_train(data)
-    for name in [name for name in store if "/checkpoints/" in name]:
-        del store[name]
+def test_newest_checkpoint_is_copied_first(bucket: Bucket) -> None:
+    bucket.train()
+    for name in [name for name in bucket.objects if "/checkpoints/" in name]:
+        del bucket.objects[name]
     with (
         failing_uploads(FAULTS["silent"], lambda name: "/checkpoints/" in name) as refused,
         pytest.raises(BertError),
     ):
-        store_train(data)
+        bucket.train()
     assert "step-00000014" in refused[0]
 
 
-def test_store_that_fails_at_the_end_loses_nothing_on_this_host(
-    store: dict[str, Any], data: dict[str, str], alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_store_that_fails_at_the_end_loses_nothing_on_this_host(bucket: Bucket, alone: Path) -> None:
     with failing_uploads(FAULTS["full"], lambda name: "/model/" in name), pytest.raises(TrainingError) as ended:
-        store_train(data)
+        bucket.train()
     assert "the store lacks its last files" in str(ended.value)
     directory = RunStore(storage.to_path(URL)).directory
     assert str(directory) in str(ended.value)
     assert (directory / "model" / "manifest.json").is_file()
-    assert "/bucket/run/model/manifest.json" not in store
-    assert store_train(data).status == "already_finished"
-    assert_same(copy_out(tmp_path / "copy"), alone)
+    assert "/bucket/run/model/manifest.json" not in bucket.objects
+    assert bucket.train().status == "already_finished"
+    assert_same(bucket.copy(), alone)
 
 
 def test_store_that_cannot_be_written_is_an_error_before_the_first_step(
-    store: dict[str, Any], data: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []
 
@@ -221,23 +215,16 @@ def test_store_that_cannot_be_written_is_an_error_before_the_first_step(
 
     monkeypatch.setattr(MemoryFileSystem, "pipe_file", refuse)
     with pytest.raises(ArtifactError, match=f"^{URL}/.*: the store refuses access"):
-        store_train(data, after_step=seen.append)
+        bucket.train(after_step=seen.append)
     assert not seen
 
 
 @pytest.mark.parametrize("part", ["manifest.json", "model.safetensors", "state.json"])
-def test_half_a_checkpoint_is_never_resumed(
-    store: dict[str, Any],
-    data: dict[str, str],
-    alone: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    part: str,
-) -> None:
+def test_half_a_checkpoint_is_never_resumed(bucket: Bucket, alone: Path, part: str) -> None:
     def after_step(step: int) -> None:
         # The first checkpoint is copied before there is another one.
         until = time.monotonic() + 30
-        while step == 5 and checkpoint_steps(store) != [3] and time.monotonic() < until:
+        while step == 5 and bucket.steps() != [3] and time.monotonic() < until:
             time.sleep(0.01)
         vanish_after(8)(step)
 
@@ -245,184 +232,162 @@ def test_half_a_checkpoint_is_never_resumed(
         failing_uploads(FAULTS["silent"], lambda name: "step-00000006" in name and name.endswith(part)),
         pytest.raises(VanishedError),
     ):
-        store_train(data, after_step=after_step)
-    assert checkpoint_steps(store) == [3]
-    monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-2"))
+        bucket.train(after_step=after_step)
+    assert bucket.steps() == [3]
+    bucket.move_to(2)
     resumed: list[int] = []
-    store_train(data, after_step=resumed.append)
+    bucket.train(after_step=resumed.append)
     assert resumed[0] == 4
-    assert_same(copy_out(tmp_path / "copy"), alone)
+    assert_same(bucket.copy(), alone)
 
 
 def test_damaged_checkpoint_of_the_store_is_skipped(
-    store: dict[str, Any],
-    data: dict[str, str],
-    alone: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    bucket: Bucket, alone: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(VanishedError):
-        store_train(data, after_step=vanish_after(10))
-    name = f"/bucket/run/checkpoints/step-{checkpoint_steps(store)[-1]:08d}/model.safetensors"
-    content = store[name].getvalue()
+        bucket.train(after_step=vanish_after(10))
+    name = f"/bucket/run/checkpoints/step-{bucket.steps()[-1]:08d}/model.safetensors"
+    content = bucket.objects[name].getvalue()
     fsspec.filesystem("memory").pipe_file(name, content[:-1] + bytes([content[-1] ^ 1]))
-    monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-2"))
-    assert store_train(data).status == "finished"
+    bucket.move_to(2)
+    assert bucket.train().status == "finished"
     assert "checkpoints/step-00000009 is skipped" in caplog.text
-    assert_same(copy_out(tmp_path / "copy"), alone)
+    assert_same(bucket.copy(), alone)
 
     # With none that is intact it is no new training: the store's checkpoints would be removed in its course.
-    for step in checkpoint_steps(store):
-        del store[f"/bucket/run/checkpoints/step-{step:08d}/config.json"]
-    del store["/bucket/run/model/manifest.json"]
-    monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-3"))
+    for step in bucket.steps():
+        del bucket.objects[f"/bucket/run/checkpoints/step-{step:08d}/config.json"]
+    del bucket.objects["/bucket/run/model/manifest.json"]
+    bucket.move_to(3)
     with pytest.raises(ArtifactError, match="none of its 3 checkpoints is intact"):
-        store_train(data)
+        bucket.train()
 
 
-def test_damaged_checkpoint_of_this_host_is_fetched_again(
-    store: dict[str, Any], data: dict[str, str], alone: Path, tmp_path: Path
-) -> None:
-    assert store_train(data, after_step=stop_after(7)).status == "preempted"
+def test_damaged_checkpoint_of_this_host_is_fetched_again(bucket: Bucket, alone: Path, tmp_path: Path) -> None:
+    assert bucket.train(after_step=stop_after(7)).status == "preempted"
     (checkpoints,) = (tmp_path / "host-1").glob("trainings/*/checkpoints")
     for checkpoint in checkpoints.glob("step-*"):
         (checkpoint / "model.safetensors").write_bytes(b"")
     resumed: list[int] = []
-    assert store_train(data, after_step=resumed.append).status == "finished"
+    assert bucket.train(after_step=resumed.append).status == "finished"
     assert resumed[0] == 8
-    assert_same(copy_out(tmp_path / "copy"), alone)
+    assert_same(bucket.copy(), alone)
 
 
-def test_store_that_refuses_reading_is_no_new_training(
-    store: dict[str, Any], data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_store_that_refuses_reading_is_no_new_training(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(VanishedError):
-        store_train(data, after_step=vanish_after(7))
-    before = dict(store)
+        bucket.train(after_step=vanish_after(7))
+    before = dict(bucket.objects)
 
     def refuse(*_: Any, **__: Any) -> None:
         raise FAULTS["refuses"]
 
-    monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-2"))
+    bucket.move_to(2)
     monkeypatch.setattr(MemoryFileSystem, "get_file", refuse)
     with pytest.raises(BertError, match="the store refuses access"):
-        store_train(data)
-    assert store == before
+        bucket.train()
+    assert bucket.objects == before
 
 
-def test_second_run_takes_over_and_the_first_says_so(
-    store: dict[str, Any], data: dict[str, str], alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_second_run_takes_over_and_the_first_says_so(bucket: Bucket, alone: Path) -> None:
     ended: list[int] = []
 
     def other_host() -> None:
-        with monkeypatch.context() as patch:
-            patch.setenv("BERT_HOME", str(tmp_path / "host-2"))
-            assert store_train(data).status == "finished"
+        bucket.move_to(2)
+        assert bucket.train().status == "finished"
+        bucket.move_to(1)
 
     def after_step(step: int) -> None:
         ended.append(step)
         at(7, other_host)(step)
 
     with pytest.raises(TrainingError) as first:
-        store_train(data, after_step=after_step)
+        bucket.train(after_step=after_step)
     assert str(first.value).startswith(f"{URL}: another run (process {os.getpid()} on ")
     assert "has taken over this output, so this run ends" in str(first.value)
-    assert_same(copy_out(tmp_path / "copy"), alone)
+    assert_same(bucket.copy(), alone)
     assert RunStore(storage.to_path(URL)).directory.is_dir()
 
 
-def test_of_two_runs_that_start_at_once_one_wins(
-    store: dict[str, Any], data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_runs_that_start_at_once_one_wins(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     original = RunStore.take_over
 
     def late(self: RunStore) -> None:
         monkeypatch.setattr(RunStore, "take_over", original)
-        with monkeypatch.context() as patch:
-            patch.setenv("BERT_HOME", str(tmp_path / "host-2"))
-            assert store_train(data, resume=False).status == "finished"
+        bucket.move_to(2)
+        assert bucket.train(resume=False).status == "finished"
+        bucket.move_to(1)
         original(self)
 
     monkeypatch.setattr(RunStore, "take_over", late)
     with pytest.raises(TrainingError, match=f"^{URL}: another run .* has started at this moment"):
-        store_train(data, resume=False)
+        bucket.train(resume=False)
 
 
-def test_refused_start_stops_no_other_run(store: dict[str, Any], data: dict[str, str]) -> None:
+def test_refused_start_stops_no_other_run(bucket: Bucket) -> None:
     with pytest.raises(VanishedError):
-        store_train(data, after_step=vanish_after(7))
-    before = store[f"/bucket/run/{OWNER_NAME}"].getvalue()
+        bucket.train(after_step=vanish_after(7))
+    before = bucket.objects[f"/bucket/run/{OWNER_NAME}"].getvalue()
     with pytest.raises(UsageError, match=f"^{URL}: holds a run already; add --resume"):
-        store_train(data, resume=False)
+        bucket.train(resume=False)
     with pytest.raises(ConfigurationError, match="seed: was 12345, is 1"):
-        store_train(data, seed=1)
-    assert store[f"/bucket/run/{OWNER_NAME}"].getvalue() == before
+        bucket.train(seed=1)
+    assert bucket.objects[f"/bucket/run/{OWNER_NAME}"].getvalue() == before
 
 
 def test_foreign_files_and_a_missing_client_are_refused(
-    store: dict[str, Any], data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bucket: Bucket, data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     fsspec.filesystem("memory").pipe_file("/bucket/run/notes.txt", b"mine")
     with pytest.raises(ArtifactError, match=r"holds 'notes\.txt' but no configuration\.json"):
-        store_train(data)
+        bucket.train()
     with pytest.raises(UsageError, match="no kind of storage is called"):
         train(configuration(data), "s33://bucket/run")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["host-1"]
 
 
 def test_newer_checkpoints_of_a_replaced_host_are_moved_aside(
-    store: dict[str, Any],
-    data: dict[str, str],
-    alone: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    bucket: Bucket, alone: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     # Host 1 gets to step 9, of which the store has 3; host 2 goes on from there to 6.
     with (
         failing_uploads(FAULTS["silent"], lambda name: "step-0000000" in name and "step-00000003" not in name),
         pytest.raises(VanishedError),
     ):
-        store_train(data, after_step=vanish_after(10))
-    monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-2"))
+        bucket.train(after_step=vanish_after(10))
+    bucket.move_to(2)
     with pytest.raises(VanishedError):
-        store_train(data, after_step=vanish_after(7))
-    monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-1"))
+        bucket.train(after_step=vanish_after(7))
+    bucket.move_to(1)
     resumed: list[int] = []
-    store_train(data, after_step=resumed.append)
+    bucket.train(after_step=resumed.append)
     assert resumed[0] == 7
     (aside,) = (tmp_path / "host-1" / "trainings").glob("*-superseded-*")
     assert (aside / "checkpoints" / "step-00000009" / "manifest.json").is_file()
     assert str(aside) in caplog.text
-    assert_same(copy_out(tmp_path / "copy"), alone)
+    assert_same(bucket.copy(), alone)
 
 
-def test_checkpoints_that_the_store_lacks_are_continued_and_copied(
-    store: dict[str, Any], data: dict[str, str], alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoints_that_the_store_lacks_are_continued_and_copied(bucket: Bucket, alone: Path) -> None:
     with failing_uploads(FAULTS["silent"], lambda name: "step-0000000" in name), pytest.raises(VanishedError):
-        store_train(data, after_step=vanish_after(10))
-    assert checkpoint_steps(store) == []
+        bucket.train(after_step=vanish_after(10))
+    assert bucket.steps() == []
     resumed: list[int] = []
-    store_train(data, after_step=resumed.append)
+    bucket.train(after_step=resumed.append)
     assert resumed[0] == 10
-    assert_same(copy_out(tmp_path / "copy"), alone)
+    assert_same(bucket.copy(), alone)
 
 
-def test_other_ranks_read_the_checkpoint_of_the_store(
-    store: dict[str, Any], data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_ranks_read_the_checkpoint_of_the_store(bucket: Bucket, tmp_path: Path) -> None:
     with pytest.raises(VanishedError):
-        store_train(data, after_step=vanish_after(7))
+        bucket.train(after_step=vanish_after(7))
     main_rank = RunStore(storage.to_path(URL))
     path = main_rank.directory / "checkpoints" / "step-00000006"
     sha256 = load_manifest(path).sha256
     assert main_rank.checkpoint_here(path, sha256) == path
     shutil.rmtree(tmp_path / "host-1")
-    monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-2"))
+    bucket.move_to(2)
     found = RunStore(storage.to_path(URL)).checkpoint_here(path, sha256)
     assert found.is_relative_to(tmp_path / "host-2")
     assert load_manifest(found, verify="sha256").sha256 == sha256
@@ -431,7 +396,7 @@ def test_other_ranks_read_the_checkpoint_of_the_store(
 
 
 def test_command_writes_the_model_with_its_readme_to_the_store(
-    store: dict[str, Any],
+    bucket: Bucket,
     data: dict[str, str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -442,7 +407,7 @@ def test_command_writes_the_model_with_its_readme_to_the_store(
     arguments = ["--config", "config.yaml", "--output", URL, "--experiment", "", "--device", "cpu"]
     assert main(arguments) == 0
     assert json.loads(capsys.readouterr().out)["model"] == f"{URL}/model"
-    assert b"# " in store["/bucket/run/model/README.md"].getvalue()
+    assert b"# " in bucket.objects["/bucket/run/model/README.md"].getvalue()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.yaml", "host-1"]
     assert main(arguments) == 2
     expected = f"error: {URL}: holds a run already; add --resume to continue it, or give another URL\n"
