@@ -57,7 +57,6 @@ class RunStore:
         self._owner: bytes | None = None
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._push: Future[None] | None = None
-        self._failure: BaseException | None = None
 
     def fetch(self, *, resume: bool) -> None:
         """Bring the local directory to the state of the store, unless its own run was the last and got as far.
@@ -199,8 +198,8 @@ class RunStore:
     def _try_to_push(self, checkpoints: CheckpointDirectory) -> None:
         try:
             self.push(checkpoints)
-        except TrainingError as error:
-            self._failure = error
+        except TrainingError:
+            raise
         except (BertError, OSError) as error:
             logger.warning(
                 "%s; the training goes on, its checkpoints are in %s, and the next one is copied together with those "
@@ -208,15 +207,13 @@ class RunStore:
                 " ".join(str(error).split()).partition("; ")[0],
                 checkpoints.path,
             )
-        except Exception as error:  # a defect: it ends the training as if it had happened there
-            self._failure = error
 
     def checking(self, after_step: Callable[[int], None] | None) -> Callable[[int], None]:
-        """Return an `after_step` that first raises what a push in the thread found: that another run has taken over."""
+        """Return an `after_step` that first raises the failure of a push: another run has taken over, or a defect."""
 
         def check_and_call(step: int) -> None:
-            if self._failure is not None:
-                raise self._failure
+            if self._push is not None and self._push.done():
+                self._push.result()
             if after_step is not None:
                 after_step(step)
 
