@@ -159,9 +159,9 @@ class Trainer:
         for key, value in self.arithmetic.items():
             if state.get(key, value) != value:
                 logger.warning(
-                    "so far this run %s: every sample is still seen exactly once, but sums differ%s",
+                    "so far this run %s: every sample is still seen exactly once, but sums %s",
                     CHANGES[key].format(state[key], value),
-                    ", and dropout" if key == "world_size" else " in their last bits",
+                    "and dropout differ" if key == "world_size" else "differ",
                 )
         phase = self.phases[state["phase"]] if state["phase"] < len(self.phases) else None
         if phase is not None and not phase.first_step <= step <= phase.end_step:
