@@ -2,15 +2,11 @@
 
 import json
 import signal
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 from instances_fixture import write_instances
 
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.run import pretrain
-from bert_model.pretraining.trainer import PretrainingResult
 from bert_pipeline.configuration import from_mapping
 
 SMALL_MODEL = {
@@ -24,19 +20,19 @@ SMALL_MODEL = {
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
-def small_model(**overrides: Any) -> dict[str, Any]:
+def small_model(**overrides):
     """The small model with other values in its config.json."""
     return SMALL_MODEL | {"overrides": SMALL_MODEL["overrides"] | overrides}  # type: ignore[operator]
 
 
-def write_data(folder: Path) -> dict[str, str]:
+def write_data(folder):
     """Write instances of two lengths; return their directories."""
     write_instances(folder / "short", max_seq_length=16, shards=(48, 32), held_out=21, rows_per_write=16)
     write_instances(folder / "long", max_seq_length=32, shards=(40,), held_out=10, rows_per_write=16)
     return {"short": str(folder / "short"), "long": str(folder / "long")}
 
 
-def configuration(data: dict[str, str], **changes: Any) -> dict[str, Any]:
+def configuration(data, **changes):
     """Two phases with dropout, dynamic masks and gradient accumulation; the first is longer than an epoch."""
     phases = [
         {"max_seq_length": 16, "steps": 8, "global_batch_size": 16, "warmup_steps": 2, "instances": data["short"]},
@@ -54,25 +50,23 @@ def configuration(data: dict[str, str], **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def train(
-    config: dict[str, Any] | PretrainingConfig, output: Path | str, *, device: str = "cpu", **options: Any
-) -> PretrainingResult:
+def train(config, output, *, device="cpu", **options):
     """Pre-train in this process, without MLflow."""
     config = config if isinstance(config, PretrainingConfig) else from_mapping(PretrainingConfig, config)
     return pretrain(config, output, experiment="", device=device, **options)
 
 
-def at(step: int, action: Callable[[], object]) -> Callable[[int], None]:
+def at(step, action):
     """Return an `after_step` that does something after one step."""
 
-    def after_step(finished: int) -> None:
+    def after_step(finished):
         if finished == step:
             action()
 
     return after_step
 
 
-def stop_after(step: int) -> Callable[[int], None]:
+def stop_after(step):
     """Return an `after_step` that asks for a stop, as a scheduler does."""
     return at(step, lambda: signal.raise_signal(signal.SIGTERM))
 
@@ -81,21 +75,21 @@ class VanishedError(Exception):
     """The host is gone: nothing is written any more."""
 
 
-def vanish_after(step: int) -> Callable[[int], None]:
+def vanish_after(step):
     """Return an `after_step` that ends the training without any of its own errors."""
 
-    def vanish() -> None:
+    def vanish():
         raise VanishedError
 
     return at(step, vanish)
 
 
-def read_events(output: Path) -> list[dict[str, Any]]:
+def read_events(output):
     """The events of a run's metrics log."""
     return [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
 
 
-def train_events(output: Path) -> dict[int, dict[str, float]]:
+def train_events(output):
     """The losses of every step, the last ones of a repeated step."""
     kept = ("train/loss", "train/mlm_loss", "train/nsp_loss", "train/gradient_norm", "train/learning_rate")
     events = [event for event in read_events(output) if event["event"] == "train"]

@@ -1,9 +1,7 @@
 """What only a GPU can show: its kernels and collectives beside the CPU's, and that no update waits for it."""
 
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,21 +35,19 @@ Tensors = dict[str, torch.Tensor]
 NO_ATTENTION_DROPOUT = {"attention_probs_dropout_prob": 0.0}
 
 
-def gpu_train(
-    data: dict[str, str], output: Path, *, device: str = "cuda", resume: bool = False, after_step: Any = None, **changes
-) -> dict[int, dict[str, float]]:
+def gpu_train(data, output, *, device="cuda", resume=False, after_step=None, **changes):
     train(configuration(data, **changes), output, device=device, resume=resume, after_step=after_step)
     return train_events(output)
 
 
-def losses(events: dict[int, dict[str, float]]) -> list[float]:
+def losses(events):
     return [event["train/loss"] for _, event in sorted(events.items())]
 
 
 # --- kernels ---
 
 
-def padded_batch(data: dict[str, str], device: torch.device, first: int = 0) -> Batch:
+def padded_batch(data, device, first=0):
     """Twelve instances of 8 to 32 tokens, as a GPU gets them."""
     manifest = load_manifest(Path(data["long"]), kind="instances")
     samples = InstanceReader(InstanceSplit(manifest.path, "train"), seed=1, groups_per_window=2).take(first, 12)
@@ -59,18 +55,18 @@ def padded_batch(data: dict[str, str], device: torch.device, first: int = 0) -> 
     return make_batch(samples, MaskingConfig(), vocabulary, seed=1, device=GPU, few_sizes=True).to(device)
 
 
-def model_on(device: torch.device, **overrides: Any) -> BertForPreTraining:
+def model_on(device, **overrides):
     config = BertConfig.from_preset("tiny", vocab_size=60, max_position_embeddings=40, **overrides)
     return new_model(BertForPreTraining, config, seed=3).to(device).train()
 
 
-def loss_sums(function: Callable[..., Any], batch: Batch, precision: str) -> tuple[torch.Tensor, torch.Tensor]:
+def loss_sums(function, batch, precision):
     with autocast(batch.input_ids.device, precision):
         sums: tuple[torch.Tensor, torch.Tensor] = function(**batch.inputs)
     return sums
 
 
-def loss_and_gradients(model: BertForPreTraining, batch: Batch, precision: str) -> tuple[float, Tensors]:
+def loss_and_gradients(model, batch, precision):
     model.zero_grad()
     masked_lm, next_sentence = loss_sums(model.loss_sums, batch, precision)
     loss = masked_lm / batch.num_predictions + next_sentence / len(batch.next_sentence_label)
@@ -78,7 +74,7 @@ def loss_and_gradients(model: BertForPreTraining, batch: Batch, precision: str) 
     return loss.item(), {name: p.grad.detach().cpu() for name, p in model.named_parameters() if p.grad is not None}
 
 
-def assert_alike(found: Tensors, expected: Tensors, tolerance: float) -> None:
+def assert_alike(found, expected, tolerance):
     """Gradients as vectors differ by at most this share of their length."""
     assert found.keys() == expected.keys()
     one, other = (torch.cat([item[name].flatten() for name in expected]) for item in (found, expected))
@@ -89,9 +85,7 @@ def assert_alike(found: Tensors, expected: Tensors, tolerance: float) -> None:
     ("precision", "varlen", "tolerance"),
     [("float32", False, 1e-5), ("bfloat16", False, 2e-2), ("bfloat16", True, 2e-2)],
 )
-def test_loss_and_gradients_are_those_of_the_cpu(
-    data: dict[str, str], precision: str, varlen: bool, tolerance: float
-) -> None:
+def test_loss_and_gradients_are_those_of_the_cpu(data, precision, varlen, tolerance):
     expected_loss, expected = loss_and_gradients(model_on(CPU, **NO_DROPOUT), padded_batch(data, CPU), "float32")
     model = model_on(GPU, **NO_DROPOUT)
     model.bert.has_varlen = varlen
@@ -103,7 +97,7 @@ def test_loss_and_gradients_are_those_of_the_cpu(
     assert_alike(found, expected, tolerance)
 
 
-def test_unpadded_attention_is_what_computes_without_its_dropout(data: dict[str, str]) -> None:
+def test_unpadded_attention_is_what_computes_without_its_dropout(data):
     kernels = {}
     for rate in (0.0, 0.1):
         model = model_on(GPU, attention_probs_dropout_prob=rate)
@@ -115,7 +109,7 @@ def test_unpadded_attention_is_what_computes_without_its_dropout(data: dict[str,
     assert kernels == {0.0: {"_varlen_attn"}, 0.1: {"scaled_dot_product"}}
 
 
-def test_attention_dropout_keeps_the_mean_of_what_is_attended() -> None:
+def test_attention_dropout_keeps_the_mean_of_what_is_attended():
     query, key, value = (torch.randn(2, 4, 64, 32, device=GPU, dtype=torch.bfloat16) for _ in range(3))
     mask = (torch.arange(64, device=GPU) < torch.tensor([[64], [40]], device=GPU))[:, None, None, :]
     whole_output = functional.scaled_dot_product_attention(query, key, value, mask).float()
@@ -127,7 +121,7 @@ def test_attention_dropout_keeps_the_mean_of_what_is_attended() -> None:
     assert (mean - whole_output).norm() <= 0.05 * whole_output.norm()  # without 1 / (1 - p) it would be 0.1
 
 
-def test_recomputed_blocks_have_equal_gradients_and_take_less_memory(data: dict[str, str]) -> None:
+def test_recomputed_blocks_have_equal_gradients_and_take_less_memory(data):
     results, peaks = [], []
     for recomputes in (False, True):
         model = model_on(GPU, num_hidden_layers=8)
@@ -147,12 +141,12 @@ def test_recomputed_blocks_have_equal_gradients_and_take_less_memory(data: dict[
 
 
 @pytest.fixture
-def no_waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def no_waits(monkeypatch):
     """Raise where the host waits for the GPU within an update; the list has the steps that were watched."""
     steps: list[int] = []
     train_step = trainer.Trainer._train_step
 
-    def watched(self: trainer.Trainer, step: int, *arguments: Any) -> None:
+    def watched(self, step, *arguments):
         if step == 0:  # libraries are initialized
             return train_step(self, step, *arguments)
         steps.append(step)
@@ -176,9 +170,7 @@ def no_waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     ],
     ids=["sdpa", "varlen", "float32", "recomputed"],
 )
-def test_update_does_not_wait_for_the_gpu(
-    changes: dict[str, Any], data: dict[str, str], tmp_path: Path, no_waits: list[int]
-) -> None:
+def test_update_does_not_wait_for_the_gpu(changes, data, tmp_path, no_waits):
     gpu_train(data, tmp_path / "training", **changes)
     assert no_waits == list(range(1, 14))
     torch.cuda.set_sync_debug_mode("error")  # sees waits
@@ -189,18 +181,16 @@ def test_update_does_not_wait_for_the_gpu(
         torch.cuda.set_sync_debug_mode("default")
 
 
-def test_batches_are_prepared_in_pinned_memory_by_another_thread(
-    data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_are_prepared_in_pinned_memory_by_another_thread(data, tmp_path, monkeypatch):
     pinned: list[bool] = []
     threads: list[bool] = []
     to, prepare = Batch.to, trainer.Trainer._prepare
 
-    def watched(batch: Batch, device: torch.device) -> Batch:
+    def watched(batch, device):
         pinned.append(batch.input_ids.is_pinned())
         return to(batch, device)
 
-    def prepared(*arguments: Any) -> list[Batch]:
+    def prepared(*arguments):
         threads.append(threading.current_thread() is threading.main_thread())
         return prepare(*arguments)
 
@@ -218,16 +208,16 @@ def test_batches_are_prepared_in_pinned_memory_by_another_thread(
 
 
 @pytest.fixture(autouse=True)
-def no_graphs() -> None:
+def no_graphs():
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
 
 
-def num_graphs() -> int:
+def num_graphs():
     return torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
-def test_training_has_the_losses_of_the_cpu(data: dict[str, str], tmp_path: Path) -> None:
+def test_training_has_the_losses_of_the_cpu(data, tmp_path):
     settings = {"model": small_model(**NO_DROPOUT), "precision": "float32"}
     expected = losses(gpu_train(data, tmp_path / "cpu", device="cpu", **settings))
     np.testing.assert_allclose(losses(gpu_train(data, tmp_path / "gpu", **settings)), expected, rtol=1e-4)
@@ -236,9 +226,7 @@ def test_training_has_the_losses_of_the_cpu(data: dict[str, str], tmp_path: Path
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_resumed_training_sees_the_same_samples_with_the_same_dropout(
-    compiled: bool, data: dict[str, str], tmp_path: Path
-) -> None:
+def test_resumed_training_sees_the_same_samples_with_the_same_dropout(compiled, data, tmp_path):
     whole_run = gpu_train(data, tmp_path / "whole", compile=compiled)
 
     with pytest.raises(VanishedError):
@@ -252,7 +240,7 @@ def test_resumed_training_sees_the_same_samples_with_the_same_dropout(
     assert (num_graphs() > 0) == compiled
 
 
-def test_compiled_training_has_the_losses_of_an_eager_one_and_few_graphs(data: dict[str, str], tmp_path: Path) -> None:
+def test_compiled_training_has_the_losses_of_an_eager_one_and_few_graphs(data, tmp_path):
     settings = {"model": small_model(**NO_DROPOUT)}
     eager = gpu_train(data, tmp_path / "eager", **settings)
     compiled = gpu_train(data, tmp_path / "compiled", compile=True, **settings)
@@ -264,7 +252,7 @@ def test_compiled_training_has_the_losses_of_an_eager_one_and_few_graphs(data: d
 
 
 @pytest.fixture
-def one_rank() -> Iterator[Group]:
+def one_rank():
     """A process group of one rank, with NCCL for the GPU: with one GPU there can be no second."""
     torch.cuda.set_device(0)
     dist.init_process_group("cpu:gloo,cuda:nccl", store=dist.HashStore(), rank=0, world_size=1)
@@ -274,9 +262,7 @@ def one_rank() -> Iterator[Group]:
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_gradients_of_one_rank_are_those_of_the_buffer(
-    kind: Any, compiled: bool, data: dict[str, str], one_rank: Group
-) -> None:
+def test_gradients_of_one_rank_are_those_of_the_buffer(kind, compiled, data, one_rank):
     found: dict[str, Tensors] = {}
     numbers: dict[str, float] = {}
     batches = [padded_batch(data, one_rank.device, first) for first in (0, 12)]
@@ -286,7 +272,7 @@ def test_gradients_of_one_rank_are_those_of_the_buffer(
             shard_parameters(model, one_rank)
         sums = build_gradient_sum(name, model, one_rank, num_numbers=1)
 
-        def accumulate(batch: Batch, sums: Any = sums) -> None:
+        def accumulate(batch, sums=sums):
             masked_lm, next_sentence = loss_sums(sums.loss_sums, batch, "bfloat16")
             sums.numbers += masked_lm.detach()
             (masked_lm + next_sentence).backward()
@@ -308,9 +294,7 @@ def test_gradients_of_one_rank_are_those_of_the_buffer(
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_training_of_one_rank_is_that_without_a_process_group(
-    kind: Any, data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_rank: Group
-) -> None:
+def test_training_of_one_rank_is_that_without_a_process_group(kind, data, tmp_path, monkeypatch, one_rank):
     settings = {"model": small_model(**NO_DROPOUT)}
     alone = gpu_train(data, tmp_path / "alone", **settings)
     monkeypatch.setattr(trainer, "resolve_data_parallel", lambda *_: kind)
@@ -329,12 +313,12 @@ def test_training_of_one_rank_is_that_without_a_process_group(
 
 
 @pytest.mark.parametrize("name", ["sst2", "stsb", "squad2", "ner"])
-def test_finetuning_does_not_wait_for_the_gpu(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finetuning_does_not_wait_for_the_gpu(name, tmp_path, monkeypatch):
     model = tiny_tasks.make_model(tmp_path / "tiny")
     backward = trial._backward
     steps: list[int] = []
 
-    def watched(*arguments: Any) -> torch.Tensor:
+    def watched(*arguments):
         torch.cuda.set_sync_debug_mode("error" if steps else "default")  # the first step initializes libraries
         steps.append(1)
         try:
@@ -350,7 +334,7 @@ def test_finetuning_does_not_wait_for_the_gpu(name: str, tmp_path: Path, monkeyp
     assert found.results["winner"]["steps"] == len(steps)
 
 
-def test_exam_scores_pairs_as_on_the_cpu(data: dict[str, str]) -> None:
+def test_exam_scores_pairs_as_on_the_cpu(data):
     tokenizer = Tokenizer.from_directory(Path(data["long"]))
     pairs = [
         Pair(pair_id=str(n), kind="k", good=(f"w{n} w{n + 1} w{n + 2}",), bad=(f"w{n + 1} w{n}",)) for n in range(20)

@@ -6,9 +6,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -26,7 +24,7 @@ _CONTEXT.set_forkserver_preload(
 )
 
 
-def run_ranks(world_size: int, function: Callable[..., None], *arguments: Any, timeout_seconds: int = 240) -> list[int]:
+def run_ranks(world_size, function, *arguments, timeout_seconds=240):
     """Run `function(*arguments)` on every rank as under torchrun; return the exit codes, negative for signals."""
     processes = []
     for environment in rank_environments(world_size):
@@ -44,20 +42,20 @@ def run_ranks(world_size: int, function: Callable[..., None], *arguments: Any, t
     return [process.exitcode for process in processes]  # type: ignore[misc]
 
 
-def _rank(environment: dict[str, str], function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+def _rank(environment, function, arguments):
     os.environ.update(environment)
     torch.set_num_threads(1)
     function(*arguments)
 
 
-def fail_at(rank: int, step: int, action: str, others: Path) -> Callable[[int], None]:
+def fail_at(rank, step, action, others):
     """Return an `after_step` that injects a fault into one rank after one step.
 
     "kill" (SIGKILL), "terminate" (SIGTERM), "hang" (until the file `others` appears), "poison" (its next loss is
     NaN), "kill in save" (SIGKILL in the middle of the next checkpoint).
     """
 
-    def after_step(finished: int) -> None:
+    def after_step(finished):
         if finished != step or int(os.environ.get("RANK", "0")) != rank:
             return
         if action == "hang":
@@ -75,12 +73,12 @@ def fail_at(rank: int, step: int, action: str, others: Path) -> Callable[[int], 
     return after_step
 
 
-def _write_half_and_die(_: Any, path: Path) -> None:
+def _write_half_and_die(_, path):
     path.write_bytes(b"half a file")
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def pretrain_rank(configuration: dict[str, Any], output: str, options: dict[str, Any]) -> None:
+def pretrain_rank(configuration, output, options):
     """Run one rank of a pre-training and write a report; `options` may contain `fail` = (rank, step, action)."""
     from bert_model.pretraining.config import PretrainingConfig
 
@@ -107,9 +105,7 @@ def pretrain_rank(configuration: dict[str, Any], output: str, options: dict[str,
     report.write_text(json.dumps({"status": result.status, "step": result.step}))
 
 
-def run_pretraining(
-    configuration: dict[str, Any], output: Path, *, world_size: int = 2, **options: Any
-) -> tuple[list[int], list[dict[str, Any]], str]:
+def run_pretraining(configuration, output, *, world_size=2, **options):
     """Pre-train on several ranks; return exit codes, each rank's report ({} if it was killed), and the warnings."""
     reports = [output.parent / f"{output.name}-rank-{rank}.json" for rank in range(world_size)]
     for report in reports:

@@ -3,8 +3,6 @@
 import json
 import re
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +33,7 @@ GOOGLE_CONFIG = {
 """The keys of google's bert_config.json."""
 
 
-def google_variables(theirs: Any) -> dict[str, np.ndarray]:
+def google_variables(theirs):
     """The weights of a BertForPreTraining as google's modeling.py and optimization.py name and shape them."""
     variables = {"global_step": np.array(1_000_000, dtype=np.int64)}
     for name, parameter in theirs.named_parameters():
@@ -52,12 +50,12 @@ def google_variables(theirs: Any) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def theirs() -> Any:
+def theirs():
     torch.manual_seed(3)
     return transformers.BertForPreTraining(transformers.BertConfig(**GOOGLE_CONFIG)).eval()
 
 
-def write_checkpoint(directory: Path, variables: dict[str, np.ndarray]) -> Path:
+def write_checkpoint(directory, variables):
     """Write what a download of google's has: bert_model.ckpt.*, bert_config.json and vocab.txt; return the prefix."""
     tensorflow = pytest.importorskip("tensorflow")
     directory.mkdir()
@@ -76,9 +74,7 @@ def write_checkpoint(directory: Path, variables: dict[str, np.ndarray]) -> Path:
 @pytest.mark.parametrize(
     ("name", "do_lower_case"), [("uncased_L-2_H-32_A-2", True), ("multi_cased_L-2_H-32_A-2", False)]
 )
-def test_converted_checkpoint_has_the_logits_of_transformers(
-    name: str, do_lower_case: bool, theirs: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_converted_checkpoint_has_the_logits_of_transformers(name, do_lower_case, theirs, tmp_path, capsys):
     variables = google_variables(theirs)
     assert variables["bert/encoder/layer_1/intermediate/dense/kernel"].shape == (32, 64)
     assert variables["cls/seq_relationship/output_weights"].shape == (2, 32)
@@ -102,7 +98,7 @@ def test_converted_checkpoint_has_the_logits_of_transformers(
             )
 
 
-def test_checkpoint_of_the_encoder_alone_is_converted_as_such(theirs: Any, tmp_path: Path) -> None:
+def test_checkpoint_of_the_encoder_alone_is_converted_as_such(theirs, tmp_path):
     variables = {name: values for name, values in google_variables(theirs).items() if not name.startswith("cls/")}
     checkpoint = write_checkpoint(tmp_path / "mine", variables)
     assert main(["convert", f"{checkpoint}.index", "--cased", "--output", str(tmp_path / "converted")]) == 0
@@ -110,7 +106,7 @@ def test_checkpoint_of_the_encoder_alone_is_converted_as_such(theirs: Any, tmp_p
     assert load_model(BertForPreTraining, tmp_path / "converted")[1].source_architecture == "BertModel"
 
 
-def test_case_that_nothing_states_is_asked_for(theirs: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_case_that_nothing_states_is_asked_for(theirs, tmp_path, capsys):
     checkpoint = write_checkpoint(tmp_path / "mine", google_variables(theirs))
     assert main(["convert", str(checkpoint), "--output", str(tmp_path / "converted")]) == 2
     assert "add --cased or --no-cased" in capsys.readouterr().err
@@ -128,9 +124,7 @@ def test_case_that_nothing_states_is_asked_for(theirs: Any, tmp_path: Path, caps
         ),
     ],
 )
-def test_variable_that_does_not_fit_is_named(
-    change: Any, message: str, theirs: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_variable_that_does_not_fit_is_named(change, message, theirs, tmp_path, capsys):
     variables = {name: values.copy() for name, values in google_variables(theirs).items()}
     change(variables)
     checkpoint = write_checkpoint(tmp_path / "uncased", variables)
@@ -139,7 +133,7 @@ def test_variable_that_does_not_fit_is_named(
     assert not (tmp_path / "converted").exists()
 
 
-def test_damaged_checkpoint_is_one_sentence(theirs: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_checkpoint_is_one_sentence(theirs, tmp_path, capsys):
     checkpoint = write_checkpoint(tmp_path / "uncased", google_variables(theirs))
     data = checkpoint.with_name("bert_model.ckpt.data-00000-of-00001")
     data.write_bytes(data.read_bytes()[:1000])
@@ -149,9 +143,7 @@ def test_damaged_checkpoint_is_one_sentence(theirs: Any, tmp_path: Path, capsys:
     assert "absent.ckpt.index: does not exist" in capsys.readouterr().err
 
 
-def test_missing_tensorflow_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_tensorflow_is_one_sentence(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "tensorflow", None)  # an import of it raises ImportError
     (tmp_path / "bert_config.json").write_text(json.dumps(GOOGLE_CONFIG))
     (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in make_tokenizer(60).tokens))

@@ -1,7 +1,6 @@
 """A model moves to another vocabulary with the rows that both share, and training continues from it."""
 
 import json
-from pathlib import Path
 
 import pytest
 import small_corpus
@@ -23,14 +22,14 @@ OLD = Tokenizer.from_tokens(["[PAD]", "[unused0]", *SPECIAL_TOKENS[1:], *PIECES]
 NEW = Tokenizer.from_tokens([*SPECIAL_TOKENS, *small_corpus.WORDS[::2], *reversed(PIECES), "ß"], do_lower_case=True)
 
 
-def save_tokenizer(tokenizer: Tokenizer, directory: Path) -> Path:
+def save_tokenizer(tokenizer, directory):
     directory.mkdir()
     tokenizer.save(directory)
     return directory
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def model(tmp_path):
     """An untrained model with the old vocabulary and five spare rows."""
     shape = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
     config = BertConfig.from_preset("tiny", vocab_size=OLD.vocab_size + 5, max_position_embeddings=64, **shape)
@@ -41,11 +40,11 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def test_pieces_are_the_longest_that_the_old_vocabulary_has() -> None:
+def test_pieces_are_the_longest_that_the_old_vocabulary_has():
     tokens = ["un", "unit", "##it", "##ity", "##s", "caf", "##e", "x"]
     vocabulary = Tokenizer.from_tokens([*SPECIAL_TOKENS, *tokens], do_lower_case=True)
 
-    def spelled(token: str) -> list[str]:
+    def spelled(token):
         return [vocabulary.tokens[index] for index in pieces_of(token, vocabulary)]
 
     assert spelled("unit") == ["unit"]
@@ -58,7 +57,7 @@ def test_pieces_are_the_longest_that_the_old_vocabulary_has() -> None:
     assert spelled("[MASK]") == ["[MASK]"]
 
 
-def test_rows_and_decoder_bias_follow_the_tokens(model: Path, tmp_path: Path) -> None:
+def test_rows_and_decoder_bias_follow_the_tokens(model, tmp_path):
     counts = adapt_model(model, save_tokenizer(NEW, tmp_path / "new"), tmp_path / "adapted").counts
     shared = len(SPECIAL_TOKENS) + len(PIECES)
     assert counts == {
@@ -87,9 +86,7 @@ def test_rows_and_decoder_bias_follow_the_tokens(model: Path, tmp_path: Path) ->
     assert model_max_length(tmp_path / "adapted") == config.max_position_embeddings  # where transformers truncates
 
 
-def test_headless_model_is_adapted_and_the_same_vocabulary_refused(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_headless_model_is_adapted_and_the_same_vocabulary_refused(model, tmp_path, capsys):
     config = BertConfig.from_directory(model)
     save_model(new_model(BertModel, config, seed=1), model, OLD)
     corpus = small_corpus.make_corpus(tmp_path / "corpus", [small_corpus.make_documents(4)])
@@ -102,7 +99,7 @@ def test_headless_model_is_adapted_and_the_same_vocabulary_refused(
     assert not (tmp_path / "again").exists()
 
 
-def make_repetitive_corpus(directory: Path) -> str:
+def make_repetitive_corpus(directory):
     """Documents that repeat one word: soon learned from the other words of a text."""
     documents = [
         Document(
@@ -119,18 +116,18 @@ def make_repetitive_corpus(directory: Path) -> str:
 
 
 @pytest.mark.slow
-def test_pretraining_continues_from_an_adapted_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pretraining_continues_from_an_adapted_model(tmp_path, capsys):
     corpus = make_repetitive_corpus(tmp_path / "corpus")
     path = {name: str(tmp_path / name) for name in ("old", "new", "before", "trained", "adapted", "after", "more")}
     save_tokenizer(OLD, tmp_path / "old")
     save_tokenizer(NEW, tmp_path / "new")
 
-    def run(*words: str) -> str:
+    def run(*words):
         capsys.readouterr()
         assert main([*words]) == 0
         return capsys.readouterr().out
 
-    def pretrain(instances: str, output: str, steps: int, *more: str) -> float:
+    def pretrain(instances, output, steps, *more):
         phase = {
             "max_seq_length": 32,
             "steps": steps,

@@ -17,11 +17,11 @@ TOLERANCE = 1e-5
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu", "silu")
 
 
-def small_config(**changes: Any) -> BertConfig:
+def small_config(**changes):
     return BertConfig.from_preset("tiny", vocab_size=90, max_position_embeddings=40, **changes)
 
 
-def pair(config: BertConfig) -> tuple[BertForPreTraining, Any]:
+def pair(config):
     """The same weights in this model and in transformers'; larger than initial ones, so that differences would show."""
     ours = new_model(BertForPreTraining, config, seed=3)
     generator = torch.Generator().manual_seed(5)
@@ -41,7 +41,7 @@ def pair(config: BertConfig) -> tuple[BertForPreTraining, Any]:
     return ours.eval(), theirs.eval()
 
 
-def batch(padded: bool) -> dict[str, torch.Tensor]:
+def batch(padded):
     generator = torch.Generator().manual_seed(1)
     input_ids = torch.randint(5, 90, (4, 24), generator=generator)
     token_type_ids = (torch.arange(24) >= torch.tensor([[9], [12], [3], [20]])).long()
@@ -57,7 +57,7 @@ def batch(padded: bool) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("hidden_act", ACTIVATIONS)
 @pytest.mark.parametrize("padded", [False, True])
-def test_hidden_states_attentions_and_logits_equal_transformers(hidden_act: str, padded: bool) -> None:
+def test_hidden_states_attentions_and_logits_equal_transformers(hidden_act, padded):
     ours, theirs = pair(small_config(hidden_act=hidden_act))
     inputs = batch(padded)
     with torch.no_grad():
@@ -80,7 +80,7 @@ def test_hidden_states_attentions_and_logits_equal_transformers(hidden_act: str,
         torch.testing.assert_close(output, expected.seq_relationship_logits, atol=TOLERANCE, rtol=TOLERANCE)
 
 
-def test_input_without_mask_equals_transformers() -> None:
+def test_input_without_mask_equals_transformers():
     ours, theirs = pair(small_config())
     inputs = batch(False)
     del inputs["attention_mask"], inputs["token_type_ids"]
@@ -90,14 +90,14 @@ def test_input_without_mask_equals_transformers() -> None:
         )
 
 
-def token_indices(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+def token_indices(inputs):
     """The indices of the real tokens of an unpadded batch."""
     return inputs["attention_mask"].flatten().nonzero().squeeze(1)
 
 
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new"])
 @pytest.mark.parametrize(("padded", "unpadded"), [(False, False), (True, False), (True, True)])
-def test_gradients_at_masked_positions_equal_transformers(padded: bool, unpadded: bool, hidden_act: str) -> None:
+def test_gradients_at_masked_positions_equal_transformers(padded, unpadded, hidden_act):
     ours, theirs = pair(small_config(hidden_act=hidden_act))
     inputs = batch(padded)
     positions = torch.tensor([[1, 5, 7], [2, 3, 16], [1, 2, 0], [4, 9, 20]])
@@ -136,7 +136,7 @@ def test_gradients_at_masked_positions_equal_transformers(padded: bool, unpadded
 
 
 @pytest.mark.parametrize("hidden_act", ACTIVATIONS)
-def test_onednn_computes_every_activation_and_its_gradient(hidden_act: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_onednn_computes_every_activation_and_its_gradient(hidden_act, monkeypatch):
     ours, theirs = pair(small_config(hidden_act=hidden_act))
     inputs = batch(False)
     monkeypatch.setattr("bert_model.model.cpu_kernels.onednn_width", lambda: 64)
@@ -152,7 +152,7 @@ def test_onednn_computes_every_activation_and_its_gradient(hidden_act: str, monk
 
 
 @pytest.mark.parametrize("attention", ["bidirectional", "causal"])
-def test_unpadded_batch_equals_padded_with_zeros_in_padding(attention: str) -> None:
+def test_unpadded_batch_equals_padded_with_zeros_in_padding(attention):
     model, _ = pair(small_config(attention=attention))
     inputs = batch(True)
     tokens = inputs["attention_mask"].bool()
@@ -168,7 +168,7 @@ def test_unpadded_batch_equals_padded_with_zeros_in_padding(attention: str) -> N
     torch.testing.assert_close(unpadded.pooled_output, padded.pooled_output, atol=1e-5, rtol=1e-5)
 
 
-def test_unpadded_batch_runs_dense_layers_on_real_tokens_only() -> None:
+def test_unpadded_batch_runs_dense_layers_on_real_tokens_only():
     model = new_model(BertForPreTraining, small_config(), seed=1)
     inputs = batch(True)
     seen = set()
@@ -180,7 +180,7 @@ def test_unpadded_batch_runs_dense_layers_on_real_tokens_only() -> None:
 
 
 @pytest.mark.parametrize("unpadded", [False, True])
-def test_compiled_layer_is_one_graph_with_equal_gradients(unpadded: bool) -> None:
+def test_compiled_layer_is_one_graph_with_equal_gradients(unpadded):
     model, _ = pair(small_config())
     inputs = batch(True)
     inputs["token_indices"] = token_indices(inputs) if unpadded else None  # type: ignore[assignment]
@@ -200,7 +200,7 @@ def test_compiled_layer_is_one_graph_with_equal_gradients(unpadded: bool) -> Non
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-5)
 
 
-def test_logits_at_masked_positions_equal_those_of_all_positions() -> None:
+def test_logits_at_masked_positions_equal_those_of_all_positions():
     ours, _ = pair(small_config())
     inputs = batch(True)
     positions = torch.tensor([[1, 5], [2, 3], [0, 7], [4, 20]])
@@ -212,7 +212,7 @@ def test_logits_at_masked_positions_equal_those_of_all_positions() -> None:
 
 
 @pytest.mark.parametrize("masked_positions", [False, True])
-def test_causal_attention_ignores_later_tokens(masked_positions: bool) -> None:
+def test_causal_attention_ignores_later_tokens(masked_positions):
     model = pair(small_config(attention="causal"))[0]
     inputs = batch(True)
     changed = dict(inputs, input_ids=inputs["input_ids"].clone())
@@ -226,7 +226,7 @@ def test_causal_attention_ignores_later_tokens(masked_positions: bool) -> None:
     assert not torch.allclose(one[before], other[before], atol=1e-3)
 
 
-def test_dropout_acts_in_training_only_and_follows_the_generator() -> None:
+def test_dropout_acts_in_training_only_and_follows_the_generator():
     model = new_model(BertForPreTraining, small_config(), seed=1)
     inputs = batch(True)
     outputs = []
@@ -239,7 +239,7 @@ def test_dropout_acts_in_training_only_and_follows_the_generator() -> None:
 
 
 @pytest.mark.parametrize("unpadded", [False, True])
-def test_attention_has_its_own_dropout(unpadded: bool) -> None:
+def test_attention_has_its_own_dropout(unpadded):
     model = new_model(BertForPreTraining, small_config(hidden_dropout_prob=0.0), seed=1).train()
     inputs = batch(True)
     indices = token_indices(inputs) if unpadded else None
@@ -249,14 +249,12 @@ def test_attention_has_its_own_dropout(unpadded: bool) -> None:
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_fused_attention_is_called_only_where_it_supports_dropout(
-    monkeypatch: pytest.MonkeyPatch, training: bool
-) -> None:
+def test_fused_attention_is_called_only_where_it_supports_dropout(monkeypatch, training):
     """The CPU's fused kernel has no dropout, so there it is called only if nothing is dropped."""
     asked: list[float] = []
     fused = functional.scaled_dot_product_attention
 
-    def recorded(*given: Any, dropout_p: float, **named: Any) -> torch.Tensor:
+    def recorded(*given, dropout_p, **named):
         asked.append(dropout_p)
         return fused(*given, dropout_p=dropout_p, **named)
 
@@ -270,7 +268,7 @@ def test_fused_attention_is_called_only_where_it_supports_dropout(
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.5])
-def test_dropout_keeps_the_stated_share_and_the_mean(probability: float) -> None:
+def test_dropout_keeps_the_stated_share_and_the_mean(probability):
     torch.manual_seed(0)
     dropped = fast_dropout(torch.ones(400_003), probability, True)
     assert dropped.unique().tolist() == pytest.approx([0.0, 1 / (1 - probability)])
@@ -279,7 +277,7 @@ def test_dropout_keeps_the_stated_share_and_the_mean(probability: float) -> None
     assert neighbors.double().mean().item() == pytest.approx(probability**2, abs=0.003)
 
 
-def test_new_weights_depend_on_the_seed_only() -> None:
+def test_new_weights_depend_on_the_seed_only():
     torch.manual_seed(9)
     expected = torch.rand(3)
     torch.manual_seed(9)

@@ -1,7 +1,5 @@
 """oneDNN equals torch in values and gradients, and computes what the processor and the width of a layer decide."""
 
-from collections.abc import Callable, Iterator
-
 import pytest
 import torch
 
@@ -19,15 +17,15 @@ from bert_pipeline.errors import ConfigurationError
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
 
 
-def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
+def numbers(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.fixture
-def force(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+def force(monkeypatch):
     """Return a function that sets the variable by which oneDNN is chosen."""
 
-    def set_variable(value: str) -> None:
+    def set_variable(value):
         monkeypatch.setenv(ONEDNN_VARIABLE, value)
         onednn_width.cache_clear()
 
@@ -36,12 +34,12 @@ def force(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+def calls(monkeypatch):
     """The weight shapes of the layers that oneDNN computes."""
     found: list[tuple[int, ...]] = []
     computed = cpu_kernels._onednn_linear
 
-    def counted(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    def counted(hidden, weight, bias=None):
         found.append(tuple(weight.shape))
         return computed(hidden, weight, bias)
 
@@ -52,7 +50,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
 @needs_onednn
 @pytest.mark.parametrize("leading", [(7,), (2, 5), (1, 1, 3)])
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_onednn_equals_torch_in_values_and_gradients(calls, force, leading: tuple[int, ...], has_bias: bool) -> None:
+def test_onednn_equals_torch_in_values_and_gradients(calls, force, leading, has_bias):
     results: list[list[torch.Tensor]] = []
     for value in "10":
         force(value)
@@ -68,13 +66,13 @@ def test_onednn_equals_torch_in_values_and_gradients(calls, force, leading: tupl
 
 @needs_onednn
 @pytest.mark.parametrize("shape", [(50, 40, 3), (50, 3, 40), (4, 30, 20)])
-def test_weight_gradient_is_equal_for_either_transposed_factor(shape: tuple[int, int, int]) -> None:
+def test_weight_gradient_is_equal_for_either_transposed_factor(shape):
     rows, outputs, inputs = shape
     left, right = numbers(rows, outputs), numbers(rows, inputs, seed=1)
     torch.testing.assert_close(cpu_kernels._matmul_tn(left, right), left.t() @ right, atol=1e-5, rtol=1e-5)
 
 
-def test_gradients_of_any_memory_layout_are_accepted(force) -> None:
+def test_gradients_of_any_memory_layout_are_accepted(force):
     force("1")
     layer = Linear(6, 4)
     hidden = numbers(5, 6)
@@ -84,7 +82,7 @@ def test_gradients_of_any_memory_layout_are_accepted(force) -> None:
     torch.testing.assert_close(layer(hidden.t().contiguous().t()), layer(hidden))
 
 
-def test_onednn_is_limited_to_wide_float32_layers_on_cpu(calls, force, monkeypatch) -> None:
+def test_onednn_is_limited_to_wide_float32_layers_on_cpu(calls, force, monkeypatch):
     force("1")
     monkeypatch.setattr(cpu_kernels, "onednn_width", lambda: 4)
     linear(numbers(2, 3), numbers(9, 3))
@@ -109,7 +107,7 @@ def test_onednn_is_limited_to_wide_float32_layers_on_cpu(calls, force, monkeypat
         ({}, "DEFAULT", None),
     ],
 )
-def test_processor_decides_how_wide_layers_on_onednn_are(force, monkeypatch, info, capability, width) -> None:
+def test_processor_decides_how_wide_layers_on_onednn_are(force, monkeypatch, info, capability, width):
     monkeypatch.setattr(cpu_kernels, "_cpu_info", lambda key: info.get(key, ""))
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     for value, expected in (("", width), ("0", None), ("1", 1)):
@@ -117,17 +115,17 @@ def test_processor_decides_how_wide_layers_on_onednn_are(force, monkeypatch, inf
         assert onednn_width() == expected
 
 
-def test_other_value_of_the_variable_is_refused(force) -> None:
+def test_other_value_of_the_variable_is_refused(force):
     force("yes")
     with pytest.raises(ConfigurationError, match="BERT_ONEDNN: found 'yes', expected 0, 1 or nothing"):
         onednn_width()
 
 
-def test_processor_name_includes_the_instruction_set() -> None:
+def test_processor_name_includes_the_instruction_set():
     assert processor().endswith(f"({torch.backends.cpu.get_cpu_capability()})")
 
 
-def test_dropout_without_effect_returns_its_input() -> None:
+def test_dropout_without_effect_returns_its_input():
     hidden = numbers(3, 4)
     assert fast_dropout(hidden, 0.0, True) is hidden
     assert fast_dropout(hidden, 0.5, False) is hidden

@@ -1,6 +1,5 @@
 """Every head equals its Hugging Face counterpart, and is read and written as that architecture."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ transformers = pytest.importorskip("transformers")
     "model_class",
     [BertForSequenceClassification, BertForTokenClassification, BertForQuestionAnswering, BertForMultipleChoice],
 )
-def test_transformers_loads_saved_model_with_equal_logits(model_class: Any, tmp_path: Path) -> None:
+def test_transformers_loads_saved_model_with_equal_logits(model_class, tmp_path):
     labels = () if model_class is BertForQuestionAnswering else ("a", "b", "c")
     config = BertConfig.from_preset("tiny", vocab_size=60, max_position_embeddings=32, labels=labels)
     ours = new_model(model_class, config, seed=1).eval()
@@ -56,7 +55,7 @@ def test_transformers_loads_saved_model_with_equal_logits(model_class: Any, tmp_
     "model_class",
     [BertForSequenceClassification, BertForTokenClassification, BertForQuestionAnswering, BertForMultipleChoice],
 )
-def test_bilstm_gives_a_causal_model_both_contexts(model_class: Any, tmp_path: Path) -> None:
+def test_bilstm_gives_a_causal_model_both_contexts(model_class, tmp_path):
     config = BertConfig.from_preset("tiny", vocab_size=60, max_position_embeddings=32, attention="causal")
     (tmp_path / "pretrained").mkdir()
     save_model(new_model(BertForPreTraining, config, seed=1), tmp_path / "pretrained", make_tokenizer(60))
@@ -77,7 +76,7 @@ def test_bilstm_gives_a_causal_model_both_contexts(model_class: Any, tmp_path: P
     changed = ids.clone()
     changed[0, ..., 7] = 9
 
-    def first(network: Any, inputs: torch.Tensor, **more: Any) -> torch.Tensor:
+    def first(network, inputs, **more):
         with torch.no_grad():
             output = network.eval()(inputs, **more)
         return (torch.stack(output, -1) if isinstance(output, tuple) else output)[0].flatten()[:2]
@@ -95,14 +94,14 @@ def test_bilstm_gives_a_causal_model_both_contexts(model_class: Any, tmp_path: P
     torch.testing.assert_close(first(tuned, padded, attention_mask=mask), first(tuned, ids[..., :9]))
 
 
-def test_classifier_has_one_output_per_label_and_own_dropout() -> None:
+def test_classifier_has_one_output_per_label_and_own_dropout():
     config = BertConfig.from_preset("tiny", vocab_size=60, labels=("only",), classifier_dropout=0.3)
     model = new_model(BertForSequenceClassification, config, seed=0)
     assert model.classifier.weight.shape == (1, 128)
     assert model.dropout.probability == 0.3
 
 
-def test_lstm_without_bfloat16_support_computes_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lstm_without_bfloat16_support_computes_in_float32(monkeypatch):
     model = Tagger.fresh((2, 16), 3, feature_input="last", hidden_size=8, dropout=0.0, seed=1).eval()
     inputs = (torch.randn(4, 12, 2, 16, generator=torch.Generator().manual_seed(0)), torch.ones(4, 12))
     monkeypatch.setattr("bert_model.model.heads.has_bfloat16_lstm", lambda: False)
@@ -112,7 +111,7 @@ def test_lstm_without_bfloat16_support_computes_in_float32(monkeypatch: pytest.M
             assert torch.equal(model(*inputs), expected)
 
 
-def test_lstm_probe_leaves_the_generator_unchanged() -> None:
+def test_lstm_probe_leaves_the_generator_unchanged():
     state = torch.get_rng_state()
     has_bfloat16_lstm.cache_clear()
     assert isinstance(has_bfloat16_lstm(), bool)
@@ -129,7 +128,7 @@ def test_lstm_probe_leaves_the_generator_unchanged() -> None:
         Tagger,
     ],
 )
-def test_logits_are_computed_in_float32_under_bfloat16(model_class: Any) -> None:
+def test_logits_are_computed_in_float32_under_bfloat16(model_class):
     generator = torch.Generator().manual_seed(0)
     inputs: tuple[torch.Tensor, ...]
     if model_class is Tagger:

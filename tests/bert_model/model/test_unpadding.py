@@ -1,8 +1,5 @@
 """Attention over unpadded sequences by torch's kernel for GPUs, here on a slow CPU kernel; recomputed blocks."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -21,20 +18,20 @@ varlen = pytest.importorskip("torch.nn.attention.varlen")
 LENGTHS = torch.tensor([24, 17, 8, 21])
 
 
-def config(**changes: Any) -> BertConfig:
+def config(**changes):
     return BertConfig.from_preset(
         "tiny", **{"vocab_size": 90, "max_position_embeddings": 40, "attention_probs_dropout_prob": 0.0, **changes}
     )
 
 
-def unpadded_model(**changes: Any) -> BertForPreTraining:
+def unpadded_model(**changes):
     """A model for which torch has the kernel."""
     model = new_model(BertForPreTraining, config(**changes), seed=3).train()
     model.bert.has_varlen = True
     return model
 
 
-def batch(num_padding: int = 0) -> dict[str, Any]:
+def batch(num_padding=0):
     """Four sequences, unpadded, with `num_padding` rows of padding behind all tokens."""
     generator = torch.Generator().manual_seed(1)
     mask = torch.arange(24) < LENGTHS.unsqueeze(1)
@@ -51,14 +48,14 @@ def batch(num_padding: int = 0) -> dict[str, Any]:
     }
 
 
-def losses_and_gradients(model: BertForPreTraining, inputs: dict[str, Any]) -> list[Tensor]:
+def losses_and_gradients(model, inputs):
     losses = model.loss_sums(**inputs)
     model.zero_grad()
     sum(losses).backward()
     return [*losses, *(parameter.grad.clone() for parameter in model.parameters())]  # type: ignore[union-attr]
 
 
-def attend_one_by_one(query: Tensor, key: Tensor, value: Tensor, starts_q: Tensor, starts_k: Tensor) -> Tensor:
+def attend_one_by_one(query, key, value, starts_q, starts_k):
     """Attend a sequence at a time, in plain torch; rows without a sequence are undefined, as the kernel leaves them."""
     parts = torch.full_like(query, float("nan"))
     for first, end, first_k, end_k in zip(starts_q, starts_q[1:], starts_k, starts_k[1:]):
@@ -69,11 +66,11 @@ def attend_one_by_one(query: Tensor, key: Tensor, value: Tensor, starts_q: Tenso
 
 
 @pytest.fixture
-def cpu_kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[torch.Size]]:
+def cpu_kernel(monkeypatch):
     """Give torch's operators a CPU kernel, and take them for a CPU too; the list has the shapes of the queries."""
     calls: list[torch.Size] = []
 
-    def forward(query: Tensor, key: Tensor, value: Tensor, starts_q: Tensor, starts_k: Tensor, *sizes: Any) -> Any:
+    def forward(query, key, value, starts_q, starts_k, *sizes):
         assert starts_q.dtype == starts_k.dtype == torch.int32
         assert int(starts_q.diff().max()) <= sizes[0]
         assert int(starts_k.diff().max()) <= sizes[1]
@@ -81,7 +78,7 @@ def cpu_kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[torch.Size]]:
         out = attend_one_by_one(query, key, value, starts_q, starts_k)
         return out, query.new_zeros(query.shape[1], len(query)), torch.zeros(2, dtype=torch.uint64)
 
-    def backward(gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, lse: Tensor, *rest: Any):
+    def backward(gradient, query, key, value, out, lse, *rest):
         # By the formulas of softmax: the derivatives of a kernel's own operations are not recorded.
         results = [torch.zeros_like(item) for item in (query, key, value)]
         starts_q, starts_k = rest[:2]
@@ -105,7 +102,7 @@ def cpu_kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[torch.Size]]:
 
 
 @pytest.mark.parametrize("num_padding", [0, 10, 24])
-def test_unpadded_attention_equals_padded(cpu_kernel: list[torch.Size], num_padding: int) -> None:
+def test_unpadded_attention_equals_padded(cpu_kernel, num_padding):
     model = unpadded_model(hidden_dropout_prob=0.0)
     found = losses_and_gradients(model, batch(num_padding))
     # The last block has 1 + 3 queries a sequence, the others every row.
@@ -116,7 +113,7 @@ def test_unpadded_attention_equals_padded(cpu_kernel: list[torch.Size], num_padd
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
 
 
-def test_unpadded_attention_is_in_the_graph_of_a_compiled_layer(cpu_kernel: list[torch.Size]) -> None:
+def test_unpadded_attention_is_in_the_graph_of_a_compiled_layer(cpu_kernel):
     model = unpadded_model(hidden_dropout_prob=0.0)
     expected = losses_and_gradients(model, batch(10))
     cpu_kernel.clear()
@@ -135,14 +132,12 @@ def test_unpadded_attention_is_in_the_graph_of_a_compiled_layer(cpu_kernel: list
         ({"attention": "causal"}, True, 0),
     ],
 )
-def test_unpadded_attention_is_for_bidirectional_attention_without_dropout(
-    cpu_kernel: list[torch.Size], changes: dict[str, Any], training: bool, expected: int
-) -> None:
+def test_unpadded_attention_is_for_bidirectional_attention_without_dropout(cpu_kernel, changes, training, expected):
     unpadded_model(**changes).train(training).loss_sums(**batch())
     assert len(cpu_kernel) == expected
 
 
-def test_kernel_computes_in_16_bits_under_autocast_too() -> None:
+def test_kernel_computes_in_16_bits_under_autocast_too():
     model = new_model(BertForPreTraining, config(), seed=3)
     model.bert.has_varlen = True
     hidden = torch.zeros(2, 128)
@@ -153,13 +148,13 @@ def test_kernel_computes_in_16_bits_under_autocast_too() -> None:
 
 
 @pytest.mark.parametrize(("generation", "expected"), [((7, 5), False), ((8, 0), True), ((9, 0), True)])
-def test_kernel_is_that_of_newer_gpus(monkeypatch: pytest.MonkeyPatch, generation: Any, expected: bool) -> None:
+def test_kernel_is_that_of_newer_gpus(monkeypatch, generation, expected):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: generation)
     assert unpadding.supports_varlen(torch.device("cuda", 0)) is expected
     assert not unpadding.supports_varlen(torch.device("cpu"))
 
 
-def test_padding_behind_the_tokens_is_not_seen() -> None:
+def test_padding_behind_the_tokens_is_not_seen():
     model = new_model(BertForPreTraining, config(hidden_dropout_prob=0.0), seed=3).train()
     expected = losses_and_gradients(model, batch())
     inputs = batch(10)
@@ -168,7 +163,7 @@ def test_padding_behind_the_tokens_is_not_seen() -> None:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_recomputed_blocks_have_equal_gradients(compiled: bool) -> None:
+def test_recomputed_blocks_have_equal_gradients(compiled):
     # Compiled functions draw other random numbers.
     dropout = 0.0 if compiled else 0.1
     settings = {"attention_probs_dropout_prob": dropout, "hidden_dropout_prob": dropout}
@@ -192,16 +187,16 @@ def test_recomputed_blocks_have_equal_gradients(compiled: bool) -> None:
 class Operators(TorchDispatchMode):
     """Count the operators of a device."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.counts: dict[str, int] = {}
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         self.counts[str(function)] = self.counts.get(str(function), 0) + 1
         return function(*args, **(kwargs or {}))
 
 
-def operators_of_a_step(dropout: float, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+def operators_of_a_step(dropout, monkeypatch):
     """Return the operators of a step on the meta device: it has no values, so one that reads a value would raise."""
     monkeypatch.setattr(bert, "VARLEN_DTYPES", (torch.float32,))
     model = unpadded_model(attention_probs_dropout_prob=dropout).to("meta")
@@ -218,7 +213,7 @@ def operators_of_a_step(dropout: float, monkeypatch: pytest.MonkeyPatch) -> dict
     return operators.counts
 
 
-def test_step_reads_nothing_from_its_device_and_gathers_no_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_reads_nothing_from_its_device_and_gathers_no_heads(monkeypatch):
     plain = operators_of_a_step(0.1, monkeypatch)
     unpadded = operators_of_a_step(0.0, monkeypatch)
     gathers = "aten.index_select.default"

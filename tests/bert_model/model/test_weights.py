@@ -5,7 +5,6 @@ import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -38,8 +37,8 @@ from bert_pipeline.errors import InputError, UsageError
 CONFIG = BertConfig.from_preset("tiny", vocab_size=60, max_position_embeddings=32)
 
 
-def test_full_disk_leaves_no_file_and_names_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def save(tensors: Any, path: Path, metadata: Any) -> None:
+def test_full_disk_leaves_no_file_and_names_what_is_needed(tmp_path, monkeypatch):
+    def save(tensors, path, metadata):
         path.write_bytes(b"the beginning")
         raise SafetensorError("No space left on device")
 
@@ -51,7 +50,7 @@ def test_full_disk_leaves_no_file_and_names_what_is_needed(tmp_path: Path, monke
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
+def saved(tmp_path):
     """A saved BertForPreTraining."""
     directory = tmp_path / "saved"
     directory.mkdir()
@@ -59,7 +58,7 @@ def saved(tmp_path: Path) -> Path:
     return directory
 
 
-def padded(directory: Path, num_rows: int) -> Path:
+def padded(directory, num_rows):
     """Write a model for 60 tokens whose rows without a token would win every prediction."""
     model = new_model(BertForPreTraining, dataclasses.replace(CONFIG, vocab_size=num_rows), seed=1)
     with torch.no_grad():
@@ -69,9 +68,7 @@ def padded(directory: Path, num_rows: int) -> Path:
     return directory
 
 
-def test_rows_without_a_token_are_said_at_load_and_get_no_probability(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rows_without_a_token_are_said_at_load_and_get_no_probability(tmp_path, caplog):
     model, _ = load_model(BertForPreTraining, padded(tmp_path / "padded", 64))
     assert "padded: its embeddings have 64 rows for the 60 tokens of its vocabulary; rows without" in caplog.text
     ids = torch.arange(10)[None]
@@ -88,7 +85,7 @@ def test_rows_without_a_token_are_said_at_load_and_get_no_probability(
     assert "61 rows for the 60 tokens of its vocabulary, which is no multiple of 8" in caplog.text
 
 
-def test_vocabulary_with_more_tokens_than_rows_is_refused_at_every_load(saved: Path) -> None:
+def test_vocabulary_with_more_tokens_than_rows_is_refused_at_every_load(saved):
     with (saved / "vocab.txt").open("a", encoding="utf-8") as stream:
         stream.write("extra\n")
     for model_class in (BertModel, BertForPreTraining, BertForSequenceClassification):
@@ -96,26 +93,26 @@ def test_vocabulary_with_more_tokens_than_rows_is_refused_at_every_load(saved: P
             load_model(model_class, saved)
 
 
-def rewrite(directory: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+def rewrite(directory, change):
     """Replace tensors by those that `change` returns; None removes one."""
     tensors = load_file(directory / "model.safetensors")
     tensors |= change(tensors)
     save_file({name: item for name, item in tensors.items() if item is not None}, directory / "model.safetensors")
 
 
-def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+def same(one, other):
     ours, theirs = dict(one.named_parameters()), dict(other.named_parameters())
     return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_model_round_trips(saved: Path) -> None:
+def test_model_round_trips(saved):
     model, report = load_model(BertForPreTraining, saved)
     assert same(model, new_model(BertForPreTraining, CONFIG, seed=1))
     assert (report.created, report.dropped) == ((), ())
     assert len(report.loaded) == len(dict(model.named_parameters()))
 
 
-def test_transformers_loads_saved_task_model_completely(saved: Path) -> None:
+def test_transformers_loads_saved_task_model_completely(saved):
     transformers = pytest.importorskip("transformers")
     theirs, info = transformers.AutoModelForPreTraining.from_pretrained(saved, output_loading_info=True)
     assert not info["missing_keys"]
@@ -132,7 +129,7 @@ def test_transformers_loads_saved_task_model_completely(saved: Path) -> None:
 
 
 @pytest.mark.parametrize("as_bin", [False, True])
-def test_transformers_directory_is_read(tmp_path: Path, as_bin: bool) -> None:
+def test_transformers_directory_is_read(tmp_path, as_bin):
     transformers = pytest.importorskip("transformers")
     theirs = transformers.BertForPreTraining(
         transformers.BertConfig(
@@ -149,7 +146,7 @@ def test_transformers_directory_is_read(tmp_path: Path, as_bin: bool) -> None:
     assert report.source_architecture == "BertForPreTraining"
 
 
-def shard(theirs: Any, directory: Path, as_bin: bool) -> int:
+def shard(theirs, directory, as_bin):
     """Save a transformers model in shards with an index; returns their number."""
     if as_bin:
         from huggingface_hub import save_torch_state_dict
@@ -164,7 +161,7 @@ def shard(theirs: Any, directory: Path, as_bin: bool) -> int:
 
 
 @pytest.mark.parametrize("as_bin", [False, True])
-def test_sharded_weights_are_read_by_their_index(tmp_path: Path, as_bin: bool) -> None:
+def test_sharded_weights_are_read_by_their_index(tmp_path, as_bin):
     transformers = pytest.importorskip("transformers")
     shape = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
     theirs = transformers.BertForPreTraining(transformers.BertConfig(**shape, intermediate_size=64))
@@ -180,7 +177,7 @@ def test_sharded_weights_are_read_by_their_index(tmp_path: Path, as_bin: bool) -
         load_model(BertForPreTraining, tmp_path)
 
 
-def test_every_architecture_of_transformers_is_known() -> None:
+def test_every_architecture_of_transformers_is_known():
     transformers = pytest.importorskip("transformers")
     named = {name for name in dir(transformers) if name.startswith("Bert") and name.endswith(ARCHITECTURE_ENDS)}
     assert named == set(HEADS)
@@ -199,7 +196,7 @@ ARCHITECTURE_ENDS = (
 
 
 @pytest.mark.parametrize("architecture", sorted(HEADS))
-def test_every_transformers_architecture_has_equal_hidden_states(architecture: str, tmp_path: Path) -> None:
+def test_every_transformers_architecture_has_equal_hidden_states(architecture, tmp_path):
     transformers = pytest.importorskip("transformers")
     shape = {"vocab_size": 60, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
     theirs = getattr(transformers, architecture)(transformers.BertConfig(**shape, intermediate_size=40)).eval()
@@ -215,7 +212,7 @@ def test_every_transformers_architecture_has_equal_hidden_states(architecture: s
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_left_to_right_language_model_is_read_as_causal(tmp_path: Path) -> None:
+def test_left_to_right_language_model_is_read_as_causal(tmp_path):
     transformers = pytest.importorskip("transformers")
     shape = {"vocab_size": 60, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
     settings = transformers.BertConfig(**shape, intermediate_size=40, is_decoder=True)
@@ -229,7 +226,7 @@ def test_left_to_right_language_model_is_read_as_causal(tmp_path: Path) -> None:
         torch.testing.assert_close(ours.eval()(ids).prediction_logits, theirs(ids).logits, atol=1e-5, rtol=1e-5)
 
 
-def test_heads_are_created_and_dropped_by_architecture_pair(saved: Path) -> None:
+def test_heads_are_created_and_dropped_by_architecture_pair(saved):
     model, report = load_model(BertForSequenceClassification, saved, labels=("a", "b", "c"), seed=4)
     assert report.created == ("classifier.bias", "classifier.weight")
     assert all(name.startswith("cls.") for name in report.dropped)
@@ -241,13 +238,13 @@ def test_heads_are_created_and_dropped_by_architecture_pair(saved: Path) -> None
     assert model.classifier.bias.eq(0).all()
 
 
-def test_encoder_is_read_from_any_architecture(saved: Path) -> None:
+def test_encoder_is_read_from_any_architecture(saved):
     encoder, report = load_model(BertModel, saved)
     assert len(report.loaded) == len(dict(encoder.named_parameters()))
     assert not report.created
 
 
-def test_classifier_of_another_task_kind_is_not_loaded(tmp_path: Path) -> None:
+def test_classifier_of_another_task_kind_is_not_loaded(tmp_path):
     save_model(new_model(BertForTokenClassification, CONFIG, seed=1), tmp_path, make_tokenizer(60))
     _, report = load_model(BertForSequenceClassification, tmp_path)
     assert set(report.dropped) == {"classifier.bias", "classifier.weight"}
@@ -278,13 +275,13 @@ QUERY = "bert.encoder.layer.1.attention.self.query.weight"
         ),
     ],
 )
-def test_tensors_that_do_not_fit_are_refused_by_name(saved: Path, change: Any, message: str) -> None:
+def test_tensors_that_do_not_fit_are_refused_by_name(saved, change, message):
     rewrite(saved, change)
     with pytest.raises(InputError, match=message):
         load_model(BertForPreTraining, saved)
 
 
-def test_classifier_with_another_number_of_labels_is_refused(tmp_path: Path) -> None:
+def test_classifier_with_another_number_of_labels_is_refused(tmp_path):
     save_model(new_model(BertForSequenceClassification, CONFIG, seed=1), tmp_path, make_tokenizer(60))
     with pytest.raises(InputError, match="classifier.weight has shape"):
         load_model(BertForSequenceClassification, tmp_path, labels=("a", "b", "c"))
@@ -293,11 +290,11 @@ def test_classifier_with_another_number_of_labels_is_refused(tmp_path: Path) -> 
 Tensors = dict[str, torch.Tensor]
 
 
-def without(tensors: Tensors, *prefixes: str) -> Tensors:
+def without(tensors, *prefixes):
     return {name: tensor for name, tensor in tensors.items() if not name.startswith(prefixes)}
 
 
-def hub(tensors: Tensors) -> Tensors:
+def hub(tensors):
     """The tensors of google-bert/bert-base-uncased on the hub."""
     old = {
         name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
@@ -306,11 +303,11 @@ def hub(tensors: Tensors) -> Tensors:
     return {"bert.embeddings.position_ids": torch.arange(32)[None], **old}
 
 
-def prefixed(tensors: Tensors) -> Tensors:
+def prefixed(tensors):
     return {f"module.{name}": tensor for name, tensor in tensors.items()}
 
 
-def headless(tensors: Tensors) -> Tensors:
+def headless(tensors):
     return {name.removeprefix("bert."): tensor for name, tensor in without(tensors, "cls.").items()}
 
 
@@ -345,7 +342,7 @@ SIX_CLASSES = (
 
 
 @pytest.fixture(scope="module")
-def theirs() -> Any:
+def theirs():
     """A BertForPreTraining of transformers, with weights large enough for differences to show."""
     transformers = pytest.importorskip("transformers")
     shape = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -355,7 +352,7 @@ def theirs() -> Any:
     ).eval()
 
 
-def write_layout(theirs: Any, layout: str, directory: Path) -> set[str]:
+def write_layout(theirs, layout, directory):
     """Write a model of transformers in a layout and return the heads that it has there."""
     change, architectures, heads = LAYOUTS[layout]
     tensors = change({name: tensor.clone() for name, tensor in theirs.state_dict().items()})
@@ -367,15 +364,13 @@ def write_layout(theirs: Any, layout: str, directory: Path) -> set[str]:
     return heads
 
 
-def heads_of(names: tuple[str, ...]) -> set[str]:
+def heads_of(names):
     return {head for heads in HEADS.values() for head in heads if any(name.startswith(head) for name in names)}
 
 
 @pytest.mark.parametrize("model_class", SIX_CLASSES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_tensors_decide_what_is_loaded(
-    layout: str, model_class: Any, theirs: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_tensors_decide_what_is_loaded(layout, model_class, theirs, tmp_path, caplog):
     held, wanted = write_layout(theirs, layout, tmp_path), set(HEADS[model_class.__name__])
     caplog.set_level("INFO")
     model, report = load_model(model_class, tmp_path)
@@ -393,7 +388,7 @@ def test_tensors_decide_what_is_loaded(
         torch.testing.assert_close(found, other, atol=1e-5, rtol=1e-5)
 
 
-def test_report_names_what_is_ignored_and_new(theirs: Any, tmp_path: Path) -> None:
+def test_report_names_what_is_ignored_and_new(theirs, tmp_path):
     write_layout(theirs, "hub", tmp_path)
     _, report = load_model(BertForTokenClassification, tmp_path)
     assert str(report) == (
@@ -402,7 +397,7 @@ def test_report_names_what_is_ignored_and_new(theirs: Any, tmp_path: Path) -> No
     )
 
 
-def test_untied_decoder_is_dropped_where_it_is_not_used(saved: Path) -> None:
+def test_untied_decoder_is_dropped_where_it_is_not_used(saved):
     rewrite(saved, lambda _: {"cls.predictions.decoder.weight": torch.zeros(60, 128)})
     _, report = load_model(BertForSequenceClassification, saved)
     assert "cls.predictions.decoder.weight" in report.dropped
@@ -410,7 +405,7 @@ def test_untied_decoder_is_dropped_where_it_is_not_used(saved: Path) -> None:
 
 @pytest.mark.parametrize("architectures", [None, ["BertModel"], ["BertForEverything"]])
 @pytest.mark.parametrize("model_class", [BertForSequenceClassification, BertForTokenClassification])
-def test_unnamed_task_head_is_told_by_its_pooler(saved: Path, model_class: Any, architectures: Any) -> None:
+def test_unnamed_task_head_is_told_by_its_pooler(saved, model_class, architectures):
     save_model(new_model(model_class, CONFIG, seed=1), saved, make_tokenizer(60))
     document = json.loads((saved / "config.json").read_text()) | {"architectures": architectures}
     (saved / "config.json").write_text(json.dumps(document))
@@ -419,8 +414,8 @@ def test_unnamed_task_head_is_told_by_its_pooler(saved: Path, model_class: Any, 
     assert heads_of(report.created) == heads_of(report.dropped) == {CLASSIFIER}
 
 
-def test_non_finite_weights_are_refused_by_name(saved: Path) -> None:
-    def spoil(tensors: Tensors) -> Tensors:
+def test_non_finite_weights_are_refused_by_name(saved):
+    def spoil(tensors):
         tensors["bert.embeddings.word_embeddings.weight"][59, 3] = float("nan")  # a token that the data may not have
         tensors["cls.predictions.bias"][7] = float("-inf")
         return tensors
@@ -436,28 +431,28 @@ def test_non_finite_weights_are_refused_by_name(saved: Path) -> None:
 class Planted:
     """An object whose unpickling would write a file."""
 
-    def __init__(self, target: Path) -> None:
+    def __init__(self, target):
         self.target = target
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return Path.write_text, (self.target, "planted")
 
 
-def save_pickled(planted: Planted, directory: Path) -> None:
+def save_pickled(planted, directory):
     torch.save({"x": planted}, directory / "pytorch_model.bin")
 
 
-def save_plain_pickle(planted: Planted, directory: Path) -> None:
+def save_plain_pickle(planted, directory):
     (directory / "pytorch_model.bin").write_bytes(pickle.dumps(planted, protocol=2))
 
 
-def save_shard(planted: Planted, directory: Path) -> None:
+def save_shard(planted, directory):
     (directory / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": {"x": "pytorch_model-1.bin"}}))
     torch.save({"x": planted}, directory / "pytorch_model-1.bin")
 
 
 @pytest.mark.parametrize("save", [save_pickled, save_plain_pickle, save_shard])
-def test_code_in_a_pickled_file_is_not_run(saved: Path, tmp_path: Path, save: Callable[[Planted, Path], None]) -> None:
+def test_code_in_a_pickled_file_is_not_run(saved, tmp_path, save):
     (saved / "model.safetensors").unlink()
     save(Planted(tmp_path / "planted"), saved)
     with pytest.raises(InputError, match="not a file of tensors only"):
@@ -465,14 +460,14 @@ def test_code_in_a_pickled_file_is_not_run(saved: Path, tmp_path: Path, save: Ca
     assert not (tmp_path / "planted").exists()
 
 
-def test_truncated_file_is_one_sentence(saved: Path) -> None:
+def test_truncated_file_is_one_sentence(saved):
     path = saved / "model.safetensors"
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(InputError, match="not a readable safetensors file"):
         load_model(BertForPreTraining, saved)
 
 
-def test_shard_index_with_outside_path_is_refused(saved: Path) -> None:
+def test_shard_index_with_outside_path_is_refused(saved):
     (saved / "model.safetensors").rename(saved.parent / "outside.safetensors")
     index = {"weight_map": {"x": "../outside.safetensors"}}
     (saved / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -480,6 +475,6 @@ def test_shard_index_with_outside_path_is_refused(saved: Path) -> None:
         load_model(BertForPreTraining, saved)
 
 
-def test_vocabulary_larger_than_the_model_is_refused(tmp_path: Path) -> None:
+def test_vocabulary_larger_than_the_model_is_refused(tmp_path):
     with pytest.raises(UsageError, match="61 tokens"):
         save_model(new_model(BertForPreTraining, CONFIG, seed=1), tmp_path, make_tokenizer(61))

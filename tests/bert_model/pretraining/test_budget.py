@@ -1,9 +1,6 @@
 """Time budgets: the clock decides once, and a stopped training repeats its decisions."""
 
 import signal
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -23,7 +20,7 @@ from bert_pipeline.manifest import load_manifest
 SECONDS_A_STEP = 1.0
 
 
-def trapezoid(data: dict[str, str], steps: tuple[int, int] = (10, 10), **changes: Any) -> dict[str, Any]:
+def trapezoid(data, steps=(10, 10), **changes):
     """The two phases with one warm-up and a decay in the last quarter."""
     mapping = configuration(data, schedule="trapezoid", decay_share=0.25, **changes)
     for phase, count in zip(mapping["phases"], steps):
@@ -35,11 +32,11 @@ def trapezoid(data: dict[str, str], steps: tuple[int, int] = (10, 10), **changes
 class Machine:
     """A machine on which every step takes as long."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = 1e6
 
-    def train(self, mapping: dict[str, Any], output: Path, stop: Callable[[int], None] | None = None, **options: Any):
-        def after_step(step: int) -> None:
+    def train(self, mapping, output, stop=None, **options):
+        def after_step(step):
             self.now += SECONDS_A_STEP
             if stop is not None:
                 stop(step)
@@ -47,20 +44,18 @@ class Machine:
         return train(mapping, output, after_step=after_step, clock=lambda: self.now, **options)
 
 
-def assert_equal_models(one: Path, other: Path) -> None:
+def assert_equal_models(one, other):
     weights, expected = (load_file(path / "model" / "model.safetensors") for path in (one, other))
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
     assert train_events(one) == train_events(other)
 
 
 @pytest.fixture
-def budgeted(data: dict[str, str]) -> dict[str, Any]:
+def budgeted(data):
     return trapezoid(data, budget="20s", checkpoint_interval_steps=4, keep_last=1)
 
 
-def test_budget_gives_the_bits_of_a_training_with_the_same_steps(
-    data: dict[str, str], budgeted: dict[str, Any], tmp_path: Path
-) -> None:
+def test_budget_gives_the_bits_of_a_training_with_the_same_steps(data, budgeted, tmp_path):
     result = Machine().train(budgeted, tmp_path / "budget")
     assert (result.status, result.step) == ("finished", 20)
     published = load_manifest(tmp_path / "budget" / "model")
@@ -74,7 +69,7 @@ def test_budget_gives_the_bits_of_a_training_with_the_same_steps(
     assert rates[16:] == pytest.approx([8e-4, 6e-4, 4e-4, 2e-4])
 
 
-def test_budget_that_is_stopped_twice_gives_the_same_bits(budgeted: dict[str, Any], tmp_path: Path) -> None:
+def test_budget_that_is_stopped_twice_gives_the_same_bits(budgeted, tmp_path):
     Machine().train(budgeted, tmp_path / "whole")
     machine, output = Machine(), tmp_path / "stopped"
     assert machine.train(budgeted, output, stop_after(7)).status == "preempted"
@@ -87,15 +82,13 @@ def test_budget_that_is_stopped_twice_gives_the_same_bits(budgeted: dict[str, An
     assert_equal_models(output, tmp_path / "whole")
 
 
-def test_exams_of_checkpoints_count_in_the_budget(
-    budgeted: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exams_of_checkpoints_count_in_the_budget(budgeted, tmp_path, monkeypatch):
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"the {number}\t{number} the\n" for number in range(40)))
     machine = Machine()
     began = machine.now
 
-    def metrics(*_: Any, **__: Any) -> dict[str, float]:
+    def metrics(*_, **__):
         machine.now += 2.0
         return {"exam/accuracy": 50.0}
 
@@ -105,9 +98,7 @@ def test_exams_of_checkpoints_count_in_the_budget(
     assert machine.now - began == pytest.approx(20.0, abs=3.0)
 
 
-def test_larger_budget_before_the_decay_gives_the_bits_of_a_training_with_the_same_steps(
-    data: dict[str, str], budgeted: dict[str, Any], tmp_path: Path
-) -> None:
+def test_larger_budget_before_the_decay_gives_the_bits_of_a_training_with_the_same_steps(data, budgeted, tmp_path):
     machine, output = Machine(), tmp_path / "training"
     with pytest.raises(VanishedError):
         machine.train(budgeted, output, vanish_after(14))
@@ -120,9 +111,7 @@ def test_larger_budget_before_the_decay_gives_the_bits_of_a_training_with_the_sa
     assert_equal_models(output, tmp_path / "steps")
 
 
-def test_another_choice_forgets_the_best(
-    budgeted: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_choice_forgets_the_best(budgeted, tmp_path, monkeypatch):
     losses = iter([1.0, 1.0, 1.0, 2.0, 3.0, 3.0, 3.0])
     monkeypatch.setattr("bert_model.pretraining.trainer.evaluate", lambda *_, **__: {"held_out/mlm_loss": next(losses)})
     machine, output = Machine(), tmp_path / "training"
@@ -133,9 +122,7 @@ def test_another_choice_forgets_the_best(
     assert "published_step" not in load_manifest(output / "model").counts
 
 
-def test_best_loss_on_other_masks_is_forgotten(
-    budgeted: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_best_loss_on_other_masks_is_forgotten(budgeted, tmp_path, monkeypatch):
     loss = [1.0]
     monkeypatch.setattr("bert_model.pretraining.trainer.evaluate", lambda *_, **__: {"held_out/mlm_loss": loss[0]})
     machine, output = Machine(), tmp_path / "training"
@@ -149,7 +136,7 @@ def test_best_loss_on_other_masks_is_forgotten(
 
 
 @pytest.mark.parametrize("shares", [(1.0, 1.0), (9.0, 1.0)])
-def test_budget_ends_on_time_whatever_a_phase_end_takes(data: dict[str, str], shares: tuple[float, float]) -> None:
+def test_budget_ends_on_time_whatever_a_phase_end_takes(data, shares):
     mapping = trapezoid(data, budget="3h") | {"decay_share": 0.2}
     for phase, share in zip(mapping["phases"], shares):
         phase["share"] = share
@@ -174,13 +161,13 @@ def test_budget_ends_on_time_whatever_a_phase_end_takes(data: dict[str, str], sh
         (749.0, 10.0, 0.5),  # the decay begins with the third step
     ],
 )
-def test_decay_ends_on_time_after_a_resume(data: dict[str, str], stopped: float, first: float, pace: float) -> None:
+def test_decay_ends_on_time_after_a_resume(data, stopped, first, pace):
     config = from_mapping(PretrainingConfig, trapezoid(data, budget="1000s"))
     now = [0.0]
     phases, _ = load_phases(config)
     budget, step = Budget(config, phases, {}, clock=lambda: now[0]), 0
 
-    def train_until(seconds: float, pace: float) -> None:
+    def train_until(seconds, pace):
         nonlocal step
         while now[0] < seconds and step < budget.phases[-1].end_step:
             budget.decide(step, int(step >= budget.phases[0].end_step), budget.seconds)
@@ -197,7 +184,7 @@ def test_decay_ends_on_time_after_a_resume(data: dict[str, str], stopped: float,
 
 
 @pytest.mark.parametrize("budget", ["10s", "40s"])
-def test_another_budget_is_refused_once_the_rate_decays(budgeted: dict[str, Any], tmp_path: Path, budget: str) -> None:
+def test_another_budget_is_refused_once_the_rate_decays(budgeted, tmp_path, budget):
     machine, output = Machine(), tmp_path / "training"
     message = f"budget: found {budget}, but since step 15 .* 20 s of training; .* --from$"
     with pytest.raises(VanishedError):
@@ -209,7 +196,7 @@ def test_another_budget_is_refused_once_the_rate_decays(budgeted: dict[str, Any]
         assert machine.train(budgeted, output, resume=True).step == 20
 
 
-def test_smaller_budget_without_time_for_the_decay_is_refused(budgeted: dict[str, Any], tmp_path: Path) -> None:
+def test_smaller_budget_without_time_for_the_decay_is_refused(budgeted, tmp_path):
     machine, output = Machine(), tmp_path / "training"
     with pytest.raises(VanishedError):
         machine.train(budgeted, output, vanish_after(13))
@@ -218,7 +205,7 @@ def test_smaller_budget_without_time_for_the_decay_is_refused(budgeted: dict[str
     assert machine.train({**budgeted, "budget": "18s"}, output, resume=True, allow_changes=True).step == 18
 
 
-def test_ranks_decide_alike_and_a_killed_one_is_resumed(data: dict[str, str], tmp_path: Path) -> None:
+def test_ranks_decide_alike_and_a_killed_one_is_resumed(data, tmp_path):
     mapping = trapezoid(data, budget="3s")
     codes, _, _ = run_pretraining(mapping, tmp_path / "training", fail=(1, 5, "kill"))
     assert codes[1] == -signal.SIGKILL
@@ -238,7 +225,7 @@ def test_ranks_decide_alike_and_a_killed_one_is_resumed(data: dict[str, str], tm
     assert_equal_models(tmp_path / "training", tmp_path / "uninterrupted")
 
 
-def test_batch_grows_during_the_warm_up(data: dict[str, str], tmp_path: Path) -> None:
+def test_batch_grows_during_the_warm_up(data, tmp_path):
     phase = PhaseConfig(warmup_steps=4, global_batch_size=16, initial_batch_size=4)
     assert [phase.samples_in(step) for step in range(7)] == [0, 4, 12, 24, 40, 56, 72]
     mapping = trapezoid(data, steps=(6, 2))
@@ -266,7 +253,7 @@ def test_batch_grows_during_the_warm_up(data: dict[str, str], tmp_path: Path) ->
         from_mapping(PretrainingConfig, mapping)
 
 
-def test_trapezoid_warms_up_keeps_its_rate_and_decays() -> None:
+def test_trapezoid_warms_up_keeps_its_rate_and_decays():
     rates = [trapezoid_at(step, peak=1.0, warmup_steps=2, decay_start=5, end=9) for step in range(9)]
     assert rates == [0.0, 0.5, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25]
 
@@ -279,12 +266,12 @@ def test_trapezoid_warms_up_keeps_its_rate_and_decays() -> None:
         ({"budget": "3h", "schedule": "phase"}, "with schedule=phase, expected .* schedule=trapezoid"),
     ],
 )
-def test_unusable_budget_is_refused(data: dict[str, str], changes: dict[str, Any], message: str) -> None:
+def test_unusable_budget_is_refused(data, changes, message):
     with pytest.raises(ConfigurationError, match=message):
         from_mapping(PretrainingConfig, {**trapezoid(data), **changes})
 
 
-def test_only_the_first_phase_of_a_trapezoid_warms_up(data: dict[str, str]) -> None:
+def test_only_the_first_phase_of_a_trapezoid_warms_up(data):
     mapping = trapezoid(data)
     mapping["phases"][1]["warmup_steps"] = 1
     with pytest.raises(ConfigurationError, match=r"phases\.1\.warmup_steps: found 1, expected 0"):

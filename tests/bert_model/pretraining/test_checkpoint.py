@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -18,7 +18,7 @@ from bert_model.model import weights
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import load_model
-from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, Snapshot, restore, take_snapshot
+from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, restore, take_snapshot
 from bert_model.training.optimizer import build_optimizer, optimizer_tensors
 from bert_model.training.schedule import OptimizerConfig
 from bert_pipeline.errors import ArtifactError, TrainingError
@@ -26,7 +26,7 @@ from bert_pipeline.errors import ArtifactError, TrainingError
 CONFIG = BertConfig.from_preset("tiny", vocab_size=60, hidden_size=16, max_position_embeddings=16)
 
 
-def trained(seed: int = 1, config: BertConfig = CONFIG) -> tuple[BertForPreTraining, torch.optim.Optimizer]:
+def trained(seed=1, config=CONFIG):
     model = new_model(BertForPreTraining, config, seed=seed)
     optimizer = build_optimizer(model, OptimizerConfig(), 0.01)
     for parameter in model.parameters():
@@ -35,17 +35,17 @@ def trained(seed: int = 1, config: BertConfig = CONFIG) -> tuple[BertForPreTrain
     return model, optimizer
 
 
-def snapshot(step: int, seed: int = 1) -> Snapshot:
+def snapshot(step, seed=1):
     model, optimizer = trained(seed)
     return take_snapshot(model, optimizer, step=step, state={"phase": 0}, metrics={"held_out/mlm_loss": 2.5})
 
 
-def directory(path: Path, **settings: Any) -> CheckpointDirectory:
+def directory(path, **settings):
     defaults: dict[str, Any] = {"configuration": {"seed": 1}, "inputs": {}, "keep_last": 2}
     return CheckpointDirectory(path=path / "checkpoints", tokenizer=make_tokenizer(60), **(defaults | settings))
 
 
-def test_checkpoint_restores_weights_and_optimizer_bit_for_bit(tmp_path: Path) -> None:
+def test_checkpoint_restores_weights_and_optimizer_bit_for_bit(tmp_path):
     model, optimizer = trained()
     path = directory(tmp_path).save(snapshot(7))
     other, its_optimizer = trained(seed=2)
@@ -59,9 +59,7 @@ def test_checkpoint_restores_weights_and_optimizer_bit_for_bit(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("attention", ["bidirectional", "causal"])
-def test_checkpoint_has_no_pickle_and_loads_into_transformers(
-    tmp_path: Path, attention: Literal["bidirectional", "causal"]
-) -> None:
+def test_checkpoint_has_no_pickle_and_loads_into_transformers(tmp_path, attention):
     transformers = pytest.importorskip("transformers")
     model, optimizer = trained(config=dataclasses.replace(CONFIG, attention=attention))
     path = directory(tmp_path).save(take_snapshot(model, optimizer, step=7, state={}, metrics={}))
@@ -82,7 +80,7 @@ def test_checkpoint_has_no_pickle_and_loads_into_transformers(
     assert restored.config.attention == attention
 
 
-def test_snapshot_is_independent_of_later_updates() -> None:
+def test_snapshot_is_independent_of_later_updates():
     model, optimizer = trained()
     taken = take_snapshot(model, optimizer, step=1, state={}, metrics={})
     name = "bert.pooler.dense.weight"
@@ -93,14 +91,14 @@ def test_snapshot_is_independent_of_later_updates() -> None:
     assert torch.equal(taken.optimizer[f"exp_avg:{name}"], moments)
 
 
-def test_retention_keeps_last_and_every_nth_checkpoint(tmp_path: Path) -> None:
+def test_retention_keeps_last_and_every_nth_checkpoint(tmp_path):
     kept = directory(tmp_path, keep_last=2, keep_every_steps=20)
     for step in (10, 20, 30, 40, 50):
         kept.save(snapshot(step))
     assert kept.steps() == [20, 40, 50]
 
 
-def test_damaged_checkpoints_are_skipped_with_a_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_checkpoints_are_skipped_with_a_reason(tmp_path, caplog):
     checkpoints = directory(tmp_path, keep_last=5)
     paths = {step: checkpoints.save(snapshot(step)) for step in (1, 2, 3, 4)}
     flipped = bytearray((paths[4] / "model.safetensors").read_bytes())
@@ -117,7 +115,7 @@ def test_damaged_checkpoints_are_skipped_with_a_reason(tmp_path: Path, caplog: p
     assert "step 2 is skipped" in caplog.text
 
 
-def test_newest_of_no_checkpoints_is_none(tmp_path: Path) -> None:
+def test_newest_of_no_checkpoints_is_none(tmp_path):
     assert directory(tmp_path).newest() is None
 
 
@@ -130,9 +128,7 @@ def test_newest_of_no_checkpoints_is_none(tmp_path: Path) -> None:
         SafetensorError("I/O error: Disk quota exceeded (os error 122)"),
     ],
 )
-def test_full_disk_reports_required_bytes_and_last_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+def test_full_disk_reports_required_bytes_and_last_checkpoint(tmp_path, monkeypatch, error):
     checkpoints = directory(tmp_path)
     checkpoints.save(snapshot(5))
 
@@ -142,7 +138,7 @@ def test_full_disk_reports_required_bytes_and_last_checkpoint(
     assert [item.name for item in checkpoints.path.iterdir()] == ["step-00000005"]
 
 
-def test_incomplete_checkpoints_are_removed(tmp_path: Path) -> None:
+def test_incomplete_checkpoints_are_removed(tmp_path):
     checkpoints = directory(tmp_path)
     checkpoints.save(snapshot(5))
     (checkpoints.path / ".step-00000010.partial-999999").mkdir()
@@ -151,7 +147,7 @@ def test_incomplete_checkpoints_are_removed(tmp_path: Path) -> None:
     assert [item.name for item in checkpoints.path.iterdir()] == ["step-00000005"]
 
 
-def test_checkpoint_of_another_model_names_the_tensor(tmp_path: Path) -> None:
+def test_checkpoint_of_another_model_names_the_tensor(tmp_path):
     path = directory(tmp_path).save(snapshot(5))
     config = BertConfig.from_preset("tiny", vocab_size=60, hidden_size=16, max_position_embeddings=17)
     other = new_model(BertForPreTraining, config, seed=1)
@@ -159,7 +155,7 @@ def test_checkpoint_of_another_model_names_the_tensor(tmp_path: Path) -> None:
         restore(path, other, build_optimizer(other, OptimizerConfig(), 0.01))
 
 
-def test_background_saver_reports_publications_and_raises_failures(tmp_path: Path) -> None:
+def test_background_saver_reports_publications_and_raises_failures(tmp_path):
     checkpoints = directory(tmp_path)
     saver = BackgroundSaver(checkpoints)
     published: list[Path] = []
@@ -170,11 +166,11 @@ def test_background_saver_reports_publications_and_raises_failures(tmp_path: Pat
 
     both_wait = threading.Event()
 
-    def fail(path: Path) -> None:
+    def fail(path):
         assert both_wait.wait(60)
         raise RuntimeError(f"{path.name} was not recorded")
 
-    def slowly(path: Path) -> None:
+    def slowly(path):
         time.sleep(0.2)
         published.append(path)
 
@@ -188,11 +184,11 @@ def test_background_saver_reports_publications_and_raises_failures(tmp_path: Pat
     saver.wait()
 
 
-def test_training_continues_while_two_checkpoints_are_pending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_continues_while_two_checkpoints_are_pending(tmp_path, monkeypatch):
     checkpoints = directory(tmp_path)
     disk_is_free, save = threading.Event(), checkpoints.save
 
-    def slow(snapshot: Snapshot) -> Path:
+    def slow(snapshot):
         assert disk_is_free.wait(60)
         return save(snapshot)
 
@@ -206,7 +202,7 @@ def test_training_continues_while_two_checkpoints_are_pending(tmp_path: Path, mo
     assert checkpoints.steps() == [1, 2]
 
 
-def test_manifest_has_step_metrics_and_inputs(tmp_path: Path) -> None:
+def test_manifest_has_step_metrics_and_inputs(tmp_path):
     path = directory(tmp_path, inputs={"instances_0": {"kind": "instances", "content_sha256": "ab"}}).save(snapshot(5))
     content = json.loads((path / "manifest.json").read_text())["content"]
     assert content["counts"] == {"step": 5, "held_out/mlm_loss": 2.5}

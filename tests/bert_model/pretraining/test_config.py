@@ -1,8 +1,6 @@
 """Configuration: preset sizes, refused values, and Hugging Face's config.json."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,7 +17,7 @@ from bert_pipeline.errors import ConfigurationError, InputError
     ("preset", "millions"),
     [("tiny", 4.4), ("mini", 11.2), ("small", 28.8), ("medium", 41.4), ("base", 109.5), ("large", 335.1)],
 )
-def test_preset_sizes_have_published_parameter_counts(preset: str, millions: float) -> None:
+def test_preset_sizes_have_published_parameter_counts(preset, millions):
     with torch.device("meta"):
         model = BertModel(BertConfig.from_preset(preset))
     assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, abs=0.05)
@@ -29,7 +27,7 @@ def test_preset_sizes_have_published_parameter_counts(preset: str, millions: flo
     ("layers", "hidden", "heads", "millions"),
     [(3, 768, 12, 46), (6, 768, 3, 67), (6, 768, 12, 67), (12, 768, 12, 109), (12, 1024, 16, 184), (24, 1024, 16, 335)],
 )
-def test_sizes_of_table_6_are_overrides_of_presets(layers: int, hidden: int, heads: int, millions: int) -> None:
+def test_sizes_of_table_6_are_overrides_of_presets(layers, hidden, heads, millions):
     shape = {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads}
     config = ModelConfig(preset="base", overrides=shape).resolve(vocab_size=30522)
     assert config.intermediate_size == 4 * hidden
@@ -42,7 +40,7 @@ def test_sizes_of_table_6_are_overrides_of_presets(layers: int, hidden: int, hea
     ("mask", "same", "random"),
     [(0.8, 0.1, 0.1), (1.0, 0.0, 0.0), (0.8, 0.0, 0.2), (0.8, 0.2, 0.0), (0.0, 0.2, 0.8), (0.0, 0.0, 1.0)],
 )
-def test_masking_mixes_of_table_8_are_configurable(mask: float, same: float, random: float) -> None:
+def test_masking_mixes_of_table_8_are_configurable(mask, same, random):
     shares = {"mask_share": mask, "same_share": same, "random_share": random}
     values = {"phases": [{"instances": "x"}], "masking": shares}
     config = from_mapping(PretrainingConfig, values)
@@ -50,7 +48,7 @@ def test_masking_mixes_of_table_8_are_configurable(mask: float, same: float, ran
     assert (masking.mask_share, masking.same_share, masking.random_share) == (mask, same, random)
 
 
-def test_preset_override_of_hidden_size_scales_intermediate_size() -> None:
+def test_preset_override_of_hidden_size_scales_intermediate_size():
     config = BertConfig.from_preset("tiny", hidden_size=64, hidden_act="gelu_new")
     assert (config.intermediate_size, config.hidden_act, config.num_hidden_layers) == (256, "gelu_new", 2)
 
@@ -65,19 +63,19 @@ def test_preset_override_of_hidden_size_scales_intermediate_size() -> None:
         ({"hidden_size": 9, "num_attention_heads": 3, "head": "bilstm"}, "head: found 'bilstm'"),
     ],
 )
-def test_invalid_model_configuration_names_key_and_value(values: dict[str, Any], message: str) -> None:
+def test_invalid_model_configuration_names_key_and_value(values, message):
     with pytest.raises(ConfigurationError, match=message):
         BertConfig(**values)
 
 
-def test_unknown_preset_or_key_names_the_nearest() -> None:
+def test_unknown_preset_or_key_names_the_nearest():
     with pytest.raises(ConfigurationError, match="did you mean 'large'"):
         BertConfig.from_preset("larg")
     with pytest.raises(ConfigurationError, match="did you mean 'hidden_size'"):
         ModelConfig(preset="tiny", overrides={"hiden_size": 64})
 
 
-def test_config_json_round_trips(tmp_path: Path) -> None:
+def test_config_json_round_trips(tmp_path):
     config = BertConfig.from_preset("mini", vocab_size=100, attention="causal", labels=("no", "yes", "maybe"))
     (tmp_path / "config.json").write_text(config.to_json("BertForSequenceClassification"))
     assert BertConfig.from_directory(tmp_path) == config
@@ -97,9 +95,7 @@ def test_config_json_round_trips(tmp_path: Path) -> None:
         ({"id2label": None, "num_labels": None}, ()),
     ],
 )
-def test_labels_are_read_in_the_order_of_the_outputs(
-    tmp_path: Path, stored: dict[str, Any], labels: tuple[str, ...]
-) -> None:
+def test_labels_are_read_in_the_order_of_the_outputs(tmp_path, stored, labels):
     (tmp_path / "config.json").write_text(json.dumps(stored))
     assert BertConfig.from_directory(tmp_path).labels == labels
 
@@ -113,13 +109,13 @@ def test_labels_are_read_in_the_order_of_the_outputs(
         ({"num_labels": 0}, "num_labels is 0, expected the number"),
     ],
 )
-def test_labels_without_an_order_are_refused(tmp_path: Path, stored: dict[str, Any], message: str) -> None:
+def test_labels_without_an_order_are_refused(tmp_path, stored, message):
     (tmp_path / "config.json").write_text(json.dumps(stored))
     with pytest.raises(InputError, match=f"config.json: {message}"):
         BertConfig.from_directory(tmp_path)
 
 
-def test_transformers_reads_our_config_json(tmp_path: Path) -> None:
+def test_transformers_reads_our_config_json(tmp_path):
     transformers = pytest.importorskip("transformers")
     config = BertConfig.from_preset("tiny", vocab_size=100, labels=("no", "yes", "maybe"))
     (tmp_path / "config.json").write_text(config.to_json("BertForSequenceClassification"))
@@ -137,19 +133,19 @@ def test_transformers_reads_our_config_json(tmp_path: Path) -> None:
         {"position_embedding_type": "relative_key"},
     ],
 )
-def test_config_of_another_model_type_is_refused(tmp_path: Path, other: dict[str, Any]) -> None:
+def test_config_of_another_model_type_is_refused(tmp_path, other):
     (tmp_path / "config.json").write_text(json.dumps({"hidden_size": 128, "num_attention_heads": 2, **other}))
     with pytest.raises(InputError, match=list(other)[-1] if "add_cross_attention" in other else next(iter(other))):
         BertConfig.from_directory(tmp_path)
 
 
-def test_missing_config_json_is_one_sentence(tmp_path: Path) -> None:
+def test_missing_config_json_is_one_sentence(tmp_path):
     with pytest.raises(InputError, match=r"config\.json: cannot be read"):
         BertConfig.from_directory(tmp_path)
 
 
-def test_learning_rate_warms_up_then_decays_from_step_0() -> None:
-    def rate(step: int) -> float:
+def test_learning_rate_warms_up_then_decays_from_step_0():
+    def rate(step):
         return learning_rate_at(step, peak=1.0, total_steps=100, warmup_steps=10)
 
     assert [rate(0), rate(5), rate(9)] == [0.0, 0.5, 0.9]
@@ -158,7 +154,7 @@ def test_learning_rate_warms_up_then_decays_from_step_0() -> None:
     assert rate(100) == 0.0
 
 
-def two_phases(**changes: Any) -> PretrainingConfig:
+def two_phases(**changes):
     phases = [
         {"steps": 90, "warmup_steps": 10, "learning_rate": 1.0},
         {"steps": 10, "warmup_steps": 0, "learning_rate": 1.0, "max_seq_length": 512},
@@ -166,7 +162,7 @@ def two_phases(**changes: Any) -> PretrainingConfig:
     return from_mapping(PretrainingConfig, {"phases": phases, **changes})
 
 
-def test_schedule_applies_to_each_phase_or_the_whole_run() -> None:
+def test_schedule_applies_to_each_phase_or_the_whole_run():
     each, whole = two_phases(), two_phases(schedule="run")
     assert each.learning_rate_at(89) == pytest.approx(1 / 90)
     assert each.learning_rate_at(90) == 1.0
@@ -174,7 +170,7 @@ def test_schedule_applies_to_each_phase_or_the_whole_run() -> None:
     assert whole.total_steps == 100
 
 
-def test_max_predictions_follow_the_sequence_length_of_the_phase() -> None:
+def test_max_predictions_follow_the_sequence_length_of_the_phase():
     config = two_phases()
     assert [config.masking_of(phase).max_predictions_per_seq for phase in config.phases] == [20, 77]
     assert config.masking_of(PhaseConfig(max_predictions_per_seq=76)).max_predictions_per_seq == 76
@@ -194,11 +190,11 @@ def test_max_predictions_follow_the_sequence_length_of_the_phase() -> None:
         ({"schedule": "run", "phases": [{}, {"warmup_steps": 3}]}, "phases.1"),
     ],
 )
-def test_contradictory_settings_are_refused(changes: dict[str, Any], message: str) -> None:
+def test_contradictory_settings_are_refused(changes, message):
     with pytest.raises(ConfigurationError, match=message):
         two_phases(**changes)
 
 
-def test_configuration_round_trips_through_yaml() -> None:
+def test_configuration_round_trips_through_yaml():
     config = two_phases(model={"preset": "tiny", "overrides": {"hidden_act": "gelu_new"}})
     assert from_mapping(PretrainingConfig, to_mapping(config)) == config

@@ -4,8 +4,6 @@ import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import fsspec
 import numpy as np
@@ -20,7 +18,6 @@ from bert_model.pretraining.batch import collate, round_up, split_micro_batches
 from bert_model.pretraining.data import (
     InstanceReader,
     InstanceSplit,
-    RowGroup,
     SampleOrder,
     Samples,
     concatenate,
@@ -28,7 +25,6 @@ from bert_model.pretraining.data import (
     rank_slice,
 )
 from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError
-from bert_pipeline.instances.columns import InstanceColumns
 from bert_pipeline.instances.masking import MaskingConfig
 
 TOKENIZER = make_tokenizer(60)
@@ -36,21 +32,21 @@ MASKING = MaskingConfig(max_predictions_per_seq=4)
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "instances"
     write_instances(path, shards=(96, 64, 10), held_out=70, rows_per_write=16)
     return path
 
 
-def reader(directory: Path, **settings: Any) -> InstanceReader:
+def reader(directory, **settings):
     return InstanceReader(InstanceSplit(directory, "train"), **{"seed": 1, "groups_per_window": 3, **settings})
 
 
-def batch_of(samples: Samples, **settings: Any) -> Any:
+def batch_of(samples, **settings):
     return collate(samples, **{"vocabulary": TOKENIZER, "masking": MASKING, "seed": 1, **settings})
 
 
-def test_every_epoch_reads_each_sample_once_in_another_order(directory: Path) -> None:
+def test_every_epoch_reads_each_sample_once_in_another_order(directory):
     source = reader(directory)
     first, second = source.take(0, 170), source.take(170, 170)
     assert sorted(first.sample_indices) == sorted(second.sample_indices) == list(range(170))
@@ -60,7 +56,7 @@ def test_every_epoch_reads_each_sample_once_in_another_order(directory: Path) ->
     assert first.sample_indices.tolist() != reader(directory, seed=2).take(0, 170).sample_indices.tolist()
 
 
-def test_instances_of_a_store_are_read_from_a_local_copy(directory: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_instances_of_a_store_are_read_from_a_local_copy(directory, tmp_path, monkeypatch):
     monkeypatch.setenv("BERT_HOME", str(tmp_path))
     fsspec.filesystem("memory").put(str(directory), "/data/instances", recursive=True)
     local, remote = (InstanceSplit(place, "train") for place in (directory, "memory://data/instances"))
@@ -73,7 +69,7 @@ def test_instances_of_a_store_are_read_from_a_local_copy(directory: Path, tmp_pa
 
 
 @pytest.mark.parametrize("position", [0, 1, 47, 48, 160, 169, 170, 171, 500])
-def test_reader_resumes_at_any_position(directory: Path, position: int) -> None:
+def test_reader_resumes_at_any_position(directory, position):
     whole = reader(directory).take(0, 600)
     part = reader(directory).take(position, 40)
     expected = whole.select(np.arange(position, position + 40))
@@ -82,12 +78,12 @@ def test_reader_resumes_at_any_position(directory: Path, position: int) -> None:
     assert part.columns.input_ids.tolist() == expected.columns.input_ids.tolist()
 
 
-def test_finding_a_position_reads_one_window_only(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finding_a_position_reads_one_window_only(directory, monkeypatch):
     split = InstanceSplit(directory, "train")
     read: list[int] = []
     original = split.read
 
-    def counted(group: RowGroup) -> InstanceColumns:
+    def counted(group):
         read.append(group.first_row)
         return original(group)
 
@@ -96,7 +92,7 @@ def test_finding_a_position_reads_one_window_only(directory: Path, monkeypatch: 
     assert len(read) <= 3
 
 
-def test_shuffling_stays_in_a_window_of_mixed_shards() -> None:
+def test_shuffling_stays_in_a_window_of_mixed_shards():
     order = SampleOrder([4] * 30, seed=3, groups_per_window=5)
     windows = [order.window_groups(0, window) for window in range(6)]
     assert sorted(np.concatenate(windows).tolist()) == list(range(30))
@@ -107,7 +103,7 @@ def test_shuffling_stays_in_a_window_of_mixed_shards() -> None:
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
-def test_rank_slices_partition_a_batch_almost_equally(directory: Path, world_size: int) -> None:
+def test_rank_slices_partition_a_batch_almost_equally(directory, world_size):
     samples = reader(directory).take(100, 48)
     slices = [rank_slice(samples, rank=rank, world_size=world_size) for rank in range(world_size)]
     shared = np.concatenate([part.sample_indices for part in slices])
@@ -121,9 +117,7 @@ def test_rank_slices_partition_a_batch_almost_equally(directory: Path, world_siz
 # Positions in a window, across two windows of 48, across epochs of 170, and across more than one epoch.
 @pytest.mark.parametrize(("position", "count"), [(5, 40), (30, 40), (150, 40), (100, 400)])
 @pytest.mark.parametrize("world_size", [1, 3])
-def test_part_of_a_rank_is_its_slice_of_the_whole_batch(
-    directory: Path, position: int, count: int, world_size: int
-) -> None:
+def test_part_of_a_rank_is_its_slice_of_the_whole_batch(directory, position, count, world_size):
     samples = reader(directory).take(position, count)
     for rank in range(world_size):
         expected = rank_slice(samples, rank=rank, world_size=world_size)
@@ -133,11 +127,11 @@ def test_part_of_a_rank_is_its_slice_of_the_whole_batch(
         assert part.columns.input_ids.tolist() == expected.columns.input_ids.tolist()
 
 
-def test_rank_copies_its_own_rows_only(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_copies_its_own_rows_only(directory, monkeypatch):
     copied: list[int] = []
     select_rows = data.select_rows
 
-    def counted(columns: InstanceColumns, rows: Any) -> InstanceColumns:
+    def counted(columns, rows):
         copied.append(len(rows))
         return select_rows(columns, rows)
 
@@ -149,13 +143,11 @@ def test_rank_copies_its_own_rows_only(directory: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("position", [0, 30, 200])
-def test_window_read_ahead_is_the_one_that_follows(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, position: int
-) -> None:
+def test_window_read_ahead_is_the_one_that_follows(directory, monkeypatch, position):
     reads: list[bool] = []
     read_groups = data._read_groups
 
-    def recorded(*arguments: Any) -> Samples:
+    def recorded(*arguments):
         reads.append(threading.current_thread() is threading.main_thread())
         return read_groups(*arguments)
 
@@ -173,11 +165,11 @@ def test_window_read_ahead_is_the_one_that_follows(
     assert (in_main, len(reads) - in_main) == (in_main, in_main - 1)
 
 
-def test_threads_read_one_after_the_other(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_read_one_after_the_other(directory, monkeypatch):
     class Shard:
         is_read = False
 
-        def read_row_group(self, index: int) -> int:
+        def read_row_group(self, index):
             assert not self.is_read
             self.is_read = True
             time.sleep(0.05)
@@ -190,14 +182,12 @@ def test_threads_read_one_after_the_other(directory: Path, monkeypatch: pytest.M
         assert list(executor.map(split.read, split.groups[:4])) == [0, 1, 2, 3]
 
 
-def test_error_of_a_window_that_is_read_ahead_is_raised_when_it_is_needed(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_of_a_window_that_is_read_ahead_is_raised_when_it_is_needed(directory, monkeypatch):
     with ThreadPoolExecutor(1) as executor:
         source = reader(directory, executor=executor)
         read = source.source.read
 
-        def fail(group: RowGroup) -> InstanceColumns:
+        def fail(group):
             if threading.current_thread() is not threading.main_thread():
                 raise ArtifactError("the disk is gone")
             return read(group)
@@ -208,7 +198,7 @@ def test_error_of_a_window_that_is_read_ahead_is_raised_when_it_is_needed(
             source.take(40, 40)
 
 
-def test_sizes_are_few_and_little_larger() -> None:
+def test_sizes_are_few_and_little_larger():
     sizes = [round_up(count) for count in range(1, 2049)]
     assert round_up(0) == 0
     assert all(size >= count and size % 8 == 0 for count, size in enumerate(sizes, start=1))
@@ -217,7 +207,7 @@ def test_sizes_are_few_and_little_larger() -> None:
     assert [round_up(size) for size in sizes] == sizes
 
 
-def test_batch_of_few_sizes_has_padding_that_nothing_reads(directory: Path) -> None:
+def test_batch_of_few_sizes_has_padding_that_nothing_reads(directory):
     samples = reader(directory).take(0, 30)
     plain, rounded = batch_of(samples), batch_of(samples, few_sizes=True)
     for name in ("input_ids", "attention_mask", "labels", "masked_lm_positions", "token_type_ids"):
@@ -237,14 +227,14 @@ def test_batch_of_few_sizes_has_padding_that_nothing_reads(directory: Path) -> N
     assert (plain.labels.flatten()[rounded.prediction_indices[predictions:]] == IGNORED_LABEL).all()
 
 
-def test_micro_batches_are_few_and_nearly_equal(directory: Path) -> None:
+def test_micro_batches_are_few_and_nearly_equal(directory):
     samples = reader(directory).take(0, 20)
     parts = split_micro_batches(samples, 8)
     assert [part.num_samples for part in parts] == [7, 7, 6]
     assert np.concatenate([part.sample_indices for part in parts]).tolist() == samples.sample_indices.tolist()
 
 
-def test_mask_depends_on_seed_epoch_and_sample_only(directory: Path) -> None:
+def test_mask_depends_on_seed_epoch_and_sample_only(directory):
     samples = reader(directory).take(0, 30)
     alone = samples.select(np.array([7]))
     together, single = batch_of(samples), batch_of(alone)
@@ -257,7 +247,7 @@ def test_mask_depends_on_seed_epoch_and_sample_only(directory: Path) -> None:
     assert not torch.equal(batch_of(samples, seed=2).input_ids, together.input_ids)
 
 
-def test_batch_has_the_names_and_values_of_the_model(directory: Path) -> None:
+def test_batch_has_the_names_and_values_of_the_model(directory):
     samples = reader(directory).take(0, 12)
     batch = batch_of(samples)
     lengths = samples.columns.lengths
@@ -280,7 +270,7 @@ def test_batch_has_the_names_and_values_of_the_model(directory: Path) -> None:
         assert batch.input_ids[row][untouched].tolist() == original[untouched].tolist()
 
 
-def test_batch_of_equal_lengths_has_no_mask(directory: Path) -> None:
+def test_batch_of_equal_lengths_has_no_mask(directory):
     samples = reader(directory).take(0, 60)
     full = samples.select(np.flatnonzero(samples.columns.lengths == 24))
     assert batch_of(full).attention_mask is None
@@ -291,7 +281,7 @@ def test_batch_of_equal_lengths_has_no_mask(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "tfrecord"])
-def test_static_masks_are_read_unchanged(tmp_path: Path, file_format: str) -> None:
+def test_static_masks_are_read_unchanged(tmp_path, file_format):
     write_instances(tmp_path / "plain", shards=(40,))
     write_instances(tmp_path / "masked", shards=(40,), static_masks=True, file_format=file_format)
     originals = InstanceSplit(tmp_path / "plain", "train")
@@ -313,7 +303,7 @@ def test_static_masks_are_read_unchanged(tmp_path: Path, file_format: str) -> No
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 @pytest.mark.parametrize("limit", [0, 25, 1000])
-def test_held_out_instances_are_seen_once_by_one_rank(directory: Path, world_size: int, limit: int) -> None:
+def test_held_out_instances_are_seen_once_by_one_rank(directory, world_size, limit):
     split = InstanceSplit(directory, "held_out")
     seen = [
         index
@@ -325,14 +315,14 @@ def test_held_out_instances_are_seen_once_by_one_rank(directory: Path, world_siz
     assert max(seen) >= 67  # spread over all of them
 
 
-def test_empty_held_out_split_yields_nothing(tmp_path: Path) -> None:
+def test_empty_held_out_split_yields_nothing(tmp_path):
     write_instances(tmp_path / "instances", shards=(16,), held_out=0)
     split = InstanceSplit(tmp_path / "instances", "held_out")
     assert list(held_out_samples(split, limit=0, rank=0, world_size=2)) == []
 
 
-def test_shard_that_was_written_again_is_opened_again(tmp_path: Path) -> None:
-    def first_ids() -> list[int]:
+def test_shard_that_was_written_again_is_opened_again(tmp_path):
+    def first_ids():
         split = InstanceSplit(tmp_path / "instances", "train")
         return split.read(split.groups[0]).input_ids.tolist()
 
@@ -343,7 +333,7 @@ def test_shard_that_was_written_again_is_opened_again(tmp_path: Path) -> None:
     assert first_ids() != before
 
 
-def test_extra_shard_is_ignored_and_missing_shard_is_named(directory: Path, tmp_path: Path) -> None:
+def test_extra_shard_is_ignored_and_missing_shard_is_named(directory, tmp_path):
     write_instances(tmp_path / "instances", shards=(16, 16))
     shard = tmp_path / "instances" / "train" / "instances-00001.parquet"
     (shard.parent / "instances-00002.parquet").write_bytes(shard.read_bytes())
@@ -353,19 +343,19 @@ def test_extra_shard_is_ignored_and_missing_shard_is_named(directory: Path, tmp_
         InstanceSplit(tmp_path / "instances", "train")
 
 
-def test_flipped_bit_of_a_shard_is_found_before_it_is_trained_on(directory: Path, tmp_path: Path) -> None:
+def test_flipped_bit_of_a_shard_is_found_before_it_is_trained_on(directory, tmp_path):
     name = "train/instances-00001.parquet"
     for damaged in with_flipped_bits(directory, tmp_path / "copy", name):
         with pytest.raises(BertError, match=rf"{name}: (the file was changed or damaged|row group \d cannot be read)"):
             InstanceReader(InstanceSplit(damaged, "train"), seed=1, groups_per_window=2).take(0, 160)
 
 
-def test_instances_for_longer_sequences_are_refused(directory: Path) -> None:
+def test_instances_for_longer_sequences_are_refused(directory):
     with pytest.raises(ConfigurationError, match="phases.0: .*max_seq_length=24, the phase has 16"):
         InstanceSplit(directory, "train").check_fits(max_seq_length=16, where="phases.0")
 
 
-def test_instances_for_shorter_sequences_are_warned_of(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_instances_for_shorter_sequences_are_warned_of(directory, caplog):
     InstanceSplit(directory, "train").check_fits(max_seq_length=24, where="phases.0")
     assert not caplog.text
     InstanceSplit(directory, "train").check_fits(max_seq_length=32, where="phases.1")
@@ -373,7 +363,7 @@ def test_instances_for_shorter_sequences_are_warned_of(directory: Path, caplog: 
     assert "max_seq_length=24, the phase has 32: positions from 24 on are not trained by it" in caplog.text
 
 
-def test_static_and_dynamic_shards_do_not_mix(tmp_path: Path) -> None:
+def test_static_and_dynamic_shards_do_not_mix(tmp_path):
     parts = []
     for name, static in (("a", False), ("b", True)):
         write_instances(tmp_path / name, shards=(8,), static_masks=static)

@@ -1,7 +1,6 @@
 """Pre-training with DDP and FSDP on gloo ranks: bit-exact resume, and moves between them and between world sizes."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from bert_model.pretraining import trainer
 from bert_pipeline.manifest import load_manifest
 
 
-def short(data: dict[str, str], **changes: Any) -> dict[str, Any]:
+def short(data, **changes):
     """Seven steps over two phases, for one, two or three ranks."""
     config = configuration(data, **changes)
     for phase, steps, batch in zip(config["phases"], (4, 3), (12, 6)):
@@ -23,7 +22,7 @@ def short(data: dict[str, str], **changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["buffer", "ddp", "fsdp"])
-def test_killed_run_of_three_ranks_resumes_bit_for_bit(data: dict[str, str], tmp_path: Path, kind: str) -> None:
+def test_killed_run_of_three_ranks_resumes_bit_for_bit(data, tmp_path, kind):
     config = short(data, data_parallel=kind)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     # With two ranks any order of summation would do: a + b = b + a.
@@ -38,20 +37,20 @@ def test_killed_run_of_three_ranks_resumes_bit_for_bit(data: dict[str, str], tmp
     assert load_manifest(killed / "model").sha256 == load_manifest(whole / "model").sha256
 
 
-def pretrain_with_copies_on_rank_0(config: dict[str, Any], output: str) -> None:
+def pretrain_with_copies_on_rank_0(config, output):
     if os.environ["RANK"] != "0":
         trainer.take_snapshot = None  # type: ignore[assignment]
     pretrain_rank(config, output, {})
 
 
-def test_rank_0_alone_copies_a_sharded_model_to_host_memory(data: dict[str, str], tmp_path: Path) -> None:
+def test_rank_0_alone_copies_a_sharded_model_to_host_memory(data, tmp_path):
     config = short(data, data_parallel="fsdp")
     assert run_ranks(2, pretrain_with_copies_on_rank_0, config, str(tmp_path / "training")) == [0, 0]
     stored = load_file(tmp_path / "training" / "model" / "model.safetensors")
     assert stored["bert.embeddings.position_embeddings.weight"].shape == (64, 32)  # of both ranks
 
 
-def test_run_moves_between_ddp_fsdp_and_one_process(data: dict[str, str], tmp_path: Path) -> None:
+def test_run_moves_between_ddp_fsdp_and_one_process(data, tmp_path):
     model = small_model(**NO_DROPOUT)
     alone, moved = tmp_path / "alone", tmp_path / "moved"
     train(short(data, model=model), alone)
@@ -80,7 +79,7 @@ def test_run_moves_between_ddp_fsdp_and_one_process(data: dict[str, str], tmp_pa
         torch.testing.assert_close(weights[name], weight, atol=1e-5, rtol=1e-4)
 
 
-def test_bfloat16_with_untrained_heads_follows_float32(data: dict[str, str], tmp_path: Path) -> None:
+def test_bfloat16_with_untrained_heads_follows_float32(data, tmp_path):
     settings: dict[str, Any] = {"model": small_model(**NO_DROPOUT), "objective": "mlm"}
     train(short(data, **settings), tmp_path / "float32")
     expected = train_events(tmp_path / "float32")

@@ -2,9 +2,6 @@
 
 import json
 import math
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,9 +19,7 @@ from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import load_manifest
 
 
-def metrics_of(
-    data: dict[str, str], prepare: Callable[[BertForPreTraining], None] = lambda model: None, **changes: Any
-) -> tuple[dict[str, float], int]:
+def metrics_of(data, prepare=lambda model: None, **changes):
     """The metrics of a new model, prepared by a function, on the first phase, and the number of micro-batches."""
     config = from_mapping(PretrainingConfig, configuration(data, **changes))
     phases, tokenizer = load_phases(config)
@@ -37,7 +32,7 @@ def metrics_of(
     return metrics, len(batches)
 
 
-def test_evaluation_does_not_depend_on_micro_batches(data: dict[str, str]) -> None:
+def test_evaluation_does_not_depend_on_micro_batches(data):
     one, num_batches = metrics_of(data, micro_batch_size=3)
     other, num_other_batches = metrics_of(data, micro_batch_size=32)
     assert num_batches > num_other_batches > 0
@@ -45,7 +40,7 @@ def test_evaluation_does_not_depend_on_micro_batches(data: dict[str, str]) -> No
     assert one["held_out/instances"] == 21
 
 
-def test_masks_depend_on_the_configuration_but_not_on_its_seed(data: dict[str, str]) -> None:
+def test_masks_depend_on_the_configuration_but_not_on_its_seed(data):
     metrics, _ = metrics_of(data)
     assert metrics_of(data, seed=7)[0] == metrics
     masking = {"mask_share": 0.0, "same_share": 0.0, "random_share": 1.0}
@@ -53,8 +48,8 @@ def test_masks_depend_on_the_configuration_but_not_on_its_seed(data: dict[str, s
 
 
 @pytest.mark.parametrize("answer", [0, 1])
-def test_metrics_of_next_sentences_are_those_of_a_constant_answer(data: dict[str, str], answer: int) -> None:
-    def answer_always(model: BertForPreTraining) -> None:
+def test_metrics_of_next_sentences_are_those_of_a_constant_answer(data, answer):
+    def answer_always(model):
         with torch.no_grad():
             model.cls.seq_relationship.weight.zero_()
             model.cls.seq_relationship.bias.copy_(torch.tensor([9.0 * (1 - answer), 9.0 * answer]))
@@ -70,30 +65,30 @@ def test_metrics_of_next_sentences_are_those_of_a_constant_answer(data: dict[str
     assert metrics["held_out/perplexity"] == pytest.approx(math.exp(metrics["held_out/mlm_loss"]), rel=1e-5)
 
 
-def test_evaluation_takes_at_most_max_instances(data: dict[str, str]) -> None:
+def test_evaluation_takes_at_most_max_instances(data):
     assert metrics_of(data, evaluation_max_instances=4)[0]["held_out/instances"] == 4
 
 
-def test_objective_without_nsp_has_no_nsp_metrics(data: dict[str, str]) -> None:
+def test_objective_without_nsp_has_no_nsp_metrics(data):
     metrics, _ = metrics_of(data, objective="mlm")
     assert set(metrics) == {f"held_out/{name}" for name in ("mlm_loss", "mlm_accuracy", "perplexity", "instances")}
 
 
-def test_published_model_has_the_metrics_of_its_run(undisturbed: Path) -> None:
+def test_published_model_has_the_metrics_of_its_run(undisturbed):
     recorded = load_manifest(undisturbed / "model").counts
     found = measure_held_out(undisturbed / "model")
     assert found.keys() == {key for key in recorded if key.startswith("held_out/")}
     assert found == pytest.approx({key: recorded[key] for key in found}, rel=1e-5)
 
 
-def test_published_model_is_evaluated_on_the_instances_that_are_named(undisturbed: Path) -> None:
+def test_published_model_is_evaluated_on_the_instances_that_are_named(undisturbed):
     asked: list[int] = []
     with pytest.raises(ArtifactError, match="elsewhere"):
         measure_held_out(undisturbed / "model", instances=lambda length: (asked.append(length), "elsewhere")[1])
     assert len(asked) == 1
 
 
-def test_model_without_its_run_directory_is_refused(undisturbed: Path, tmp_path: Path) -> None:
+def test_model_without_its_run_directory_is_refused(undisturbed, tmp_path):
     (tmp_path / "model").symlink_to(undisturbed / "model")
     with pytest.raises(ArtifactError, match="configuration cannot be read"):
         measure_held_out(tmp_path / "model")

@@ -2,8 +2,6 @@
 
 import json
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +38,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def pairs(tmp_path: Path, data: dict[str, str]) -> Path:
+def pairs(tmp_path, data):
     """Pairs of two kinds of the words of the data's vocabulary."""
     vocabulary = Tokenizer.from_directory(data["short"]).tokens
     words = [word for word in vocabulary if word.isalnum()][:24]
@@ -55,16 +53,14 @@ Untrained = tuple[Tokenizer, BertForPreTraining]
 
 
 @pytest.fixture
-def untrained(data: dict[str, str]) -> Untrained:
+def untrained(data):
     """The data's vocabulary, and a model with random weights."""
     tokenizer = Tokenizer.from_directory(data["short"])
     config = ModelConfig(**SMALL_MODEL).resolve(vocab_size=tokenizer.vocab_size)
     return tokenizer, new_model(BertForPreTraining, config, seed=1)
 
 
-def test_checkpoints_are_examined_on_the_pairs_for_choosing(
-    data: dict[str, str], pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoints_are_examined_on_the_pairs_for_choosing(data, pairs, tmp_path, monkeypatch):
     monkeypatch.setattr("bert_model.pretraining.fast_exam.MAX_SHARE", math.inf)
     train(configuration(data, exam=str(pairs), exam_pairs=5), tmp_path / "training")
     exams = {
@@ -84,16 +80,14 @@ def test_checkpoints_are_examined_on_the_pairs_for_choosing(
     assert manifest.inputs["exam"] == input_of_pairs(chosen)
 
 
-def test_exams_do_not_change_the_training(data: dict[str, str], pairs: Path, tmp_path: Path) -> None:
+def test_exams_do_not_change_the_training(data, pairs, tmp_path):
     train(configuration(data, exam=str(pairs), exam_pairs=5), tmp_path / "examined")
     train(configuration(data), tmp_path / "plain")
     examined, plain = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("examined", "plain"))
     assert all(torch.equal(examined[key], plain[key]) for key in plain)
 
 
-def test_finished_model_is_examined_on_the_pairs_for_reporting(
-    data: dict[str, str], pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finished_model_is_examined_on_the_pairs_for_reporting(data, pairs, tmp_path, monkeypatch):
     # A directory as `build_exam` writes it, with an n-gram model that has half of the pairs right.
     exam = tmp_path / "exam"
     exam.mkdir()
@@ -130,10 +124,8 @@ def test_finished_model_is_examined_on_the_pairs_for_reporting(
     )
 
 
-def test_run_that_ends_between_exam_and_publication_records_the_exam_once(
-    data: dict[str, str], pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def die(*_: object) -> None:
+def test_run_that_ends_between_exam_and_publication_records_the_exam_once(data, pairs, tmp_path, monkeypatch):
+    def die(*_):
         raise KeyboardInterrupt
 
     output, mapping = tmp_path / "training", configuration(data, exam=str(pairs), exam_pairs=5)
@@ -146,18 +138,18 @@ def test_run_that_ends_between_exam_and_publication_records_the_exam_once(
     assert event["metrics"]["exam_report/accuracy"] == result.metrics["exam_report/accuracy"]
 
 
-def test_ranks_share_the_pairs_of_the_whole_exam(untrained: Untrained, pairs: Path) -> None:
+def test_ranks_share_the_pairs_of_the_whole_exam(untrained, pairs):
     tokenizer, model = untrained
     alone = whole_exam(pairs, model, tokenizer, Group(rank=0, world_size=1, device=CPU), next_sentence=True)
 
     sent: list[list[float]] = []
 
     class OneOfTwo(Group):
-        def all_reduce_numbers(self, *numbers: float) -> list[float]:
+        def all_reduce_numbers(self, *numbers):
             sent.append(list(numbers))
             return [sum(column) for column in zip(*sent)]
 
-        def call_on_main(self, function: Any) -> Any:
+        def call_on_main(self, function):
             return function()
 
         on_all_ranks = call_on_main
@@ -169,10 +161,10 @@ def test_ranks_share_the_pairs_of_the_whole_exam(untrained: Untrained, pairs: Pa
     assert sum(1 for number in sent[0] if number) < len(sent[0]) * 0.6  # rank 1 scored its half
 
 
-def test_exams_take_a_small_share_of_the_time(untrained: Untrained, pairs: Path) -> None:
+def test_exams_take_a_small_share_of_the_time(untrained, pairs):
     now = [0.0]
 
-    def clock() -> float:
+    def clock():
         now[0] += 1.0  # an exam reads the clock twice: it takes a second
         return now[0]
 
@@ -195,7 +187,7 @@ def test_exams_take_a_small_share_of_the_time(untrained: Untrained, pairs: Path)
     assert exam.metrics(model, is_last=False)
 
 
-def test_mean_is_not_replaced_by_a_kind_of_its_name(untrained: Untrained) -> None:
+def test_mean_is_not_replaced_by_a_kind_of_its_name(untrained):
     tokenizer, model = untrained
     # The right text of one kind is the wrong one of the other.
     pairs = [
@@ -210,16 +202,14 @@ def test_mean_is_not_replaced_by_a_kind_of_its_name(untrained: Untrained) -> Non
 
 
 @pytest.mark.parametrize("choose", ["loss", "exam"])
-def test_best_checkpoint_of_the_last_phase_is_published(
-    data: dict[str, str], pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choose: str
-) -> None:
+def test_best_checkpoint_of_the_last_phase_is_published(data, pairs, tmp_path, monkeypatch, choose):
     by_step = {3: 0.1, 6: 0.1, 8: 0.1, 9: 3.0, 12: 1.0, 14: 2.0}  # those of the first phase are of shorter instances
     steps = iter(by_step.values())
 
-    def evaluate(*_: Any, **__: Any) -> dict[str, float]:
+    def evaluate(*_, **__):
         return {"held_out/mlm_loss": next(steps)}
 
-    def metrics(exam: FastExam, model: BertForPreTraining, *, is_last: bool) -> dict[str, float]:
+    def metrics(exam, model, *, is_last):
         return {"exam/accuracy": -next(steps)}
 
     if choose == "loss":
@@ -239,7 +229,7 @@ def test_best_checkpoint_of_the_last_phase_is_published(
 
 
 @pytest.fixture
-def stopped(data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], Path]:
+def stopped(data, tmp_path, monkeypatch):
     """A training that chooses by its loss and crashed after step 13; its best checkpoint is that of step 9."""
     losses = iter([9.0, 9.0, 9.0, 1.0, 2.0, 3.0])
     monkeypatch.setattr("bert_model.pretraining.trainer.evaluate", lambda *_, **__: {"held_out/mlm_loss": next(losses)})
@@ -249,15 +239,13 @@ def stopped(data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return mapping, output
 
 
-def test_choice_is_remembered_by_a_resumed_training(stopped: tuple[dict[str, Any], Path]) -> None:
+def test_choice_is_remembered_by_a_resumed_training(stopped):
     mapping, output = stopped
     train(mapping, output, resume=True)
     assert load_manifest(output / "model").counts["published_step"] == 9
 
 
-def test_damaged_best_checkpoint_is_no_longer_the_best(
-    stopped: tuple[dict[str, Any], Path], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damaged_best_checkpoint_is_no_longer_the_best(stopped, caplog):
     mapping, output = stopped
     (output / "checkpoints" / "step-00000009" / "model.safetensors").write_bytes(b"")
     train(mapping, output, resume=True)
@@ -265,7 +253,7 @@ def test_damaged_best_checkpoint_is_no_longer_the_best(
     assert "the best checkpoint, of step 9, is gone or damaged" in caplog.text
 
 
-def test_exam_is_named_by_the_pairs_that_were_scored(data: dict[str, str], pairs: Path, tmp_path: Path) -> None:
+def test_exam_is_named_by_the_pairs_that_were_scored(data, pairs, tmp_path):
     two = [
         Pair(pair_id=f"two-{number}", kind="next_sentence", good=("w1", "w2"), bad=("w2", "w1")) for number in range(20)
     ]
@@ -277,9 +265,7 @@ def test_exam_is_named_by_the_pairs_that_were_scored(data: dict[str, str], pairs
     assert model.inputs["exam_report"] == input_of_pairs(read_pairs(model.path))
 
 
-def test_choice_by_exam_needs_pairs_and_they_belong_to_the_identity(
-    data: dict[str, str], pairs: Path, tmp_path: Path
-) -> None:
+def test_choice_by_exam_needs_pairs_and_they_belong_to_the_identity(data, pairs, tmp_path):
     # A preset may leave the pairs to Dagster, which has made some.
     with pytest.raises(ConfigurationError, match="choose: found 'exam' without pairs"):
         train(configuration(data, choose="exam"), tmp_path / "training")
@@ -291,7 +277,7 @@ def test_choice_by_exam_needs_pairs_and_they_belong_to_the_identity(
     assert described["inputs"]["exam"]["name"].endswith(" pairs")
 
 
-def test_choice_by_loss_needs_held_out_instances(tmp_path: Path) -> None:
+def test_choice_by_loss_needs_held_out_instances(tmp_path):
     for name, length in (("short", 16), ("long", 32)):
         write_instances(tmp_path / name, max_seq_length=length, shards=(48,), held_out=0)
     mapping = configuration({name: str(tmp_path / name) for name in ("short", "long")}, choose="loss")
@@ -299,7 +285,7 @@ def test_choice_by_loss_needs_held_out_instances(tmp_path: Path) -> None:
         train(mapping, tmp_path / "training")
 
 
-def test_exam_without_usable_pairs_is_refused(data: dict[str, str], tmp_path: Path) -> None:
+def test_exam_without_usable_pairs_is_refused(data, tmp_path):
     table = tmp_path / "one.tsv"
     for number in range(50):  # until the hash of its name makes the pair one for reporting
         table.write_text(f"w{number} w1\tw1 w{number}\tkind{number}\n")

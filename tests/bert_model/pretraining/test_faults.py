@@ -22,9 +22,7 @@ from bert_pipeline.manifest import load_manifest, publishing
 from bert_pipeline.parquet_io import footer_sha256
 
 
-def test_rank_killed_during_a_save_leaves_the_previous_checkpoint(
-    data: dict[str, str], undisturbed: Path, tmp_path: Path
-) -> None:
+def test_rank_killed_during_a_save_leaves_the_previous_checkpoint(data, undisturbed, tmp_path):
     output = tmp_path / "training"
     codes, reports, _ = run_pretraining(configuration(data), output, fail=(0, 5, "kill in save"))
     assert codes[0] == -signal.SIGKILL
@@ -39,7 +37,7 @@ def test_rank_killed_during_a_save_leaves_the_previous_checkpoint(
     assert load_manifest(output / "model").sha256 == load_manifest(undisturbed / "model").sha256
 
 
-def test_hung_rank_is_reported_within_the_timeout(data: dict[str, str], tmp_path: Path) -> None:
+def test_hung_rank_is_reported_within_the_timeout(data, tmp_path):
     settings = configuration(data, timeout_seconds=6)
     codes, reports, warnings = run_pretraining(settings, tmp_path / "training", fail=(1, 5, "hang"))
     assert codes[0] == 1
@@ -52,9 +50,7 @@ def test_hung_rank_is_reported_within_the_timeout(data: dict[str, str], tmp_path
     assert "no other rank is behind it" in warnings
 
 
-def test_non_finite_loss_on_one_rank_stops_all_and_the_update_is_not_saved(
-    data: dict[str, str], tmp_path: Path
-) -> None:
+def test_non_finite_loss_on_one_rank_stops_all_and_the_update_is_not_saved(data, tmp_path):
     settings = configuration(data, checkpoint_interval_steps=4)
     codes, reports, _ = run_pretraining(settings, tmp_path / "training", fail=(1, 5, "poison"))
     assert codes == [1, 1]
@@ -69,14 +65,14 @@ def test_non_finite_loss_on_one_rank_stops_all_and_the_update_is_not_saved(
     assert max(train_events(tmp_path / "training")) == 5
 
 
-def test_rendezvous_without_other_ranks_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rendezvous_without_other_ranks_times_out(monkeypatch):
     for name, value in rank_environments(2)[0].items():
         monkeypatch.setenv(name, value)
     with pytest.raises(TrainingError, match="did not find each other within 1 s"), process_group(1, "cpu"):
         pass
 
 
-def leave_before_the_first_collective(report: Path) -> None:
+def leave_before_the_first_collective(report):
     """Run one of two ranks, of which the second ends before their first collective."""
     is_connected = report.with_name("connected")
     try:
@@ -91,15 +87,13 @@ def leave_before_the_first_collective(report: Path) -> None:
         report.write_text(str(error))
 
 
-def test_rank_ending_before_training_is_an_error_of_the_others(tmp_path: Path) -> None:
+def test_rank_ending_before_training_is_an_error_of_the_others(tmp_path):
     assert run_ranks(2, leave_before_the_first_collective, tmp_path / "report") == [0, 3]
     assert (tmp_path / "report").read_text().startswith("rank 0 lost the other ranks (")
 
 
 @pytest.mark.parametrize("sizes", [(2, 1), (1, 2), (2, 4, 1)])
-def test_every_sample_is_seen_once_when_the_number_of_ranks_changes(
-    data: dict[str, str], sizes: tuple[int, ...]
-) -> None:
+def test_every_sample_is_seen_once_when_the_number_of_ranks_changes(data, sizes):
     split = InstanceSplit(data["short"], "train")
     batch, seen = 16, []
     for step in range(10):  # two epochs of 80
@@ -112,7 +106,7 @@ def test_every_sample_is_seen_once_when_the_number_of_ranks_changes(
 
 
 @pytest.mark.slow
-def test_reader_memory_does_not_grow_with_the_number_of_shards(tmp_path: Path) -> None:
+def test_reader_memory_does_not_grow_with_the_number_of_shards(tmp_path):
     one = write_instances(tmp_path / "one", max_seq_length=512, shards=(4096,), held_out=8, rows_per_write=4096).path
     code = (
         "import sys\n"
@@ -141,7 +135,7 @@ def test_reader_memory_does_not_grow_with_the_number_of_shards(tmp_path: Path) -
     assert peaks[50] - peaks[1] < 8 * 4096 * 512 * 4 * 3, peaks  # the eight row groups of a window, and copies of them
 
 
-def agent(settings: Path, output: Path, *, nodes: int, ranks: int, port: int) -> subprocess.Popen[str]:
+def agent(settings, output, *, nodes, ranks, port):
     """Start a torchrun agent with its ranks, in its own session, as a scheduler does on one machine."""
     command = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={ranks}"]
     command += ["--max-restarts=0", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=test"]
@@ -157,7 +151,7 @@ def agent(settings: Path, output: Path, *, nodes: int, ranks: int, port: int) ->
     )
 
 
-def process_tree(root: int) -> list[int]:
+def process_tree(root):
     """Return the ids of a process and its descendants."""
     children: dict[int, list[int]] = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
@@ -172,7 +166,7 @@ def process_tree(root: int) -> list[int]:
     return found
 
 
-def ranks_of(machine: subprocess.Popen[str]) -> set[str]:
+def ranks_of(machine):
     """Return the ranks of an agent, from the environment of its processes."""
     found = set()
     for process in process_tree(machine.pid):
@@ -183,7 +177,7 @@ def ranks_of(machine: subprocess.Popen[str]) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", ["0", "1"])
-def test_lost_machine_is_reported_and_the_other_resumes_alone(data: dict[str, str], tmp_path: Path, lost: str) -> None:
+def test_lost_machine_is_reported_and_the_other_resumes_alone(data, tmp_path, lost):
     settings, output = tmp_path / "run.yaml", tmp_path / "training"
     values = configuration(data, checkpoint_interval_steps=10, evaluation_max_instances=2)
     values["phases"][0]["steps"] = 60
@@ -227,7 +221,7 @@ def test_lost_machine_is_reported_and_the_other_resumes_alone(data: dict[str, st
     assert load_manifest(output / "model").counts["steps"] == 66
 
 
-def losses(metrics: Path) -> dict[int, list[float]]:
+def losses(metrics):
     """Return step -> every loss that was logged for it."""
     found: dict[int, list[float]] = {}
     for line in metrics.read_text().splitlines() if metrics.is_file() else ():

@@ -1,8 +1,6 @@
 """TFRecord files of google-research/bert train without conversion."""
 
 import shutil
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +17,7 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 SMALL_MODEL = {"hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 128}
 
 
-def train(
-    directory: Path, output: Path, *, max_seq_length: int = 24, steps: int = 2, **changes: Any
-) -> dict[str, float]:
+def train(directory, output, *, max_seq_length=24, steps=2, **changes):
     phase = {"max_seq_length": max_seq_length, "steps": steps, "global_batch_size": 8, "warmup_steps": 0}
     mapping = {
         "model": {"preset": "tiny", "overrides": SMALL_MODEL},
@@ -35,7 +31,7 @@ def train(
 
 
 @pytest.fixture
-def foreign(tmp_path: Path) -> Path:
+def foreign(tmp_path):
     """Files of google's script: no manifest, several parts, its names."""
     write_instances(tmp_path / "ours", shards=(40, 30), file_format="tfrecord")
     directory = tmp_path / "foreign"
@@ -48,7 +44,7 @@ def foreign(tmp_path: Path) -> Path:
     return directory
 
 
-def test_foreign_files_equal_native_files(foreign: Path, tmp_path: Path) -> None:
+def test_foreign_files_equal_native_files(foreign, tmp_path):
     for split, count in (("train", 70), ("held_out", 30)):
         theirs, ours = (InstanceSplit(tmp_path / name, split) for name in ("foreign", "ours"))
         assert theirs.num_instances == ours.num_instances == count
@@ -57,13 +53,13 @@ def test_foreign_files_equal_native_files(foreign: Path, tmp_path: Path) -> None
             assert np.array_equal(getattr(left, field), getattr(right, field)), field
 
 
-def test_foreign_files_train(foreign: Path, tmp_path: Path) -> None:
+def test_foreign_files_train(foreign, tmp_path):
     metrics = train(foreign, tmp_path / "training")
     assert metrics["held_out/instances"] == 30
     assert metrics == train(tmp_path / "ours", tmp_path / "same")
 
 
-def test_foreign_files_require_vocabulary_and_casing(foreign: Path, tmp_path: Path) -> None:
+def test_foreign_files_require_vocabulary_and_casing(foreign, tmp_path):
     (foreign / "tokenizer_config.json").unlink()
     with pytest.raises(UsageError, match="do_lower_case is not stated"):
         train(foreign, tmp_path / "training")
@@ -81,9 +77,7 @@ def test_foreign_files_require_vocabulary_and_casing(foreign: Path, tmp_path: Pa
     ],
 )
 @pytest.mark.parametrize("name", ["tf_examples.tfrecord-00001-of-00002", "held_out/tf_examples.tfrecord"])
-def test_foreign_files_that_do_not_fit_are_refused_in_every_file(
-    foreign: Path, tmp_path: Path, name: str, field: str, value: int, message: str
-) -> None:
+def test_foreign_files_that_do_not_fit_are_refused_in_every_file(foreign, tmp_path, name, field, value, message):
     with open_tfrecords(foreign / name) as shard:
         columns = shard.read_row_group(0)
     getattr(columns, field)[1] = value
@@ -93,7 +87,7 @@ def test_foreign_files_that_do_not_fit_are_refused_in_every_file(
         train(foreign, tmp_path / "training")
 
 
-def test_casing_of_data_and_model_must_match(foreign: Path, tmp_path: Path) -> None:
+def test_casing_of_data_and_model_must_match(foreign, tmp_path):
     train(foreign, tmp_path / "first", steps=1)
     tokens = make_tokenizer(60).tokens
     Tokenizer.from_tokens(tokens, do_lower_case=False).save(foreign)
@@ -104,13 +98,13 @@ def test_casing_of_data_and_model_must_match(foreign: Path, tmp_path: Path) -> N
     assert f"has {Tokenizer.from_tokens(tokens, do_lower_case=False)}" in message
 
 
-def test_foreign_files_longer_than_the_phase_are_refused(foreign: Path, tmp_path: Path) -> None:
+def test_foreign_files_longer_than_the_phase_are_refused(foreign, tmp_path):
     with pytest.raises(ConfigurationError, match="were made for max_seq_length=24, the phase has 16"):
         train(foreign, tmp_path / "training", max_seq_length=16)
 
 
 @pytest.mark.real_data
-def test_instances_of_googles_script_train(real_data: Path, tmp_path: Path) -> None:
+def test_instances_of_googles_script_train(real_data, tmp_path):
     directory = tmp_path / "google"
     directory.mkdir()
     (directory / "tf_examples.tfrecord").symlink_to(real_data / "golden/pretraining-instances.tfrecord")

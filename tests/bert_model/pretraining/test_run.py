@@ -35,9 +35,7 @@ from bert_pipeline.manifest import load_manifest
     ("rank", "step"),
     [pytest.param(1, 7, id="in the first phase, second epoch"), pytest.param(0, 10, id="second phase")],
 )
-def test_killed_run_resumes_bit_for_bit(
-    data: dict[str, str], undisturbed: Path, tmp_path: Path, rank: int, step: int
-) -> None:
+def test_killed_run_resumes_bit_for_bit(data, undisturbed, tmp_path, rank, step):
     output = tmp_path / "training"
     codes, reports, _ = run_pretraining(configuration(data), output, fail=(rank, step, "kill"))
     assert codes[rank] == -signal.SIGKILL
@@ -55,9 +53,7 @@ def test_killed_run_resumes_bit_for_bit(
     assert load_manifest(output / "model").sha256 == load_manifest(undisturbed / "model").sha256
 
 
-def test_terminated_rank_saves_checkpoint_and_resumes_bit_for_bit(
-    data: dict[str, str], undisturbed: Path, tmp_path: Path
-) -> None:
+def test_terminated_rank_saves_checkpoint_and_resumes_bit_for_bit(data, undisturbed, tmp_path):
     output = tmp_path / "training"
     codes, reports, _ = run_pretraining(configuration(data), output, fail=(1, 4, "terminate"))
     assert codes == [0, 0]
@@ -68,9 +64,7 @@ def test_terminated_rank_saves_checkpoint_and_resumes_bit_for_bit(
     assert load_manifest(output / "model").sha256 == load_manifest(undisturbed / "model").sha256
 
 
-def test_damaged_newest_checkpoints_are_skipped_on_resume(
-    data: dict[str, str], undisturbed: Path, tmp_path: Path
-) -> None:
+def test_damaged_newest_checkpoints_are_skipped_on_resume(data, undisturbed, tmp_path):
     output = tmp_path / "training"
     run_pretraining(configuration(data), output, fail=(0, 13, "terminate"))
     checkpoints = sorted((output / "checkpoints").glob("step-*"))
@@ -88,11 +82,11 @@ def test_damaged_newest_checkpoints_are_skipped_on_resume(
     assert load_manifest(output / "model").sha256 == load_manifest(undisturbed / "model").sha256
 
 
-def damage(checkpoint: Path) -> None:
+def damage(checkpoint):
     (checkpoint / "model.safetensors").write_bytes(b"")
 
 
-def test_what_is_saved_after_a_damaged_checkpoint_stays(data: dict[str, str], tmp_path: Path) -> None:
+def test_what_is_saved_after_a_damaged_checkpoint_stays(data, tmp_path):
     output, config = tmp_path / "training", single(data, keep_last=1)
     train(config, output, after_step=stop_after(9))
     folder = output / "checkpoints"
@@ -103,7 +97,7 @@ def test_what_is_saved_after_a_damaged_checkpoint_stays(data: dict[str, str], tm
     assert [path.name for path in folder.glob("step-*")] == ["step-00000011"]
 
 
-def test_run_without_an_intact_checkpoint_does_not_begin_anew(data: dict[str, str], tmp_path: Path) -> None:
+def test_run_without_an_intact_checkpoint_does_not_begin_anew(data, tmp_path):
     output = tmp_path / "training"
     train(configuration(data), output, after_step=stop_after(4))
     for spoil in (damage, lambda checkpoint: (checkpoint / "manifest.json").unlink()):
@@ -114,7 +108,7 @@ def test_run_without_an_intact_checkpoint_does_not_begin_anew(data: dict[str, st
                 train(configuration(data), output, resume=True)
 
 
-def test_checkpoint_has_the_metrics_of_its_own_weights(data: dict[str, str], tmp_path: Path) -> None:
+def test_checkpoint_has_the_metrics_of_its_own_weights(data, tmp_path):
     output = tmp_path / "training"
     result = train(configuration(data), output, after_step=stop_after(4))
     assert result.metrics == {}  # those of step 3 are of other weights
@@ -122,7 +116,7 @@ def test_checkpoint_has_the_metrics_of_its_own_weights(data: dict[str, str], tmp
     assert {step: "held_out/mlm_loss" in found for step, found in counts.items()} == {3: True, 4: False}
 
 
-def test_resume_with_another_evaluation_is_described_by_its_directory(data: dict[str, str], tmp_path: Path) -> None:
+def test_resume_with_another_evaluation_is_described_by_its_directory(data, tmp_path):
     output = tmp_path / "training"
     train(configuration(data, evaluation_max_instances=10), output, after_step=stop_after(4))
     train(configuration(data, evaluation_max_instances=5), output, resume=True)
@@ -130,9 +124,7 @@ def test_resume_with_another_evaluation_is_described_by_its_directory(data: dict
     assert measure_held_out(output / "model")["held_out/mlm_loss"] == pytest.approx(recorded, abs=1e-4)
 
 
-def test_resume_with_a_longer_first_phase_says_that_phases_have_moved(
-    data: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_resume_with_a_longer_first_phase_says_that_phases_have_moved(data, tmp_path, caplog):
     output, changed = tmp_path / "training", configuration(data)
     changed["phases"][1]["warmup_steps"] = 0
     train(changed, output, after_step=stop_after(10))
@@ -142,9 +134,7 @@ def test_resume_with_a_longer_first_phase_says_that_phases_have_moved(
     assert "step 10 was in phase 1 and is in another one now" in caplog.text
 
 
-def test_resume_with_another_world_size_continues_at_the_same_sample(
-    data: dict[str, str], undisturbed: Path, tmp_path: Path
-) -> None:
+def test_resume_with_another_world_size_continues_at_the_same_sample(data, undisturbed, tmp_path):
     output = tmp_path / "training"
     run_pretraining(configuration(data), output, fail=(1, 4, "terminate"))
     codes, reports, warnings = run_pretraining(configuration(data), output, world_size=1, resume=True)
@@ -157,7 +147,7 @@ def test_resume_with_another_world_size_continues_at_the_same_sample(
         assert ours[step]["train/loss"] == pytest.approx(metrics["train/loss"], rel=0.05)
 
 
-def test_loss_without_dropout_is_independent_of_world_size(data: dict[str, str], tmp_path: Path) -> None:
+def test_loss_without_dropout_is_independent_of_world_size(data, tmp_path):
     plain = configuration(data, model=small_model(**NO_DROPOUT))
     for world_size, name in ((1, "one"), (2, "two")):
         codes, reports, _ = run_pretraining(plain, tmp_path / name, world_size=world_size)
@@ -167,7 +157,7 @@ def test_loss_without_dropout_is_independent_of_world_size(data: dict[str, str],
         assert two[step]["train/loss"] == pytest.approx(metrics["train/loss"], rel=1e-4)
 
 
-def test_batch_not_divisible_by_world_size_is_refused(data: dict[str, str], tmp_path: Path) -> None:
+def test_batch_not_divisible_by_world_size_is_refused(data, tmp_path):
     odd = configuration(data)
     odd["phases"][1]["global_batch_size"] = 9
     codes, reports, _ = run_pretraining(odd, tmp_path / "training")
@@ -177,11 +167,11 @@ def test_batch_not_divisible_by_world_size_is_refused(data: dict[str, str], tmp_
     assert not (tmp_path / "training").exists()
 
 
-def single(data: dict[str, str], **changes: Any) -> PretrainingConfig:
+def single(data, **changes):
     return from_mapping(PretrainingConfig, configuration(data, **changes))
 
 
-def test_stop_right_after_a_checkpoint_does_not_write_it_again(data: dict[str, str], tmp_path: Path) -> None:
+def test_stop_right_after_a_checkpoint_does_not_write_it_again(data, tmp_path):
     config = from_mapping(PretrainingConfig, configuration(data))
     result = train(config, tmp_path / "training", after_step=stop_after(3))
     assert (result.status, result.step) == ("preempted", 3)
@@ -189,9 +179,7 @@ def test_stop_right_after_a_checkpoint_does_not_write_it_again(data: dict[str, s
 
 
 @pytest.mark.parametrize("name", ["processor", "onednn_width"])
-def test_resume_on_another_processor_or_kernel_warns(
-    data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
-) -> None:
+def test_resume_on_another_processor_or_kernel_warns(data, tmp_path, monkeypatch, caplog, name):
     train(configuration(data), tmp_path / "training", after_step=stop_after(5))
     monkeypatch.setattr(f"bert_model.pretraining.trainer.{name}", lambda: "Another (AVX2)")
     result = train(configuration(data), tmp_path / "training", resume=True)
@@ -201,7 +189,7 @@ def test_resume_on_another_processor_or_kernel_warns(
     assert f"{before[name]} Another (AVX2)" in caplog.text
 
 
-def test_every_step_logs_losses_rates_and_utilization(undisturbed: Path) -> None:
+def test_every_step_logs_losses_rates_and_utilization(undisturbed):
     events = read_events(undisturbed)
     assert events[0]["event"] == "start"
     assert events[0]["matrix_product_rate"] > 1e9
@@ -218,16 +206,14 @@ def test_every_step_logs_losses_rates_and_utilization(undisturbed: Path) -> None
 
 
 @pytest.mark.parametrize("upload", [True, False])
-def test_upload_checkpoints_is_passed_to_the_tracker(data: dict[str, str], tmp_path: Path, upload: bool) -> None:
+def test_upload_checkpoints_is_passed_to_the_tracker(data, tmp_path, upload):
     values = configuration(data, upload_checkpoints=upload)
     values["phases"] = [values["phases"][0] | {"steps": 1, "warmup_steps": 0}]
     train(values, tmp_path / "training")
     assert json.loads((tmp_path / "training" / "tracking.json").read_text())["upload_checkpoints"] is upload
 
 
-def test_finished_run_is_left_unchanged(
-    data: dict[str, str], undisturbed: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_finished_run_is_left_unchanged(data, undisturbed, caplog):
     before = {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*") if path.is_file()}
     caplog.set_level("INFO")
     result = train(configuration(data), undisturbed, resume=True)
@@ -240,9 +226,7 @@ def test_finished_run_is_left_unchanged(
     assert changed <= {".lock"}
 
 
-def test_damaged_model_is_published_again_from_the_last_checkpoint(
-    data: dict[str, str], undisturbed: Path, tmp_path: Path
-) -> None:
+def test_damaged_model_is_published_again_from_the_last_checkpoint(data, undisturbed, tmp_path):
     output = tmp_path / "training"
     shutil.copytree(undisturbed, output)
     weights = output / "model" / "model.safetensors"
@@ -253,12 +237,12 @@ def test_damaged_model_is_published_again_from_the_last_checkpoint(
     assert load_manifest(output / "model", verify="sha256").sha256 == load_manifest(undisturbed / "model").sha256
 
 
-def test_second_run_in_a_directory_requires_resume(data: dict[str, str], undisturbed: Path) -> None:
+def test_second_run_in_a_directory_requires_resume(data, undisturbed):
     with pytest.raises(UsageError, match="add --resume"):
         train(configuration(data), undisturbed)
 
 
-def test_resume_with_changed_configuration_lists_the_keys(data: dict[str, str], undisturbed: Path) -> None:
+def test_resume_with_changed_configuration_lists_the_keys(data, undisturbed):
     changed = single(data, seed=1, micro_batch_size=4)
     with pytest.raises(ConfigurationError) as caught:
         train(changed, undisturbed, resume=True)
@@ -266,9 +250,7 @@ def test_resume_with_changed_configuration_lists_the_keys(data: dict[str, str], 
     assert "configuration.seed: was 12345, is 1" in str(caught.value)
 
 
-def test_resume_with_another_batch_size_says_which_samples_are_skipped(
-    data: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_resume_with_another_batch_size_says_which_samples_are_skipped(data, tmp_path, caplog):
     train(configuration(data), tmp_path / "training", after_step=stop_after(3))
     changed = configuration(data)
     changed["phases"][0]["global_batch_size"] = 24
@@ -283,7 +265,7 @@ def test_resume_with_another_batch_size_says_which_samples_are_skipped(
     assert "samples" not in caplog.text
 
 
-def test_resume_with_changed_data_names_the_hashes(data: dict[str, str], undisturbed: Path, tmp_path: Path) -> None:
+def test_resume_with_changed_data_names_the_hashes(data, undisturbed, tmp_path):
     other = write_instances(tmp_path / "other", max_seq_length=32, shards=(40,), held_out=10, rows_per_write=16, seed=9)
     changed = configuration(data)
     changed["phases"][1]["instances"] = str(tmp_path / "other")
@@ -291,7 +273,7 @@ def test_resume_with_changed_data_names_the_hashes(data: dict[str, str], undistu
         train(changed, undisturbed, resume=True)
 
 
-def test_training_id_ignores_monitoring_keys(data: dict[str, str]) -> None:
+def test_training_id_ignores_monitoring_keys(data):
     manifests = [load_manifest(path) for path in data.values()]
     name = training_id(single(data), manifests)
     assert name == training_id(single(data, checkpoint_interval_steps=7, keep_last=1), manifests)
@@ -299,21 +281,19 @@ def test_training_id_ignores_monitoring_keys(data: dict[str, str]) -> None:
     assert name != training_id(single(data), manifests[::-1])
 
 
-def test_locked_run_directory_is_refused(data: dict[str, str], tmp_path: Path) -> None:
+def test_locked_run_directory_is_refused(data, tmp_path):
     with run_lock(tmp_path / "training"), pytest.raises(TrainingError, match=f"process {os.getpid()}"):
         train(configuration(data), tmp_path / "training")
 
 
-def test_directory_with_other_files_is_refused(data: dict[str, str], tmp_path: Path) -> None:
+def test_directory_with_other_files_is_refused(data, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ArtifactError, match=r"notes\.txt"):
         train(configuration(data), tmp_path)
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "link", "link/below", "/proc/training"])
-def test_output_that_cannot_be_a_directory_is_one_sentence(
-    data: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str
-) -> None:
+def test_output_that_cannot_be_a_directory_is_one_sentence(data, tmp_path, capsys, place):
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to(tmp_path / "missing")
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(configuration(data)))
@@ -328,7 +308,7 @@ def test_output_that_cannot_be_a_directory_is_one_sentence(
     assert not (tmp_path / "missing").exists()
 
 
-def test_unusable_output_ends_every_rank(data: dict[str, str], tmp_path: Path) -> None:
+def test_unusable_output_ends_every_rank(data, tmp_path):
     (tmp_path / "training").write_text("")
     codes, reports, _ = run_pretraining(configuration(data), tmp_path / "training")
     assert codes == [1, 1]
@@ -336,12 +316,12 @@ def test_unusable_output_ends_every_rank(data: dict[str, str], tmp_path: Path) -
 
 
 @pytest.mark.parametrize("interval", ["log_interval_steps", "checkpoint_interval_steps"])
-def test_removed_output_ends_the_run_at_the_next_write(data: dict[str, str], tmp_path: Path, interval: str) -> None:
+def test_removed_output_ends_the_run_at_the_next_write(data, tmp_path, interval):
     output = tmp_path / "training"
     often = {"log_interval_steps": 1000, "checkpoint_interval_steps": 1000} | {interval: 2}
     seen: list[int] = []
 
-    def after_step(step: int) -> None:
+    def after_step(step):
         seen.append(step)
         if step == 3:
             # A checkpoint that is being written removes its own draft meanwhile.
@@ -354,13 +334,11 @@ def test_removed_output_ends_the_run_at_the_next_write(data: dict[str, str], tmp
     assert not output.exists()
 
 
-def test_non_finite_loss_stops_the_run_and_its_weights_are_not_saved(
-    data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_non_finite_loss_stops_the_run_and_its_weights_are_not_saved(data, tmp_path, monkeypatch):
     steps = iter(range(1000))
     original = BertForPreTraining.loss_sums
 
-    def poisoned(*arguments: Any, **named: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def poisoned(*arguments, **named):
         masked_lm, next_sentence = original(*arguments, **named)
         # 16 instances in micro-batches of 3 make 6 calls a step: the 26th falls into the update after step 4
         return (masked_lm * float("nan") if next(steps) == 25 else masked_lm), next_sentence
@@ -388,10 +366,8 @@ def test_non_finite_loss_stops_the_run_and_its_weights_are_not_saved(
         ),
     ],
 )
-def test_every_failure_is_the_last_line_of_the_log(
-    data: dict[str, str], tmp_path: Path, error: Exception, raised: type[Exception], text: str
-) -> None:
-    def fail(step: int) -> None:
+def test_every_failure_is_the_last_line_of_the_log(data, tmp_path, error, raised, text):
+    def fail(step):
         if step == 5:
             raise error
 
@@ -403,7 +379,7 @@ def test_every_failure_is_the_last_line_of_the_log(
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "tfrecord"])
-def test_static_masks_train_from_both_formats(tmp_path: Path, file_format: str) -> None:
+def test_static_masks_train_from_both_formats(tmp_path, file_format):
     write_instances(tmp_path / "static", max_seq_length=16, static_masks=True, file_format=file_format)
     config = single({"short": str(tmp_path / "static"), "long": ""})
     phase = from_mapping(type(config.phases[0]), {**vars(config.phases[0]), "steps": 2, "warmup_steps": 0})
@@ -413,9 +389,7 @@ def test_static_masks_train_from_both_formats(tmp_path: Path, file_format: str) 
     assert result.metrics["held_out/instances"] == 30
 
 
-def test_run_continues_from_another_model_and_logs_it(
-    data: dict[str, str], undisturbed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_run_continues_from_another_model_and_logs_it(data, undisturbed, tmp_path, caplog):
     caplog.set_level("INFO")
     newest = undisturbed / "checkpoints" / "step-00000014"
     url = "s3://me:secret@bucket/model"
@@ -438,7 +412,7 @@ def test_run_continues_from_another_model_and_logs_it(
     assert all((after[name] >= 0.99 * before[name]).all() for name in moments)
 
 
-def test_masks_are_those_of_the_configuration(data: dict[str, str], undisturbed: Path, tmp_path: Path) -> None:
+def test_masks_are_those_of_the_configuration(data, undisturbed, tmp_path):
     masking = {"mask_share": 0.0, "same_share": 0.0, "random_share": 1.0}
     config = from_mapping(PretrainingConfig, configuration(data, masking=masking))
     train(config, tmp_path / "random")
@@ -447,7 +421,7 @@ def test_masks_are_those_of_the_configuration(data: dict[str, str], undisturbed:
     assert first != other
 
 
-def test_initial_model_is_resolved_on_rank_0_only(data: dict[str, str], undisturbed: Path, tmp_path: Path) -> None:
+def test_initial_model_is_resolved_on_rank_0_only(data, undisturbed, tmp_path):
     model = undisturbed / "model"
     config = configuration(data, initial_model=f"models:/{model}")
     config["phases"] = [config["phases"][1] | {"steps": 1, "warmup_steps": 0}]
@@ -457,15 +431,13 @@ def test_initial_model_is_resolved_on_rank_0_only(data: dict[str, str], undistur
     assert stored["configuration"]["initial_model"] == str(model)
 
 
-def resolve_on_rank_0(reference: str) -> Path:
+def resolve_on_rank_0(reference):
     if os.environ["RANK"] != "0":
         raise UsageError("the other rank has looked as well")
     return Path(reference.removeprefix("models:/"))
 
 
-def test_from_option_continues_a_hub_model_of_another_architecture(
-    data: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_from_option_continues_a_hub_model_of_another_architecture(data, tmp_path, caplog):
     transformers = pytest.importorskip("transformers")
     foreign = tmp_path / "foreign"
     shape = {"vocab_size": 64, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 3}
@@ -495,7 +467,7 @@ def test_from_option_continues_a_hub_model_of_another_architecture(
     assert main([*options, "--optimizer-state", "fresh"]) == 2
 
 
-def test_instances_longer_than_the_phase_are_refused(data: dict[str, str], tmp_path: Path) -> None:
+def test_instances_longer_than_the_phase_are_refused(data, tmp_path):
     config = configuration(data)
     config["phases"][0]["instances"] = data["long"]
     with pytest.raises(ConfigurationError, match="made for max_seq_length=32, the phase has 16"):
@@ -503,7 +475,7 @@ def test_instances_longer_than_the_phase_are_refused(data: dict[str, str], tmp_p
     assert not (tmp_path / "training").exists()
 
 
-def test_configuration_file_takes_overrides_and_rejects_unknown_keys(data: dict[str, str], tmp_path: Path) -> None:
+def test_configuration_file_takes_overrides_and_rejects_unknown_keys(data, tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text(yaml.safe_dump({"pretraining": configuration(data)}))
     assert load_configuration(str(path), ["phases.0.steps=3", "seed=7"]).phases[0].steps == 3
@@ -513,9 +485,7 @@ def test_configuration_file_takes_overrides_and_rejects_unknown_keys(data: dict[
         load_configuration("cpu-4h")
 
 
-def test_command_line_error_is_one_paragraph_with_exit_code_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_line_error_is_one_paragraph_with_exit_code_2(tmp_path, capsys):
     assert main(["--config", str(tmp_path / "absent.yaml"), "--output", str(tmp_path / "out")]) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith("error: ")
@@ -523,7 +493,7 @@ def test_command_line_error_is_one_paragraph_with_exit_code_2(
     assert not (tmp_path / "out").exists()
 
 
-def test_signals_of_one_request_stop_a_run_and_a_later_one_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signals_of_one_request_stop_a_run_and_a_later_one_ends_it(monkeypatch):
     ended: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda *arguments: ended.append(arguments))
     with signals.stop_requests() as should_stop:
@@ -540,7 +510,7 @@ def test_signals_of_one_request_stop_a_run_and_a_later_one_ends_it(monkeypatch: 
 
 
 @pytest.mark.slow
-def test_torchrun_trains_two_ranks_and_preempted_run_exits_with_75(data: dict[str, str], tmp_path: Path) -> None:
+def test_torchrun_trains_two_ranks_and_preempted_run_exits_with_75(data, tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text(yaml.safe_dump(configuration(data)))
     environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}

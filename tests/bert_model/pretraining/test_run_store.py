@@ -6,7 +6,6 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from two_ranks import run_pretraining, run_ranks
 
 from bert_model.pretraining.__main__ import main
 from bert_model.pretraining.run_store import OWNER_NAME, RunStore
-from bert_model.pretraining.trainer import PretrainingResult
 from bert_pipeline import storage
 from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError, TrainingError, UsageError
 from bert_pipeline.manifest import load_manifest
@@ -30,24 +28,24 @@ URL = "memory://bucket/run"
 class Bucket:
     """A store in memory, and the host that this process is on."""
 
-    def __init__(self, data: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, data, folder, monkeypatch):
         self.data, self.folder, self.monkeypatch = data, folder, monkeypatch
         self.objects: dict[str, Any] = fsspec.filesystem("memory").store
         self.move_to(1)
 
-    def move_to(self, host: int) -> None:
+    def move_to(self, host):
         """Go on in this process as on a host of its own disk."""
         self.monkeypatch.setenv("BERT_HOME", str(self.folder / f"host-{host}"))
 
-    def train(self, resume: bool = True, after_step: Any = None, **changes: Any) -> PretrainingResult:
+    def train(self, resume=True, after_step=None, **changes):
         return train(configuration(self.data, **changes), URL, resume=resume, after_step=after_step)
 
-    def steps(self) -> list[int]:
+    def steps(self):
         """The steps of the store's checkpoints that have a manifest."""
         names = [name.split("/") for name in list(self.objects)]  # a thread may be writing
         return sorted(int(name[4][5:]) for name in names if name[3] == "checkpoints" and name[5:] == ["manifest.json"])
 
-    def copy(self) -> Path:
+    def copy(self):
         """Copy the run out of the store; return its directory."""
         copy = self.folder / f"copy-{len(list(self.folder.glob('copy-*')))}"
         fsspec.filesystem("memory").get("/bucket/run/", f"{copy}/", recursive=True)
@@ -55,7 +53,7 @@ class Bucket:
 
 
 @pytest.fixture
-def bucket(data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+def bucket(data, tmp_path, monkeypatch):
     """An empty store; this process is on a host with an empty disk."""
     found = Bucket(data, tmp_path, monkeypatch)
     found.objects.clear()
@@ -64,21 +62,21 @@ def bucket(data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture(scope="session")
-def alone(data: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def alone(data, tmp_path_factory):
     """The directory of a finished run of one process."""
     output = tmp_path_factory.mktemp("alone") / "training"
     train(configuration(data), output)
     return output
 
 
-def assert_same(output: Path, expected: Path) -> None:
+def assert_same(output, expected):
     """The log has every step once in its last values, and the weights are the same bits."""
     assert train_events(output) == train_events(expected)
     assert load_manifest(output / "model", verify="sha256").sha256 == load_manifest(expected / "model").sha256
 
 
 @pytest.mark.parametrize("step", [2, 7, 10])
-def test_another_host_resumes_bit_for_bit(bucket: Bucket, alone: Path, tmp_path: Path, step: int) -> None:
+def test_another_host_resumes_bit_for_bit(bucket, alone, tmp_path, step):
     with pytest.raises(VanishedError):
         bucket.train(after_step=vanish_after(step))
     bucket.move_to(2)
@@ -95,9 +93,7 @@ def test_another_host_resumes_bit_for_bit(bucket: Bucket, alone: Path, tmp_path:
     )
 
 
-def test_run_moves_between_disk_and_store_by_copying(
-    bucket: Bucket, data: dict[str, str], alone: Path, tmp_path: Path
-) -> None:
+def test_run_moves_between_disk_and_store_by_copying(bucket, data, alone, tmp_path):
     output = tmp_path / "disk"
     with pytest.raises(VanishedError):
         train(configuration(data), output, after_step=vanish_after(4))
@@ -111,7 +107,7 @@ def test_run_moves_between_disk_and_store_by_copying(
     assert_same(back, alone)
 
 
-def test_kept_checkpoints_stay_in_the_store_and_reach_the_next_host(bucket: Bucket) -> None:
+def test_kept_checkpoints_stay_in_the_store_and_reach_the_next_host(bucket):
     changes: dict[str, Any] = {"keep_last": 1, "keep_every_steps": 6, "choose": "loss"}
     with pytest.raises(VanishedError):
         bucket.train(after_step=vanish_after(13), **changes)
@@ -127,12 +123,12 @@ def test_kept_checkpoints_stay_in_the_store_and_reach_the_next_host(bucket: Buck
 
 
 @contextlib.contextmanager
-def failing_uploads(error: Exception, when: Callable[[str], bool]) -> Iterator[list[str]]:
+def failing_uploads(error, when):
     """Let uploads fail of files whose name meets a condition; yield the names refused so far."""
     refused: list[str] = []
     original = MemoryFileSystem.put_file
 
-    def put_file(self: MemoryFileSystem, local: str, name: str, **options: Any) -> None:
+    def put_file(self, local, name, **options):
         if when(name):
             refused.append(name)
             raise error
@@ -158,12 +154,10 @@ for fault in FAULTS.values():
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_training_goes_on_while_the_store_fails(
-    bucket: Bucket, alone: Path, caplog: pytest.LogCaptureFixture, fault: str
-) -> None:
+def test_training_goes_on_while_the_store_fails(bucket, alone, caplog, fault):
     failing = threading.Event()
 
-    def after_step(step: int) -> None:
+    def after_step(step):
         if step == 5:
             failing.set()
         if step == 13:
@@ -181,7 +175,7 @@ def test_training_goes_on_while_the_store_fails(
     assert_same(bucket.copy(), alone)
 
 
-def test_newest_checkpoint_is_copied_first(bucket: Bucket) -> None:
+def test_newest_checkpoint_is_copied_first(bucket):
     bucket.train()
     for name in [name for name in bucket.objects if "/checkpoints/" in name]:
         del bucket.objects[name]
@@ -193,7 +187,7 @@ def test_newest_checkpoint_is_copied_first(bucket: Bucket) -> None:
     assert "step-00000014" in refused[0]
 
 
-def test_store_that_fails_at_the_end_loses_nothing_on_this_host(bucket: Bucket, alone: Path) -> None:
+def test_store_that_fails_at_the_end_loses_nothing_on_this_host(bucket, alone):
     with failing_uploads(FAULTS["full"], lambda name: "/model/" in name), pytest.raises(TrainingError) as ended:
         bucket.train()
     assert "the store lacks its last files" in str(ended.value)
@@ -205,12 +199,10 @@ def test_store_that_fails_at_the_end_loses_nothing_on_this_host(bucket: Bucket, 
     assert_same(bucket.copy(), alone)
 
 
-def test_store_that_cannot_be_written_is_an_error_before_the_first_step(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_store_that_cannot_be_written_is_an_error_before_the_first_step(bucket, monkeypatch):
     seen: list[int] = []
 
-    def refuse(*_: Any, **__: Any) -> None:
+    def refuse(*_, **__):
         raise FAULTS["refuses"]
 
     monkeypatch.setattr(MemoryFileSystem, "pipe_file", refuse)
@@ -220,8 +212,8 @@ def test_store_that_cannot_be_written_is_an_error_before_the_first_step(
 
 
 @pytest.mark.parametrize("part", ["manifest.json", "model.safetensors", "state.json"])
-def test_half_a_checkpoint_is_never_resumed(bucket: Bucket, alone: Path, part: str) -> None:
-    def after_step(step: int) -> None:
+def test_half_a_checkpoint_is_never_resumed(bucket, alone, part):
+    def after_step(step):
         # The first checkpoint is copied before there is another one.
         until = time.monotonic() + 30
         while step == 5 and bucket.steps() != [3] and time.monotonic() < until:
@@ -241,9 +233,7 @@ def test_half_a_checkpoint_is_never_resumed(bucket: Bucket, alone: Path, part: s
     assert_same(bucket.copy(), alone)
 
 
-def test_damaged_checkpoint_of_the_store_is_skipped(
-    bucket: Bucket, alone: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damaged_checkpoint_of_the_store_is_skipped(bucket, alone, caplog):
     with pytest.raises(VanishedError):
         bucket.train(after_step=vanish_after(10))
     name = f"/bucket/run/checkpoints/step-{bucket.steps()[-1]:08d}/model.safetensors"
@@ -263,7 +253,7 @@ def test_damaged_checkpoint_of_the_store_is_skipped(
         bucket.train()
 
 
-def test_damaged_checkpoint_of_this_host_is_fetched_again(bucket: Bucket, alone: Path, tmp_path: Path) -> None:
+def test_damaged_checkpoint_of_this_host_is_fetched_again(bucket, alone, tmp_path):
     assert bucket.train(after_step=stop_after(7)).status == "preempted"
     (checkpoints,) = (tmp_path / "host-1").glob("trainings/*/checkpoints")
     for checkpoint in checkpoints.glob("step-*"):
@@ -274,12 +264,12 @@ def test_damaged_checkpoint_of_this_host_is_fetched_again(bucket: Bucket, alone:
     assert_same(bucket.copy(), alone)
 
 
-def test_store_that_refuses_reading_is_no_new_training(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_that_refuses_reading_is_no_new_training(bucket, monkeypatch):
     with pytest.raises(VanishedError):
         bucket.train(after_step=vanish_after(7))
     before = dict(bucket.objects)
 
-    def refuse(*_: Any, **__: Any) -> None:
+    def refuse(*_, **__):
         raise FAULTS["refuses"]
 
     bucket.move_to(2)
@@ -289,15 +279,15 @@ def test_store_that_refuses_reading_is_no_new_training(bucket: Bucket, monkeypat
     assert bucket.objects == before
 
 
-def test_second_run_takes_over_and_the_first_says_so(bucket: Bucket, alone: Path) -> None:
+def test_second_run_takes_over_and_the_first_says_so(bucket, alone):
     ended: list[int] = []
 
-    def other_host() -> None:
+    def other_host():
         bucket.move_to(2)
         assert bucket.train().status == "finished"
         bucket.move_to(1)
 
-    def after_step(step: int) -> None:
+    def after_step(step):
         ended.append(step)
         at(7, other_host)(step)
 
@@ -309,10 +299,10 @@ def test_second_run_takes_over_and_the_first_says_so(bucket: Bucket, alone: Path
     assert RunStore(storage.to_path(URL)).directory.is_dir()
 
 
-def test_of_two_runs_that_start_at_once_one_wins(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_runs_that_start_at_once_one_wins(bucket, monkeypatch):
     original = RunStore.take_over
 
-    def late(self: RunStore) -> None:
+    def late(self):
         monkeypatch.setattr(RunStore, "take_over", original)
         bucket.move_to(2)
         assert bucket.train(resume=False).status == "finished"
@@ -324,7 +314,7 @@ def test_of_two_runs_that_start_at_once_one_wins(bucket: Bucket, monkeypatch: py
         bucket.train(resume=False)
 
 
-def test_refused_start_stops_no_other_run(bucket: Bucket) -> None:
+def test_refused_start_stops_no_other_run(bucket):
     with pytest.raises(VanishedError):
         bucket.train(after_step=vanish_after(7))
     before = bucket.objects[f"/bucket/run/{OWNER_NAME}"].getvalue()
@@ -335,9 +325,7 @@ def test_refused_start_stops_no_other_run(bucket: Bucket) -> None:
     assert bucket.objects[f"/bucket/run/{OWNER_NAME}"].getvalue() == before
 
 
-def test_foreign_files_and_a_missing_client_are_refused(
-    bucket: Bucket, data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_foreign_files_and_a_missing_client_are_refused(bucket, data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fsspec.filesystem("memory").pipe_file("/bucket/run/notes.txt", b"mine")
     with pytest.raises(ArtifactError, match=r"holds 'notes\.txt' but no configuration\.json"):
@@ -347,9 +335,7 @@ def test_foreign_files_and_a_missing_client_are_refused(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["host-1"]
 
 
-def test_newer_checkpoints_of_a_replaced_host_are_moved_aside(
-    bucket: Bucket, alone: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_newer_checkpoints_of_a_replaced_host_are_moved_aside(bucket, alone, tmp_path, caplog):
     # Host 1 gets to step 9, of which the store has 3; host 2 goes on from there to 6.
     with (
         failing_uploads(FAULTS["silent"], lambda name: "step-0000000" in name and "step-00000003" not in name),
@@ -369,7 +355,7 @@ def test_newer_checkpoints_of_a_replaced_host_are_moved_aside(
     assert_same(bucket.copy(), alone)
 
 
-def test_checkpoints_that_the_store_lacks_are_continued_and_copied(bucket: Bucket, alone: Path) -> None:
+def test_checkpoints_that_the_store_lacks_are_continued_and_copied(bucket, alone):
     with failing_uploads(FAULTS["silent"], lambda name: "step-0000000" in name), pytest.raises(VanishedError):
         bucket.train(after_step=vanish_after(10))
     assert bucket.steps() == []
@@ -379,7 +365,7 @@ def test_checkpoints_that_the_store_lacks_are_continued_and_copied(bucket: Bucke
     assert_same(bucket.copy(), alone)
 
 
-def test_other_ranks_read_the_checkpoint_of_the_store(bucket: Bucket, tmp_path: Path) -> None:
+def test_other_ranks_read_the_checkpoint_of_the_store(bucket, tmp_path):
     with pytest.raises(VanishedError):
         bucket.train(after_step=vanish_after(7))
     main_rank = RunStore(storage.to_path(URL))
@@ -395,13 +381,7 @@ def test_other_ranks_read_the_checkpoint_of_the_store(bucket: Bucket, tmp_path: 
         main_rank.checkpoint_here(path, "0" * 64)
 
 
-def test_command_writes_the_model_with_its_readme_to_the_store(
-    bucket: Bucket,
-    data: dict[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_command_writes_the_model_with_its_readme_to_the_store(bucket, data, tmp_path, monkeypatch, capsys):
     (tmp_path / "config.yaml").write_text(json.dumps(configuration(data)))
     monkeypatch.chdir(tmp_path)
     arguments = ["--config", "config.yaml", "--output", URL, "--experiment", "", "--device", "cpu"]
@@ -420,13 +400,13 @@ class Shared(LocalFileSystem):
     protocol = "shared"
 
     @classmethod
-    def _strip_protocol(cls, path: Any) -> Any:
+    def _strip_protocol(cls, path):
         if isinstance(path, list):
             return [cls._strip_protocol(item) for item in path]
         return super()._strip_protocol(str(path).removeprefix("shared://"))
 
 
-def train_on_a_host(configuration: dict[str, Any], url: str, host: str, stop: int) -> None:
+def train_on_a_host(configuration, url, host, stop):
     """Run one rank on a host of its own; the other's has neither the exam nor the checkpoints of rank 0's disk."""
     fsspec.register_implementation("shared", Shared, clobber=True)
     rank = int(os.environ["RANK"])
@@ -445,7 +425,7 @@ def train_on_a_host(configuration: dict[str, Any], url: str, host: str, stop: in
         raise SystemExit(error.exit_code) from None
 
 
-def test_hosts_that_share_a_model_but_no_disk_resume_from_a_store(data: dict[str, str], tmp_path: Path) -> None:
+def test_hosts_that_share_a_model_but_no_disk_resume_from_a_store(data, tmp_path):
     lines = [f"w{one} w{two}\tw{two} w{one}\ta" for one in range(12) for two in range(4) if one != two]
     (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
     shared = {name: f"shared://{directory}" for name, directory in data.items()}

@@ -1,6 +1,5 @@
 """The training loop in one process: when it reads from its device, recomputed blocks, measured rates."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,31 +17,29 @@ class Reads(TorchFunctionMode):
 
     names = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__", "nonzero")
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.found: list[str] = []
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, function, types, args=(), kwargs=None):
         if getattr(function, "__name__", "") in self.names:
             self.found.append(function.__name__)
         return function(*args, **(kwargs or {}))
 
 
-def test_losses_are_read_when_the_next_step_is_queued(
-    data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_losses_are_read_when_the_next_step_is_queued(data, tmp_path, monkeypatch):
     events: list[str] = []
     made: list[LateNumbers] = []
     train_step, read = Trainer._train_step, LateNumbers.read
 
-    def queue(self: Trainer, step: int, *arguments: Any) -> None:
+    def queue(self, step, *arguments):
         with Reads() as reads:
             train_step(self, step, *arguments)
         assert reads.found == []
         made.append(self._updates[-1].losses_and_norm)
         events.append(f"step {step}")
 
-    def wait(self: LateNumbers) -> list[float]:
+    def wait(self):
         events.append(f"read {made.index(self)}")
         return read(self)
 
@@ -59,7 +56,7 @@ def test_losses_are_read_when_the_next_step_is_queued(
     assert reads.found == ["tolist", "item"]
 
 
-def test_losses_that_are_read_late_are_those_of_their_steps(data: dict[str, str], tmp_path: Path) -> None:
+def test_losses_that_are_read_late_are_those_of_their_steps(data, tmp_path):
     for name, interval in (("every", 1), ("third", 3)):
         train(configuration(data, log_interval_steps=interval), tmp_path / name)
     every, third = (train_events(tmp_path / name) for name in ("every", "third"))
@@ -67,9 +64,7 @@ def test_losses_that_are_read_late_are_those_of_their_steps(data: dict[str, str]
     assert third == {step: every[step] for step in third}
 
 
-def test_run_with_recomputed_blocks_resumes_bit_for_bit(
-    data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_with_recomputed_blocks_resumes_bit_for_bit(data, tmp_path, monkeypatch):
     calls: list[Any] = []
     checkpoint = bert.checkpoint
     monkeypatch.setattr(

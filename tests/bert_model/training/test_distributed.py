@@ -12,7 +12,7 @@ from bert_pipeline.errors import UsageError
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_watchdog_without_a_store_counts_steps_only(world_size: int) -> None:
+def test_watchdog_without_a_store_counts_steps_only(world_size):
     watchdog = Watchdog(Group(rank=0, world_size=world_size, device=torch.device("cpu")), 60)
     with watchdog:
         watchdog.report_step(3)
@@ -20,7 +20,7 @@ def test_watchdog_without_a_store_counts_steps_only(world_size: int) -> None:
     assert watchdog.stalled_ranks(is_lost=True) == ""
 
 
-def test_watchdog_takes_no_pause_for_a_stall(caplog: pytest.LogCaptureFixture) -> None:
+def test_watchdog_takes_no_pause_for_a_stall(caplog):
     group = Group(rank=0, world_size=1, device=torch.device("cpu"), store=torch.distributed.HashStore())
     with Watchdog(group, 0.2) as watchdog:
         watchdog.report_step(3)
@@ -31,24 +31,24 @@ def test_watchdog_takes_no_pause_for_a_stall(caplog: pytest.LogCaptureFixture) -
     assert "rank 0 has been at step 3" in caplog.text
 
 
-def work_longer_than_the_timeout() -> None:
+def work_longer_than_the_timeout():
     with process_group(10, "cpu") as group:
 
-        def work() -> int:
+        def work():
             time.sleep(12)
             return group.rank
 
         assert group.call_on_main(work) == 0
 
 
-def test_others_wait_for_a_rank_longer_than_the_timeout_while_it_lives() -> None:
+def test_others_wait_for_a_rank_longer_than_the_timeout_while_it_lives():
     assert run_ranks(2, work_longer_than_the_timeout) == [0, 0]
 
 
-def fail_alone() -> None:
+def fail_alone():
     with process_group(30, "cpu") as group:
 
-        def work() -> None:
+        def work():
             if group.rank == 1:
                 raise UsageError("mine")
 
@@ -57,22 +57,22 @@ def fail_alone() -> None:
         assert raised.value.exit_code == UsageError.exit_code
 
 
-def test_failure_of_one_rank_ends_the_others_with_its_exit_code() -> None:
+def test_failure_of_one_rank_ends_the_others_with_its_exit_code():
     assert run_ranks(2, fail_alone) == [0, 0]
 
 
-def lose_a_rank() -> None:
+def lose_a_rank():
     started = time.monotonic()
     with pytest.raises(LostRanksError), process_group(60, "cpu") as group:
         group.on_all_ranks(lambda: None if group.rank == 0 else os._exit(7))
     assert time.monotonic() - started < 45
 
 
-def test_rank_that_dies_at_work_is_noticed_before_the_timeout() -> None:
+def test_rank_that_dies_at_work_is_noticed_before_the_timeout():
     assert run_ranks(2, lose_a_rank) == [0, 7]
 
 
-def test_rank_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_without_a_gpu_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("LOCAL_RANK", "2")
     with pytest.raises(UsageError, match="found 2 GPUs, local rank 2 has none"), process_group(10, "cuda"):

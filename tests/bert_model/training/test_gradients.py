@@ -1,8 +1,7 @@
 """Two gloo ranks: gradients of the flat buffer, of DDP and of FSDP equal those of transformers on the whole batch."""
 
 import functools
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 import torch
@@ -16,7 +15,6 @@ from bert_model.model.weights import write_weights
 from bert_model.training.distributed import Group, process_group
 from bert_model.training.gradients import (
     GradientBuffer,
-    GradientSum,
     ReplicatedGradients,
     build_gradient_sum,
     compile_layers,
@@ -44,7 +42,7 @@ CONFIG = BertConfig.from_preset(
 )
 
 
-def batch(index: int, length: int = 9) -> dict[str, Any]:
+def batch(index, length=9):
     """Two padded sequences with two predictions each."""
     generator = torch.Generator().manual_seed(index)
     mask = torch.arange(length) < torch.tensor([[length], [6]])
@@ -60,20 +58,20 @@ def batch(index: int, length: int = 9) -> dict[str, Any]:
     }
 
 
-def build(kind: Kind, group: Group, config: BertConfig = CONFIG) -> tuple[BertForPreTraining, GradientSum]:
+def build(kind, group, config=CONFIG):
     model = new_model(BertForPreTraining, config, seed=1)
     if kind == "fsdp":
         shard_parameters(model, group)
     return model, build_gradient_sum(kind, model, group, num_numbers=1)
 
 
-def accumulate(gradients: GradientSum, index: int, length: int = 9) -> None:
+def accumulate(gradients, index, length=9):
     masked_lm, next_sentence = gradients.loss_sums(**batch(index, length))
     gradients.numbers += masked_lm.detach()
     (masked_lm + next_sentence).backward()
 
 
-def step(gradients: GradientSum, group: Group, number: int) -> None:
+def step(gradients, group, number):
     """Sum the gradients of two micro-batches of each rank; the batches are numbered through ranks and steps."""
     gradients.zero()
     for micro_batch in range(2):
@@ -82,7 +80,7 @@ def step(gradients: GradientSum, group: Group, number: int) -> None:
     gradients.all_reduce()
 
 
-def store_gradients(output: Path) -> None:
+def store_gradients(output):
     """Store the gradients of two steps without updates, as each rank has them, of every kind."""
     with process_group(60, "cpu") as group:
         for kind in KINDS:
@@ -94,7 +92,7 @@ def store_gradients(output: Path) -> None:
                 torch.save((gradients.numbers, found), output / f"{kind}-{number}-{group.rank}.pt")
 
 
-def test_gradients_equal_those_of_transformers(tmp_path: Path) -> None:
+def test_gradients_equal_those_of_transformers(tmp_path):
     transformers = pytest.importorskip("transformers")
     assert run_ranks(2, store_gradients, tmp_path) == [0, 0]
     (tmp_path / "model").mkdir()
@@ -128,7 +126,7 @@ def test_gradients_equal_those_of_transformers(tmp_path: Path) -> None:
             )
 
 
-def store_updates(name: Any, output: Path) -> None:
+def store_updates(name, output):
     """Store weights and optimizer state after three clipped updates, the last after a restart; sharded and not."""
     with process_group(60, "cpu") as group:
         for kind in ("buffer", "fsdp"):
@@ -156,7 +154,7 @@ def store_updates(name: Any, output: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert_adam", "adamw"])
-def test_optimizers_update_sharded_parameters_as_whole_ones(tmp_path: Path, name: str) -> None:
+def test_optimizers_update_sharded_parameters_as_whole_ones(tmp_path, name):
     assert run_ranks(2, store_updates, name, tmp_path) == [0, 0]
     for rank in (0, 1):
         found, expected = (torch.load(tmp_path / f"{name}-{kind}-{rank}.pt") for kind in ("fsdp", "buffer"))
@@ -169,21 +167,21 @@ def test_optimizers_update_sharded_parameters_as_whole_ones(tmp_path: Path, name
 class PartlyUsed(nn.Module):
     """A model with a parameter that the loss does not depend on."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.used, self.unused = (nn.Linear(4, 4, bias=False) for _ in range(2))
 
-    def loss_sums(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def loss_sums(self, inputs):
         return self.used(inputs).sum(), inputs.sum()
 
 
-def sum_missing_gradient() -> None:
+def sum_missing_gradient():
     with process_group(60, "cpu") as group:
         for kind in ("buffer", "ddp"):
             model = PartlyUsed()
             gradients = build_gradient_sum(kind, model, group, num_numbers=1)
 
-            def backward(gradients: GradientSum = gradients) -> None:
+            def backward(gradients=gradients):
                 gradients.loss_sums(torch.ones(4))[0].backward()
 
             if kind == "ddp":
@@ -203,11 +201,11 @@ def sum_missing_gradient() -> None:
         assert {name.rpartition(".")[0] for name in without} == {"bert.pooler.dense", "cls.seq_relationship"}
 
 
-def test_parameter_without_a_gradient_is_summed_as_0_left_out_or_reported() -> None:
+def test_parameter_without_a_gradient_is_summed_as_0_left_out_or_reported():
     assert run_ranks(2, sum_missing_gradient) == [0, 0]
 
 
-def sum_compiled(kind: Kind) -> None:
+def sum_compiled(kind):
     """Compile layer by layer: the gradients are the same, and batches of other sizes take no other graphs."""
     dist._DEFAULT_FIRST_BUCKET_BYTES = 1024
     nn.parallel.DistributedDataParallel = functools.partial(nn.parallel.DistributedDataParallel, bucket_cap_mb=0.02)  # type: ignore[assignment, misc]
@@ -248,12 +246,12 @@ def sum_compiled(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_layers_compiled_alone_sum_the_same_gradients_from_two_graphs(kind: Kind) -> None:
+def test_layers_compiled_alone_sum_the_same_gradients_from_two_graphs(kind):
     assert run_ranks(1, sum_compiled, kind) == [0]
 
 
-def test_one_process_sums_nothing_and_gpus_never_use_the_buffer() -> None:
-    def resolved(kind: Any, world_size: int, device: str) -> str:
+def test_one_process_sums_nothing_and_gpus_never_use_the_buffer():
+    def resolved(kind, world_size, device):
         return resolve_data_parallel(kind, Group(rank=0, world_size=world_size, device=torch.device(device)))
 
     assert [resolved(kind, 1, "cuda") for kind in ("auto", "buffer", "ddp", "fsdp")] == ["buffer"] * 4
@@ -263,7 +261,7 @@ def test_one_process_sums_nothing_and_gpus_never_use_the_buffer() -> None:
         resolved("buffer", 2, "cuda")
 
 
-def test_gradients_lie_in_one_buffer_behind_the_numbers() -> None:
+def test_gradients_lie_in_one_buffer_behind_the_numbers():
     model = new_model(BertForPreTraining, CONFIG, seed=1)
     buffer = GradientBuffer(model, Group(rank=0, world_size=1, device=torch.device("cpu")), 1)
     accumulate(buffer, 0)

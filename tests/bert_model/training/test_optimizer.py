@@ -1,7 +1,6 @@
 """The optimizers compute the updates of the papers."""
 
 import math
-from typing import Any, Literal
 
 import pytest
 import torch
@@ -24,7 +23,7 @@ from bert_pipeline.errors import ArtifactError
 class Small(nn.Module):
     """One parameter with weight decay, and three without."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         generator = torch.Generator().manual_seed(0)
         self.dense = nn.Linear(5, 3)
@@ -34,12 +33,12 @@ class Small(nn.Module):
                 parameter.copy_(torch.randn(parameter.shape, generator=generator))
 
 
-def gradients(step: int, model: nn.Module) -> dict[str, torch.Tensor]:
+def gradients(step, model):
     generator = torch.Generator().manual_seed(100 + step)
     return {name: torch.randn(p.shape, generator=generator) for name, p in model.named_parameters()}
 
 
-def reference(kind: str, steps: int, rate: float) -> dict[str, torch.Tensor]:
+def reference(kind, steps, rate):
     """The update rules written out in double precision, one parameter at a time."""
     model = Small()
     values = {name: p.detach().double() for name, p in model.named_parameters()}
@@ -60,7 +59,7 @@ def reference(kind: str, steps: int, rate: float) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("kind", ["bert_adam", "adamw"])
-def test_ten_steps_equal_the_reference_update_rule(kind: Literal["bert_adam", "adamw"]) -> None:
+def test_ten_steps_equal_the_reference_update_rule(kind):
     model = Small()
     optimizer = build_optimizer(model, OptimizerConfig(name=kind), learning_rate=1.0)
     set_learning_rate(optimizer, 0.01)
@@ -72,7 +71,7 @@ def test_ten_steps_equal_the_reference_update_rule(kind: Literal["bert_adam", "a
         torch.testing.assert_close(model.get_parameter(name).double(), expected, atol=2e-6, rtol=2e-6)
 
 
-def test_biases_and_layer_normalization_have_no_weight_decay() -> None:
+def test_biases_and_layer_normalization_have_no_weight_decay():
     model = new_model(BertForPreTraining, BertConfig.from_preset("tiny", vocab_size=60), seed=0)
     decayed = {name for name, _ in model.named_parameters() if is_decayed(name)}
     assert decayed == {name for name, p in model.named_parameters() if p.dim() == 2}
@@ -82,7 +81,7 @@ def test_biases_and_layer_normalization_have_no_weight_decay() -> None:
 
 
 @pytest.mark.parametrize(("largest", "scale"), [(1.0, 1 / 5), (10.0, 1.0), (0.0, 1.0)])
-def test_clipping_scales_to_global_norm_and_returns_previous_norm(largest: float, scale: float) -> None:
+def test_clipping_scales_to_global_norm_and_returns_previous_norm(largest, scale):
     one, two = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1))
     one.grad, two.grad = torch.tensor([3.0, 0.0]), torch.tensor([4.0])
     assert clip_gradients([one, two], largest).item() == pytest.approx(5.0)
@@ -90,15 +89,15 @@ def test_clipping_scales_to_global_norm_and_returns_previous_norm(largest: float
     assert two.grad.tolist() == pytest.approx([4.0 * scale])
 
 
-def test_norm_of_nan_gradient_is_not_finite() -> None:
+def test_norm_of_nan_gradient_is_not_finite():
     parameter = nn.Parameter(torch.zeros(2))
     parameter.grad = torch.tensor([1.0, math.nan])
     assert not math.isfinite(clip_gradients([parameter], 0.0).item())
 
 
 @pytest.mark.parametrize("kind", ["bert_adam", "adamw"])
-def test_restored_optimizer_continues_bit_for_bit(kind: Any) -> None:
-    def run(model: Small, optimizer: torch.optim.Optimizer, steps: range) -> None:
+def test_restored_optimizer_continues_bit_for_bit(kind):
+    def run(model, optimizer, steps):
         for step in steps:
             for name, gradient in gradients(step, model).items():
                 model.get_parameter(name).grad = gradient
@@ -119,7 +118,7 @@ def test_restored_optimizer_continues_bit_for_bit(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bert_adam", "adamw"])
-def test_optimizer_is_restored_from_before_its_first_update(kind: Any) -> None:
+def test_optimizer_is_restored_from_before_its_first_update(kind):
     model = Small()
     optimizer = build_optimizer(model, OptimizerConfig(name=kind), 0.01)
     load_optimizer_tensors(model, optimizer, dict(optimizer_tensors(model, optimizer)))
@@ -131,7 +130,7 @@ def test_optimizer_is_restored_from_before_its_first_update(kind: Any) -> None:
         load_optimizer_tensors(model, optimizer, {})
 
 
-def test_bert_adam_ignores_the_restored_step_of_adamw() -> None:
+def test_bert_adam_ignores_the_restored_step_of_adamw():
     model = Small()
     stored = build_optimizer(model, OptimizerConfig(name="adamw"), 0.01)
     for name, gradient in gradients(1, model).items():
@@ -149,7 +148,7 @@ def test_bert_adam_ignores_the_restored_step_of_adamw() -> None:
         torch.testing.assert_close(parameter, before[name] - 0.01 * mean / (square.sqrt() + 1e-6))
 
 
-def test_optimizer_state_of_another_model_is_refused() -> None:
+def test_optimizer_state_of_another_model_is_refused():
     model = Small()
     optimizer = build_optimizer(model, OptimizerConfig(), 0.01)
     tensors = optimizer_tensors(model, optimizer)

@@ -11,7 +11,7 @@ from bert_model.training.throughput import StepCounts, peak_matmul_flops, traini
 
 
 @pytest.mark.parametrize("layers", [1, 3])
-def test_training_flops_equal_torchs_count_without_padding(layers: int) -> None:
+def test_training_flops_equal_torchs_count_without_padding(layers):
     config = BertConfig.from_preset(
         "tiny", vocab_size=90, num_hidden_layers=layers, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
     )
@@ -35,7 +35,7 @@ def test_training_flops_equal_torchs_count_without_padding(layers: int) -> None:
     assert training_flops(config, counts) == pytest.approx(counter.get_total_flops(), rel=2e-3)
 
 
-def test_padding_adds_no_operations() -> None:
+def test_padding_adds_no_operations():
     config = BertConfig.from_preset("base")
     lengths = np.array([128.0, 64.0, 20.0])
     one = StepCounts(instances=3, tokens=lengths.sum(), squared_lengths=(lengths**2).sum(), predictions=30)
@@ -43,7 +43,7 @@ def test_padding_adds_no_operations() -> None:
     assert training_flops(config, one) == pytest.approx(sum(training_flops(config, part) for part in parts), rel=1e-3)
 
 
-def test_peak_flops_probe_leaves_the_generator_unchanged() -> None:
+def test_peak_flops_probe_leaves_the_generator_unchanged():
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
@@ -51,8 +51,8 @@ def test_peak_flops_probe_leaves_the_generator_unchanged() -> None:
     assert torch.equal(torch.rand(2), expected)
 
 
-def test_peak_flops_of_a_device_without_memory_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*size: int, **settings: object) -> torch.Tensor:
+def test_peak_flops_of_a_device_without_memory_are_unknown(monkeypatch):
+    def full(*size, **settings):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(torch, "randn", full)

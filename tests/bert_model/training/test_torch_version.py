@@ -9,7 +9,7 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_torch_is_limited_to_the_minor_release_that_was_tried() -> None:
+def test_torch_is_limited_to_the_minor_release_that_was_tried():
     dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
     allowed = next(item.specifier for item in map(Requirement, dependencies) if item.name == "torch")
     pins = (line.partition("==") for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines())

@@ -44,7 +44,7 @@ def home(workplace, monkeypatch):
     return workplace
 
 
-def run(words: str, capsys) -> tuple[int, str]:
+def run(words, capsys):
     code = main(["exam", *words.split()])
     return code, capsys.readouterr().out
 

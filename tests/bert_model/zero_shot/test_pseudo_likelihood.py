@@ -49,7 +49,7 @@ def models(tmp_path_factory):
 
 
 @torch.no_grad()
-def slow_score(theirs, tokenizer, text: tuple[str, ...], whole_words: bool) -> float:
+def slow_score(theirs, tokenizer, text, whole_words):
     """One forward pass per token, in the words of the papers."""
     encoded = tokenizer(*text, return_tensors="pt")
     if len(text) == 2:
