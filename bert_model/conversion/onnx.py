@@ -177,14 +177,11 @@ def _difference(session: Any, model: _Plain) -> float:
 @contextlib.contextmanager
 def _silence_exporter() -> Iterator[None]:
     """Silence the exporter, whose warnings and log messages are about its own internals."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
+    disabled_before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(disabled_before)

@@ -38,6 +38,12 @@ def gradients(step, model):
     return {name: torch.randn(p.shape, generator=generator) for name, p in model.named_parameters()}
 
 
+def update(model, optimizer, step):
+    for name, gradient in gradients(step, model).items():
+        model.get_parameter(name).grad = gradient
+    optimizer.step()
+
+
 def reference(kind, steps, rate):
     """The update rules written out in double precision, one parameter at a time."""
     model = Small()
@@ -64,9 +70,7 @@ def test_ten_steps_equal_the_reference_update_rule(kind):
     optimizer = build_optimizer(model, OptimizerConfig(name=kind), learning_rate=1.0)
     set_learning_rate(optimizer, 0.01)
     for step in range(1, 11):
-        for name, gradient in gradients(step, model).items():
-            model.get_parameter(name).grad = gradient
-        optimizer.step()
+        update(model, optimizer, step)
     for name, expected in reference(kind, 10, 0.01).items():
         torch.testing.assert_close(model.get_parameter(name).double(), expected, atol=2e-6, rtol=2e-6)
 
@@ -97,22 +101,18 @@ def test_norm_of_nan_gradient_is_not_finite():
 
 @pytest.mark.parametrize("kind", ["bert_adam", "adamw"])
 def test_restored_optimizer_continues_bit_for_bit(kind):
-    def run(model, optimizer, steps):
-        for step in steps:
-            for name, gradient in gradients(step, model).items():
-                model.get_parameter(name).grad = gradient
-            optimizer.step()
-
     model = Small()
     optimizer = build_optimizer(model, OptimizerConfig(name=kind), 0.01)
-    run(model, optimizer, range(3))
+    for step in range(3):
+        update(model, optimizer, step)
     other = Small()
     other.load_state_dict(model.state_dict())
     restored = build_optimizer(other, OptimizerConfig(name=kind), 0.01)
     tensors = {name: tensor.clone() for name, tensor in optimizer_tensors(model, optimizer).items()}
     load_optimizer_tensors(other, restored, tensors)
-    run(model, optimizer, range(3, 6))
-    run(other, restored, range(3, 6))
+    for step in range(3, 6):
+        update(model, optimizer, step)
+        update(other, restored, step)
     for name, parameter in model.named_parameters():
         assert torch.equal(parameter, other.get_parameter(name))
 
@@ -123,9 +123,7 @@ def test_optimizer_is_restored_from_before_its_first_update(kind):
     optimizer = build_optimizer(model, OptimizerConfig(name=kind), 0.01)
     load_optimizer_tensors(model, optimizer, dict(optimizer_tensors(model, optimizer)))
     # An optimizer that has a state is not restored from nothing.
-    for name, gradient in gradients(0, model).items():
-        model.get_parameter(name).grad = gradient
-    optimizer.step()
+    update(model, optimizer, 0)
     with pytest.raises(ArtifactError, match=r"found nothing, expected shape \("):
         load_optimizer_tensors(model, optimizer, {})
 
@@ -133,9 +131,7 @@ def test_optimizer_is_restored_from_before_its_first_update(kind):
 def test_bert_adam_ignores_the_restored_step_of_adamw():
     model = Small()
     stored = build_optimizer(model, OptimizerConfig(name="adamw"), 0.01)
-    for name, gradient in gradients(1, model).items():
-        model.get_parameter(name).grad = gradient
-    stored.step()
+    update(model, stored, 1)
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     state = {name: tensor.clone() for name, tensor in optimizer_tensors(model, stored).items()}
     optimizer = build_optimizer(model, OptimizerConfig(name="bert_adam", weight_decay=0.0, epsilon=1e-6), 0.01)
