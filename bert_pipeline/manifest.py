@@ -23,7 +23,7 @@ import socket
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -382,9 +382,9 @@ def _remove_abandoned_attempts(directory: Path, current: str) -> None:
             _try_to_remove(directory / attempt)
 
 
-def write_part(manifest: Manifest, directory: Path, *, kind: str) -> None:
-    """Write the manifest of a directory that holds some of an artifact's files; its provenance names the artifact."""
-    held = {name: entry for name, entry in manifest.files.items() if (directory / name).is_file()}
+def write_part(manifest: Manifest, directory: Path, names: Container[str], *, kind: str) -> None:
+    """Write into `directory` the manifest of some of an artifact's files; its provenance names the artifact."""
+    held = {name: entry for name, entry in manifest.files.items() if name in names}
     _write_manifest(
         directory,
         {**manifest.content, "kind": kind, "format_version": FORMAT_VERSIONS.get(kind, 1), "files": held},

@@ -205,12 +205,7 @@ def search_identity(configuration: Any, inputs: Mapping[str, Any]) -> str:
 
 def replay_search(output: Path, manifest: Manifest) -> bool:
     """Copy to MLflow what an outage kept from it of the search that made a model; True if it then has everything."""
-    directory = _log_directory(output, search_identity(manifest.configuration, manifest.inputs))
-    if not sync(directory):
-        return False
-    # The children come last: their runs name the parent's.
-    parent = read_state(directory / STATE_NAME).get("run_id")
-    return all(sync(path.parent, parent_run_id=parent) for path in sorted(directory.glob(f"*/{STATE_NAME}")))
+    return sync(_log_directory(output, search_identity(manifest.configuration, manifest.inputs)))
 
 
 def _log_directory(output: Path, identity: str) -> Path:
@@ -308,12 +303,9 @@ class SearchLog:
         # MLflow takes numbers only: each entry becomes one metric for each of its numbers.
         metrics: dict[str, float] = {}
         for key, entry in results["metrics"].items():
-            metrics[key] = entry["mean"]
-            compared = comparison_keys(entry)
-            for name, value in entry.items():
-                is_comparison = name in compared or name.removesuffix("_sd") in compared
-                if (is_comparison or name in ("sd", "best", "median", "majority")) and value is not None:
-                    metrics[f"{key}/{name}"] = value
+            numbers = {name: value for name, value in entry.items() if isinstance(value, float) and name != "paper"}
+            metrics[key] = numbers.pop("mean")
+            metrics |= {f"{key}/{name}": value for name, value in numbers.items()}
 
         # Children are written last, in one go: trials of seconds would otherwise wait for the server one by one.
         self.tracker.record("end", len(self._logged), metrics, degenerate=results["degenerate"])
@@ -338,22 +330,18 @@ class SearchLog:
                     tracker.close(status, max(0.0, deadline - time.monotonic()))
 
     def _child(self, trial: Trial, tags: Mapping[str, str] | None = None) -> Tracker:
-        """Open the log of a trial, a child run; that of an interrupted trial is continued.
-
-        MLflow follows it if the parent has a run by now; otherwise `replay_search` makes both.
-        """
-        setting, parent = trial.setting, self.run_id
+        """Open the log of a trial, a child run; that of an interrupted trial is continued."""
+        setting = trial.setting
         prefix = f"{setting.feature_input}, " if setting.feature_input else ""
         return Tracker(
             self.directory / trial.key,
             experiment=self.tracker.experiment,
-            follow=parent is not None,
             run_name=f"{prefix}lr {setting.learning_rate:g}, batch {setting.batch_size}, seed {trial.seed}",
             tags={"kind": "trial", **(tags or {})},
             params={**setting.describe(), "seed": trial.seed},
             inputs=self.inputs,
             note=f"One trial of the search for {self.task} in the parent run: a setting trained with one seed.",
-            parent_run_id=parent,
+            is_child=True,
         )
 
     def _add_child(self, result: TrialResult, *, is_winner: bool) -> None:

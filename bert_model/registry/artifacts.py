@@ -38,6 +38,7 @@ from bert_model.registry.versions import (
     FINETUNED,
     KINDS,
     RegisteredVersion,
+    read_results,
     refuse_unsafe_files,
     tags_of,
 )
@@ -146,8 +147,8 @@ def _log_scores(
 
     data: DataInput | None = None
     if manifest.kind == FINETUNED:
-        results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8"))
-        scores = {key: entry["mean"] for key, entry in results["metrics"].items() if "/dev" in key}
+        entries = read_results(manifest)["metrics"].items()
+        scores = {key: entry["mean"] for key, entry in entries if "/dev" in key}
         data = dev_data(description["task"], description["data_sha256"])
     else:
         scores = {key: value for key, value in manifest.counts.items() if key.startswith("held_out/")}
@@ -201,9 +202,6 @@ def fetch(client: "MlflowClient", version: RegisteredVersion) -> Path:
         scratch = tempfile.TemporaryDirectory(prefix=".download-", dir=target.parent)
         with scratch as folder, atomic_directory(target) as clean:
             manifest = _download(client, version, Path(folder))
-            if manifest.sha256 != expected:
-                found = f"{manifest.sha256[:12]}…, expected {expected[:12]}… as registered"
-                raise ArtifactError(f"{version}: holds {found}; it was replaced")
             # Only what the manifest lists leaves the scratch directory.
             for file in (MANIFEST_NAME, *manifest.files):
                 (clean / file).parent.mkdir(parents=True, exist_ok=True)
@@ -263,11 +261,6 @@ def inspect(client: "MlflowClient", version: RegisteredVersion) -> Inspection:
             # The temporary path is gone when the message is read.
             damage = str(error).replace(scratch, "")
             return Inspection(damage=damage, logits="its files are damaged", card=card)
-        # Files of another model are intact too, by their own manifest.
-        expected = version.content_sha256
-        if manifest.sha256 != expected:
-            damage = f"its content is {manifest.sha256[:12]}…, {expected[:12]}… was registered"
-            return Inspection(damage=damage, logits="its files were replaced", card=card)
         try:
             logits = check_outputs(manifest.path, version.description.get("reference_logits", ""))
         except BertError as error:
@@ -344,6 +337,10 @@ def _download(client: "MlflowClient", version: RegisteredVersion, scratch: Path)
     if manifest.kind not in KINDS:
         raise ArtifactError(f"{version}: holds a {manifest.kind}, expected a {' or a '.join(KINDS)}")
     refuse_unsafe_files(manifest)
+    # Files of another model are intact too, by their own manifest.
+    if manifest.sha256 != (expected := version.content_sha256):
+        found = f"{manifest.sha256[:12]}…, expected {expected[:12]}… as registered"
+        raise ArtifactError(f"{version}: holds {found}; it was replaced")
     return manifest
 
 

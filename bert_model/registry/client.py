@@ -8,14 +8,14 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from bert_model.registry.versions import DESCRIPTION_NAME, PRETRAINED, REGISTERED_TAG, RegisteredVersion, TaskScore
 from bert_model.training.home import bert_home, tracking_uri
 from bert_model.training.metrics_log import first_line, without_password
-from bert_model.training.mlflow_store import open_client
+from bert_model.training.mlflow_store import ignoring, open_client
 from bert_pipeline.atomic import locked, replace_text
 from bert_pipeline.errors import UnavailableError, UsageError
 from bert_pipeline.manifest import content_sha256
@@ -23,9 +23,6 @@ from bert_pipeline.manifest import content_sha256
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities.model_registry import ModelVersion
-    from mlflow.store.entities import PagedList
-
-T = TypeVar("T")
 
 NAME_PATTERN = re.compile(r"bert-[a-z0-9]+(?:[-_][a-z0-9]+)*")
 MAX_NAME_LENGTH = 80
@@ -60,27 +57,10 @@ def parse_uri(reference: str) -> tuple[str, int | None, str | None]:
 
 
 @contextlib.contextmanager
-def mlflow_errors_as_unavailable(uri: str) -> Iterator[None]:
-    """Raise UnavailableError if MLflow refuses a request or cannot be reached, or if its database is locked."""
-    try:
-        yield
-    except Exception as error:
-        import mlflow  # not before `open_client`, which sets variables for it
-        import sqlalchemy.exc
-
-        # SQLAlchemy's own errors come out of MLflow while it opens a store.
-        if not isinstance(error, (mlflow.MlflowException, sqlalchemy.exc.OperationalError)):
-            raise
-        raise UnavailableError(
-            f"MLflow at {without_password(uri)} refused or cannot be reached: {first_line(error)}"
-        ) from error
-
-
-@contextlib.contextmanager
 def registry_client() -> Iterator["MlflowClient"]:
-    """Open a client; UnavailableError if MLflow refuses a request or cannot be reached."""
+    """Open a client; UnavailableError if MLflow refuses or cannot be reached, or if its database is locked."""
     uri = tracking_uri()
-    with mlflow_errors_as_unavailable(uri):
+    try:
         client = open_client(uri)
         import mlflow
 
@@ -97,6 +77,15 @@ def registry_client() -> Iterator["MlflowClient"]:
                     os.environ.pop(name, None)
                 else:
                     os.environ[name] = value
+    except Exception as error:
+        import mlflow  # not before `open_client`, which sets variables for it
+        import sqlalchemy.exc
+
+        # SQLAlchemy's own errors come out of MLflow while it opens a store.
+        if not isinstance(error, (mlflow.MlflowException, sqlalchemy.exc.OperationalError)):
+            raise
+        words = f"MLflow at {without_password(uri)} refused or cannot be reached: {first_line(error)}"
+        raise UnavailableError(words) from error
 
 
 @contextlib.contextmanager
@@ -123,33 +112,19 @@ def silence_mlflow() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def create_name(client: "MlflowClient", name: str, description: str) -> None:
-    """Create a registered model unless it exists."""
-    from mlflow import MlflowException
-
-    try:
-        client.create_registered_model(name, description=description)
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_ALREADY_EXISTS":
-            raise
-
-
-def known_names(client: "MlflowClient") -> list[str]:
+def known_names() -> list[str]:
     """Return the registered models whose names fit NAME_PATTERN; a shared server may hold others."""
-    names = [model.name for model in _all_pages(lambda token: client.search_registered_models(page_token=token))]
+    import mlflow
+
+    names = [model.name for model in mlflow.search_registered_models()]
     return [name for name in names if NAME_PATTERN.fullmatch(name)]
 
 
 def aliases_of(client: "MlflowClient", name: str) -> dict[str, int]:
     """Return alias -> version; empty if there is no such name."""
-    from mlflow import MlflowException
-
-    try:
+    with ignoring("RESOURCE_DOES_NOT_EXIST"):
         return {alias: int(version) for alias, version in client.get_registered_model(name).aliases.items()}
-    except MlflowException as error:
-        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-            return {}
-        raise
+    return {}
 
 
 def read_version(client: "MlflowClient", name: str, version: int) -> RegisteredVersion:
@@ -160,8 +135,7 @@ def read_version(client: "MlflowClient", name: str, version: int) -> RegisteredV
 def find_versions(client: "MlflowClient", name: str) -> list[RegisteredVersion]:
     """Return all versions of a name, oldest first; empty if there is no such name."""
     aliases = aliases_of(client, name)
-    found = _search_versions(client, f"name = '{name}'")
-    return [_registered(client, version, aliases) for version in found]
+    return [_registered(client, version, aliases) for version in _search_versions(f"name = '{name}'")]
 
 
 def resolve_version(
@@ -171,17 +145,13 @@ def resolve_version(
     # Read all versions first, so that an error can list what exists.
     versions = {item.version: item for item in find_versions(client, name)}
     if not versions:
-        raise UsageError(
-            f"{name}: no such registered model (known: {', '.join(sorted(known_names(client))) or 'none'})"
-        )
+        raise UsageError(f"{name}: no such registered model (known: {', '.join(sorted(known_names())) or 'none'})")
     if alias is not None:
-        aliases = aliases_of(client, name)
-        version = aliases.get(alias)
-        if version is None:
+        aliases = {alias: item.version for item in versions.values() for alias in item.aliases}
+        if alias not in aliases:
             raise UsageError(f"{name}: has no alias {alias!r} (aliases: {', '.join(sorted(aliases)) or 'none'})")
-    # Neither a number nor an alias: the newest.
-    if version is None:
-        version = max(versions)
+        version = aliases[alias]
+    version = max(versions) if version is None else version
     if version not in versions:
         raise UsageError(f"{name}: has no version {version} (versions: {', '.join(map(str, versions))})")
     return versions[version]
@@ -193,7 +163,7 @@ def with_finetuning_scores(client: "MlflowClient", version: RegisteredVersion) -
         return version
     scores: dict[str, TaskScore] = {}
     # Of several registrations for a task the last is kept, which may be that of an old version with the same content.
-    found = _search_versions(client, f"tags.pretrained_model_sha256 = '{version.content_sha256}'")
+    found = _search_versions(f"tags.pretrained_model_sha256 = '{version.content_sha256}'")
     for item in sorted(found, key=lambda item: item.tags.get(REGISTERED_TAG, "")):
         score = TaskScore.from_description(int(item.version), _description_of(client, item))
         if score is not None and item.name == f"{version.name}-{score.task}":
@@ -201,9 +171,11 @@ def with_finetuning_scores(client: "MlflowClient", version: RegisteredVersion) -
     return dataclasses.replace(version, scores=tuple(scores[task] for task in sorted(scores)))
 
 
-def _search_versions(client: "MlflowClient", condition: str) -> list["ModelVersion"]:
-    found = _all_pages(lambda token: client.search_model_versions(condition, page_token=token))
-    return sorted(found, key=lambda version: int(version.version))
+def _search_versions(condition: str) -> list["ModelVersion"]:
+    """Return the versions that fulfil a condition, by number; the client is that of `registry_client`."""
+    import mlflow
+
+    return sorted(mlflow.search_model_versions(filter_string=condition), key=lambda version: int(version.version))
 
 
 def read_description(client: "MlflowClient", name: str, version: int, identity: str) -> dict[str, str]:
@@ -290,15 +262,3 @@ def _registered(client: "MlflowClient", version: "ModelVersion", aliases: Mappin
         run_id=version.run_id or None,
         scores=(score,) if score else (),
     )
-
-
-def _all_pages(search: "Callable[[str | None], PagedList[T]]") -> list[T]:
-    """Collect the items of every page of a search."""
-    found: list[T] = []
-    token: str | None = None
-    while True:
-        page = search(token)
-        found.extend(page)
-        token = page.token
-        if not token:
-            return found

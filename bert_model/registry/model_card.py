@@ -23,6 +23,7 @@ from bert_model.registry.versions import (
     FINETUNED,
     TaskScore,
     describe_model,
+    read_results,
 )
 from bert_model.tables import format_table
 from bert_model.training.metrics_log import read_history
@@ -140,7 +141,7 @@ def hub_metadata(manifest: Manifest, tags: Mapping[str, str]) -> dict[str, Any]:
 
     # The language is known for the published files of the paper's tasks and for the sample; otherwise the dump's name
     # tells it.
-    results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8")) if finetuned else {}
+    results = read_results(manifest) if finetuned else {}
     official = bool(results.get("official"))
     header: dict[str, Any] = {}
     dump = WIKI.fullmatch(tags.get("dump", ""))
@@ -208,7 +209,7 @@ def model_card(
     """
     # The order is that of SECTIONS: what comes first survives the registry's limit on a description.
     finetuned = manifest.kind == FINETUNED
-    results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8")) if finetuned else {}
+    results = read_results(manifest) if finetuned else {}
     title = f"{name}: {FINETUNED_TITLE} {results['title']}" if finetuned else f"{name}: {PRETRAINED_TITLE}"
     sections = {
         "Scores": _result_rows(results, tags) if finetuned else NO_SCORES,
@@ -224,16 +225,7 @@ def model_card(
 def with_scores(card: str, scores: Sequence[TaskScore]) -> str:
     """Return a pre-trained model's card with the scores of its fine-tunings in it."""
     rows = [
-        [
-            score.task,
-            score.metric.partition("/")[2],
-            str(score.num_examples),
-            str(score.num_seeds),
-            f"{score.mean:.1f} ± {score.sd:.1f}",
-            _figure(score.majority),
-            _figure(score.paper),
-            ", ".join(map(str, score.known)),
-        ]
+        [score.task, score.metric.partition("/")[2], *_score_cells(score), ", ".join(map(str, score.known))]
         for score in scores
     ]
     head = ["task", "metric", "N", "seeds", "score", "majority", "paper", "known"]
@@ -304,13 +296,9 @@ def _result_rows(results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
     head = ["metric", "N", "seeds", "score", *(start.replace("_", " ") for start in starts), "majority", "paper"]
     rows = []
     for key, entry in results["metrics"].items():
-        paper = None if tags.get("generated_sample") == "true" else entry.get("paper")
-        others = [_figure(entry.get(start)) for start in starts]
-        score = f"{entry['mean']:.1f} ± {entry['sd']:.1f}"
-        count = str(len(entry["values"]))
-        rows.append([key, str(entry["n"]), count, score, *others, _figure(entry.get("majority")), _figure(paper)])
-    of_weights = float(tags.get("score_of_weights", tags["score"]))
-    best = f"The weights are those of the best seed: {tags['metric']} {of_weights:.1f}."
+        score = TaskScore.from_results(results, key, generated=tags.get("generated_sample") == "true")
+        rows.append([key, *_score_cells(score, *(_figure(entry.get(start)) for start in starts))])
+    best = f"The weights are those of the best seed: {tags['metric']} {float(tags['score_of_weights']):.1f}."
     compared = " `random` is the same search from random weights." if starts else ""
     note = f" {results['note']}" if "note" in results else ""
     return f"{format_table(head, rows, 'pipe')}\n\n{best}{compared}{note}"
@@ -384,6 +372,13 @@ def _curves(events: Sequence[Mapping[str, Any]], results: Mapping[str, Any], *, 
         rows = [[str(event["step"]), *(_cell(event["metrics"].get(key)) for key in keys)] for event in shown]
         parts.append(format_table(["step", *keys], rows, "pipe"))
     return "\n\n".join(parts) or "No record of the training was found next to the model."
+
+
+def _score_cells(score: TaskScore, *others: str) -> list[str]:
+    """Return the cells that both tables of scores have, with those of random initializations after the score."""
+    mean = f"{score.mean:.1f} ± {score.sd:.1f}"
+    counts = [str(score.num_examples), str(score.num_seeds)]
+    return [*counts, mean, *others, _figure(score.majority), _figure(score.paper)]
 
 
 def _figure(value: float | None) -> str:

@@ -31,7 +31,6 @@ from bert_model.registry.artifacts import (
 from bert_model.registry.client import (
     aliases_of,
     check_name,
-    create_name,
     find_versions,
     known_names,
     model_name,
@@ -64,11 +63,13 @@ from bert_model.registry.versions import (
     REGISTERED_TAG,
     RegisteredVersion,
     describe_model,
+    read_results,
     refuse_unsafe_files,
     tags_of,
 )
 from bert_model.tables import format_table
 from bert_model.training.metrics_log import read_history
+from bert_model.training.mlflow_store import ignoring
 from bert_pipeline.errors import ArtifactError, PromotionError, UsageError
 from bert_pipeline.manifest import Manifest, load_manifest
 
@@ -76,20 +77,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 logger = logging.getLogger(__name__)
-
-__all__ = [
-    "RegisteredVersion",
-    "default_name",
-    "download",
-    "get_version",
-    "list_models",
-    "model_name",
-    "models_table",
-    "promote",
-    "register",
-    "rollback",
-    "why_no_champion",
-]
 
 CANDIDATE, CHAMPION, PREVIOUS = "candidate", "champion", "previous"
 MOVE_TAG = "champion_move"
@@ -148,7 +135,8 @@ def register(
         # It is downloaded: too long to hold the lock.
         damaged = known.version if known is not None and inspect(client, known).damage is not None else 0
         with registry_lock(name):
-            create_name(client, name, _description(describe_model(manifest)))
+            with ignoring("RESOURCE_ALREADY_EXISTS"):
+                client.create_registered_model(name, description=_description(describe_model(manifest)))
             versions = find_versions(client, name)
             _refuse_other_task(versions, manifest, name)
             version = _newest_with(manifest, versions)
@@ -297,8 +285,8 @@ def _refuse_other_score(manifest: Manifest) -> None:
             f"{manifest.path}: has no {STATISTICS_NAME}, from which its score is computed; fine-tune it again"
         )
     description = read_task_description(manifest.path) or {}
-    results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8"))
-    key, entry = description["main_key"], results["metrics"][description["main_key"]]
+    key = description["main_key"]
+    entry = read_results(manifest)["metrics"][key]
     statistics = UnitStatistics.from_json((manifest.path / STATISTICS_NAME).read_text(encoding="utf-8"))
     expected = statistics.scores()[0].tolist()  # by seed
     found = [*entry["values"], entry["mean"]]
@@ -386,7 +374,7 @@ def rollback(name: str) -> RegisteredVersion:
 def list_models(name: str | None = None) -> list[RegisteredVersion]:
     """Return all versions of a model, or of every model that is named by this project, by name and version."""
     with registry_client() as client:
-        names = [check_name(name)] if name else known_names(client)
+        names = [check_name(name)] if name else known_names()
         found = [version for item in names for version in find_versions(client, item)]
     return sorted(found, key=lambda version: (version.name, version.version))
 

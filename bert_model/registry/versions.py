@@ -8,9 +8,12 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from bert_model.finetuning.caveats import REPEATS, Caveat, read_caveats
-from bert_model.metrics.uncertainty import STATISTICS_NAME, standard_error
+from bert_model.metrics.uncertainty import STATISTICS_NAME, is_at_chance, standard_error
 from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import Manifest, content_sha256
 
@@ -66,42 +69,35 @@ def tags_of(description: Mapping[str, str]) -> dict[str, str]:
 
 
 def _describe_finetuned(manifest: Manifest) -> dict[str, str]:
-    description = json.loads((manifest.path / "task.json").read_text(encoding="utf-8"))
-    results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8"))
-    entry, known = results["metrics"][description["main_key"]], results["known"]
-
-    # Values are text, as tags are: repr keeps every digit of a score, so that it is the same number when it is read.
+    results = read_results(manifest)
+    score = TaskScore.from_results(results)
+    of_weights = json.loads((manifest.path / "task.json").read_text(encoding="utf-8"))["scores"][score.metric]
     return {
-        "task": description["task"],
-        "metric": description["main_key"],
-        "score": repr(float(entry["mean"])),
-        "score_mean": repr(float(entry["mean"])),
-        "score_sd": repr(float(entry["sd"])),
-        "score_of_weights": repr(float(description["scores"][description["main_key"]])),
-        "num_examples": str(entry["n"]),
-        "num_seeds": str(len(entry["values"])),
-        "data_sha256": description["dev_sha256"],
-        "training_data_sha256": description["data_sha256"],
-        "configuration_sha256": description["configuration_sha256"],
-        "pretrained_model_sha256": description["model_sha256"],
-        "own_split": str(description["own_split"]).lower(),
-        "official": str(results["official"]).lower(),
-        "degenerate": str(description["degenerate"]).lower(),
-        "known": ", ".join(map(str, read_caveats(known))) or "nothing",
-        "caveats": json.dumps(known),
+        **score.describe(),
+        "score": repr(score.mean),
+        "score_of_weights": repr(float(of_weights)),
+        "pretrained_model_sha256": results["model_sha256"],
+        "own_split": str(results["own_split"]).lower(),
+        "known": ", ".join(map(str, score.known)) or "nothing",
         "statistics_sha256": manifest.files[STATISTICS_NAME]["sha256"],
         **({"generated_sample": "true"} if results["generated_sample"] else {}),
-        **{key: repr(float(entry[key])) for key in ("majority", "paper") if entry.get(key) is not None},
     }
+
+
+def read_results(manifest: Manifest) -> dict[str, Any]:
+    """Return results.json of a fine-tuned model."""
+    results: dict[str, Any] = json.loads((manifest.path / "results.json").read_text(encoding="utf-8"))
+    return results
 
 
 def _describe_pretrained(manifest: Manifest) -> dict[str, str]:
     # The weights that training started from are lineage, and the pairs of its exams were not read: no data.
     data = {name: entry for name, entry in manifest.inputs.items() if name not in ("initial_model", *EXAM_INPUTS)}
-    held_out = {
+    scores = {
         key: repr(float(value))
         for key, value in manifest.counts.items()
-        if key.startswith("held_out/") and isinstance(value, (int, float))
+        if key in (EXAM_ACCURACY, EXAM_NGRAM_BASELINE, EXAM_FOR_CHOOSING)
+        or (key.startswith("held_out/") and isinstance(value, (int, float)))
     }
 
     # Several phases may read the same instances, whose hash is then named once.
@@ -112,48 +108,55 @@ def _describe_pretrained(manifest: Manifest) -> dict[str, str]:
         "steps": str(manifest.counts.get("steps", "")),
         **{f"input.{name}": next(reversed(entry.values())) for name, entry in manifest.inputs.items()},
         "instances_sha256": " ".join(dict.fromkeys(entry.get("content_sha256", "") for entry in data.values())),
-        **held_out,
-        **{
-            key: repr(float(manifest.counts[key]))
-            for key in (EXAM_ACCURACY, EXAM_NGRAM_BASELINE, EXAM_FOR_CHOOSING)
-            if key in manifest.counts
-        },
+        **scores,
+        **({"score": scores[PRETRAINED_METRIC]} if PRETRAINED_METRIC in scores else {}),
     }
     if (size := manifest.inputs.get("exam_report", {}).get("name", "").removesuffix(" pairs")).isdecimal():
         description[EXAM_SIZE] = size
-    if PRETRAINED_METRIC in manifest.counts:
-        description["score"] = repr(float(manifest.counts[PRETRAINED_METRIC]))
     return description
+
+
+ENTRIES = {
+    "mean": "score_mean",
+    "sd": "score_sd",
+    "data_sha256": "training_data_sha256",
+    "dev_sha256": "data_sha256",
+    "known": "caveats",
+}
+"""Field of a score -> its entry in a description, where that has another name."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskScore:
-    """Dev score of a fine-tuned version. Promotion decisions store it field by field."""
+    """Score of a fine-tuned model: from its results.json, and from the description of its registered version.
 
-    task: str
-    metric: str
-    """Key of the main metric, such as "sst2/dev/accuracy"."""
+    Promotion decisions store it field by field.
+    """
+
+    task: str = ""
+    metric: str = ""
+    """Key of the metric, such as "sst2/dev/accuracy"."""
     mean: float
     """Mean over seeds, from 0 to 100."""
-    sd: float
+    sd: float = 0.0
     """Standard deviation over seeds."""
-    num_seeds: int
-    num_examples: int
+    num_seeds: int = 0
+    num_examples: int = 0
     """Number of dev examples."""
-    data_sha256: str
+    data_sha256: str = ""
     """Identity of the training and dev examples."""
-    dev_sha256: str
+    dev_sha256: str = ""
     """Identity of the dev examples."""
-    configuration_sha256: str
+    configuration_sha256: str = ""
     """Identity of the hyperparameter search."""
-    degenerate: bool
+    degenerate: bool = False
     """True if every dev example gets the same prediction."""
-    version: int
+    version: int = 0
     """The registered version that was scored."""
     majority: float | None = None
     """Score of the trivial baseline."""
     paper: float | None = None
-    """Score in the paper."""
+    """Score in the paper; None for a generated sample."""
     known: tuple[Caveat, ...] = ()
     """What is known against it."""
     official: bool = False
@@ -167,38 +170,59 @@ class TaskScore:
         return standard_error(self.num_examples, self.sd, self.num_seeds)
 
     @property
+    def at_chance(self) -> bool:
+        """True if the score is not clearly above the trivial baseline."""
+        return is_at_chance(self.mean, self.majority, self.standard_error)
+
+    @property
     def repeats(self) -> float:
         """Share of the examples that are known from training; 0 for the published files, which are as they are."""
         return 0.0 if self.official else max((one.share for one in self.known if one.kind == REPEATS), default=0.0)
 
     @classmethod
+    def from_results(cls, results: Mapping[str, Any], key: str = "", *, generated: bool = False) -> "TaskScore":
+        """Read a score from the content of results.json, by default the main one.
+
+        With `generated` the pre-trained model is of the generated sample, and the paper's score does not compare.
+        """
+        key = key or results["main_key"]
+        entry = results["metrics"][key]
+        same = ("task", "data_sha256", "dev_sha256", "configuration_sha256", "degenerate", "official")
+        return cls(
+            metric=key,
+            mean=float(entry["mean"]),
+            sd=float(entry["sd"]),
+            num_seeds=len(entry["values"]),
+            num_examples=entry["n"],
+            majority=entry["majority"],
+            paper=None if generated else entry["paper"],
+            known=read_caveats(results["known"]),
+            **{name: results[name] for name in same},
+        )
+
+    def describe(self) -> dict[str, str]:
+        """Return the score as entries of a description: text, as tags are."""
+        fields = {ENTRIES.get(key, key): value for key, value in dataclasses.asdict(self).items() if key != "version"}
+        return {key: _text(value) for key, value in fields.items() if value is not None}
+
+    @classmethod
     def from_description(cls, version: int, description: Mapping[str, str]) -> "TaskScore | None":
         """Read the score of a fine-tuned version; None if it was not evaluated."""
-        mean = _number(description.get("score_mean") or description.get("score"))
-        if description.get("kind") != FINETUNED or mean is None:
+        mean = description.get("score_mean") or description.get("score")
+        if description.get("kind") != FINETUNED or _number(mean) is None:
             return None
-        return cls(
-            task=description.get("task", ""),
-            metric=description.get("metric", ""),
-            mean=mean,
-            sd=_number(description.get("score_sd")) or 0.0,
-            num_seeds=int(description.get("num_seeds", "0")),
-            num_examples=int(description.get("num_examples", "0")),
-            data_sha256=description.get("training_data_sha256", ""),
-            dev_sha256=description.get("data_sha256", ""),
-            configuration_sha256=description.get("configuration_sha256", ""),
-            degenerate=description.get("degenerate", "") == "true",
-            version=version,
-            majority=_number(description.get("majority")),
-            # The paper's score is on real data; it does not compare with one on the generated sample.
-            paper=None if description.get("generated_sample") == "true" else _number(description.get("paper")),
-            known=read_caveats(json.loads(description.get("caveats") or "[]")),
-            official=description.get("official") == "true",
-            statistics_sha256=description.get("statistics_sha256", ""),
-        )
+        names = {field.name: ENTRIES.get(field.name, field.name) for field in dataclasses.fields(cls)}
+        fields: dict[str, Any] = {name: description[key] for name, key in names.items() if key in description}
+        if description.get("generated_sample") == "true":
+            fields.pop("paper", None)
+        known = json.loads(description.get("caveats") or "[]")
+        return _SCORE.validate_python({**fields, "mean": mean, "known": known, "version": version})
 
     def __str__(self) -> str:
         return f"{self.mean:.2f} ± {self.sd:.2f} ({self.num_seeds})"
+
+
+_SCORE = TypeAdapter(TaskScore)  # reads numbers and truth from text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -296,3 +320,10 @@ def _number(text: str | None) -> float | None:
         return float(text) if text else None
     except ValueError:
         return None
+
+
+def _text(value: Any) -> str:
+    """Return a value as text: repr keeps every digit of a score, so that it is the same number when it is read."""
+    if isinstance(value, str):
+        return value
+    return repr(value) if isinstance(value, float) else json.dumps(value)

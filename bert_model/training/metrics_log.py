@@ -154,7 +154,7 @@ class SyncState(TypedDict, total=False):
     params: dict[str, str]
     inputs: list[DataInput]
     note: str
-    parent_run_id: str | None
+    is_child: bool  # of the log in the directory above
     upload_checkpoints: bool
     status: RunStatus | None  # final status, once the log is closed
     tracking_uri: str  # the server that has what follows

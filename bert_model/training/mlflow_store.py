@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,17 +78,23 @@ def experiment_id(client: "MlflowClient", name: str) -> str:
     return found.experiment_id
 
 
-def has_run(client: "MlflowClient", run_id: str) -> bool:
-    """Return False if a run was deleted, or never was in this store."""
+@contextlib.contextmanager
+def ignoring(error_code: str) -> Iterator[None]:
+    """Suppress MLflow's error of one code."""
     from mlflow import MlflowException
 
     try:
-        run = client.get_run(run_id)
+        yield
     except MlflowException as error:
-        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-            return False
-        raise
-    return bool(run.info.lifecycle_stage == "active")
+        if error.error_code != error_code:
+            raise
+
+
+def has_run(client: "MlflowClient", run_id: str) -> bool:
+    """Return False if a run was deleted, or never was in this store."""
+    with ignoring("RESOURCE_DOES_NOT_EXIST"):
+        return bool(client.get_run(run_id).info.lifecycle_stage == "active")
+    return False
 
 
 def _delete_empty_default(client: "MlflowClient") -> None:

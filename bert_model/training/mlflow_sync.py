@@ -17,13 +17,11 @@ If a run is resumed from step N, the lines of later steps before the `resume` ev
 import contextlib
 import logging
 import math
-import os
-import shutil
 import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -87,22 +85,22 @@ class Tracker:
         params: Mapping[str, Any] | None = None,
         inputs: Sequence[DataInput] = (),
         note: str = "",
-        parent_run_id: str | None = None,
+        is_child: bool = False,
         upload_checkpoints: bool = True,
-        follow: bool = True,
     ) -> None:
         """Open the log in `directory`; an existing one is continued, with the same MLflow run.
 
         With an empty `experiment` only the file is written. `params` may be nested; they are logged once, with dotted
-        keys. `inputs` are the data sets that the run reads, `note` is its description. Without `upload_checkpoints`
-        MLflow gets a checkpoint's path and hash in place of its files, and without `follow` nothing before `sync`.
+        keys. `inputs` are the data sets that the run reads, `note` is its description. The run of the log in the
+        directory above is the parent of a child's. Without `upload_checkpoints` MLflow gets a checkpoint's path and
+        hash in place of its files.
         """
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.experiment = experiment
         self._log = MetricsLog(self.directory)
 
-        # Keep what an earlier process of this run has logged: its tags, its params and its parent.
+        # Keep what an earlier process of this run has logged: its tags and its params.
         state = read_state(self.directory / STATE_NAME)
         state |= {
             "experiment": experiment,
@@ -111,13 +109,13 @@ class Tracker:
             "params": {**flat_params(params or {}), **state.get("params", {})},  # MLflow refuses to change a param
             "inputs": list(inputs) or state.get("inputs", []),
             "note": note or state.get("note", ""),
-            "parent_run_id": parent_run_id or state.get("parent_run_id"),
+            "is_child": is_child,
             "upload_checkpoints": upload_checkpoints,
             "described": False,
             "status": None,
         }
         self._follower = _Follower(self.directory, state)
-        if experiment and follow:
+        if experiment:
             self._follower.start()
 
     def record(self, event: str, step: int, metrics: Mapping[str, float] | None = None, **fields: Any) -> None:
@@ -145,9 +143,14 @@ class Tracker:
     @property
     def run_id(self) -> str | None:
         """Id of the MLflow run; waits until it is created. None if MLflow cannot be reached."""
-        if self._follower.ident is not None:
+        if self.experiment:
             self._follower.answered.wait(HTTP_TIMEOUT_SECONDS * 3)
         return self._follower.copy.state.get("run_id")
+
+    @property
+    def failure(self) -> str:
+        """Why MLflow lacks something; "" if it was reached and answered."""
+        return self._follower.failure
 
     def close(self, status: RunStatus = "FINISHED", timeout_seconds: float = CLOSE_TIMEOUT_SECONDS) -> None:
         """End the run and wait, up to the timeout, until MLflow has it."""
@@ -163,22 +166,23 @@ class Tracker:
         self.close("FINISHED" if kind is None else "FAILED")
 
 
-def sync(directory: Path | str, *, parent_run_id: str | None = None) -> bool:
-    """Copy to MLflow what it lacks of a closed log; True if it then has everything.
-
-    `parent_run_id` is of a parent that had no run yet when the log was written.
-    """
+def sync(directory: Path | str) -> bool:
+    """Copy to MLflow what it lacks of a closed log and of its children; True if it then has everything."""
     directory = Path(directory)
     state = read_state(directory / STATE_NAME)
     if not state.get("experiment"):
         return True
-    if parent_run_id:
-        state["parent_run_id"] = parent_run_id
     follower, status = _Follower(directory, state), state.get("status") or "FINISHED"
-    if state["copied_lines"] >= len(read_lines(directory)) and state["status_sent"] == status:
-        return True
-    follower.start()
-    return follower.close(status, CLOSE_TIMEOUT_SECONDS)
+    if state["copied_lines"] < len(read_lines(directory)) or state["status_sent"] != status:
+        follower.start()
+        if not follower.close(status, CLOSE_TIMEOUT_SECONDS):
+            return False
+    # The children come last: their runs name the parent's.
+    return all(sync(path.parent) for path in sorted(directory.glob(f"*/{STATE_NAME}")))
+
+
+class _NoParentError(Exception):
+    """The log of the parent has no MLflow run yet."""
 
 
 class _Follower(threading.Thread):
@@ -191,7 +195,7 @@ class _Follower(threading.Thread):
         """Set once the run is known, or MLflow cannot be reached."""
         self._closing = threading.Event()
         self._is_copied = False
-        self._failure = ""
+        self.failure = ""
 
     def run(self) -> None:
         """Copy until the log is closed."""
@@ -202,40 +206,41 @@ class _Follower(threading.Thread):
                 self.copy.connect()
                 self.answered.set()
                 self.copy.send()
-                self._is_copied, self._failure = True, ""
-            except ImportError:  # MLflow is not installed
-                is_last = True
+                self._is_copied, self.failure = True, ""
+            except (ImportError, _NoParentError):  # MLflow is not installed, or did not have the parent
+                self._is_copied = False
             except Exception as error:  # any error of a server, a database or a network
-                if not self._failure:
+                if not self.failure:
                     logger.warning(
                         "MLflow at %s: %s; training continues and the metrics are in %s",
                         self.copy.state["tracking_uri"],
                         first_line(error),
                         self.copy.directory / METRICS_NAME,
                     )
-                self._is_copied, self._failure = False, first_line(error)
+                self._is_copied, self.failure = False, first_line(error)
                 self.copy.disconnect()
             self.answered.set()
             if not is_last:
-                self._closing.wait(RETRY_SECONDS if self._failure else COPY_INTERVAL_SECONDS)
+                self._closing.wait(RETRY_SECONDS if self.failure else COPY_INTERVAL_SECONDS)
 
     def close(self, status: RunStatus, timeout_seconds: float) -> bool:
         """Copy a last time and end the run; False, with a warning, if MLflow does not have everything in time."""
         self.copy.update(status=status)
         self._closing.set()
-        # A log that is not followed has no running thread; training does not wait longer than the timeout.
+        # Without an experiment no thread runs; training does not wait longer than the timeout.
         if self.ident is not None:
             self.join(timeout_seconds)
-        failure = f"it did not answer within {timeout_seconds:.0f} s" if self.is_alive() else self._failure
-        if failure:
+        if self.is_alive():
+            self.failure = f"it did not answer within {timeout_seconds:.0f} s"
+        if self.failure:
             logger.warning(
                 "MLflow at %s does not have everything of %s yet (%s); it is copied when the command or asset runs "
                 "again",
                 self.copy.state["tracking_uri"],
                 self.copy.directory,
-                failure,
+                self.failure,
             )
-        return self._is_copied and not failure
+        return self._is_copied and not self.failure
 
 
 class _Sent(NamedTuple):
@@ -299,7 +304,10 @@ class _Copy:
             condition = f"tags.`{KEY_TAG}` = '{self.state['key']}'"
             found = client.search_runs([self._experiment_id], filter_string=condition, max_results=1)
             tags = {KEY_TAG: self.state["key"]}
-            if parent_run_id := self.state.get("parent_run_id"):
+            if self.state.get("is_child"):
+                parent_run_id = read_state(self.directory.parent / STATE_NAME).get("run_id")
+                if parent_run_id is None:
+                    raise _NoParentError
                 tags["mlflow.parentRunId"] = parent_run_id
             run = next(iter(found), None) or client.create_run(
                 self._experiment_id, run_name=self.state["run_name"], tags=tags
@@ -424,8 +432,7 @@ class _Copy:
             if is_lost:
                 client.set_logged_model_tags(model.model_id, {"files": "removed before the upload"})
             elif self.state["upload_checkpoints"]:
-                with _weights_only(directory) as folder:
-                    client.log_model_artifacts(model.model_id, str(folder))
+                self._upload(directory, model.model_id)
             # The model repeats metrics of the run's evaluation; with the same time MLflow stores them once.
             data = dataset_input(line["data"]).dataset if line.get("data") else None
             source = (data.name, data.digest) if data else (None, None)
@@ -433,7 +440,20 @@ class _Copy:
             self._log_metrics(metrics, 0)
             client.finalize_logged_model(model.model_id, "FAILED" if is_lost else "READY")
         # Noted last, so that an interrupted attempt is repeated.
-        self.state["models"][str(step)] = model.model_id
+        self.update(models=self.state["models"] | {str(step): model.model_id})
+
+    def _upload(self, checkpoint: Path, model_id: str) -> None:
+        """Upload a checkpoint's model files, without the training state below it.
+
+        The manifest is one of these files alone, of another kind: a copy of the upload is a model, but no checkpoint
+        that a training can resume from.
+        """
+        files = [path for path in checkpoint.iterdir() if path.is_file() and path.name != MANIFEST_NAME]
+        for path in files:
+            self._client.log_model_artifact(model_id, str(path))
+        with contextlib.suppress(ArtifactError), tempfile.TemporaryDirectory() as folder:
+            write_part(load_manifest(checkpoint), Path(folder), [path.name for path in files], kind=UPLOAD_KIND)
+            self._client.log_model_artifact(model_id, str(Path(folder) / MANIFEST_NAME))
 
     def _log_artifact(self, line: Mapping[str, Any]) -> None:
         path, target = Path(line["path"]), line.get("artifact_path") or None
@@ -448,28 +468,6 @@ class _Copy:
 def _nothing_copied() -> SyncState:
     """Return the part of the state that tells what MLflow has, for a store that has nothing."""
     return {"run_id": None, "copied_lines": 0, "models": {}, "status_sent": None}
-
-
-@contextlib.contextmanager
-def _weights_only(checkpoint: Path) -> Iterator[Path]:
-    """Link a checkpoint's model files into a temporary directory, without the training state below it.
-
-    The manifest is one of these files alone, of another kind: a copy of the upload is a model, but no checkpoint that a
-    training can resume from.
-    """
-    with tempfile.TemporaryDirectory(prefix=".upload-", dir=checkpoint.parent) as temporary:
-        folder = Path(temporary)
-        for path in checkpoint.iterdir():
-            if path.is_file() and path.name != MANIFEST_NAME:
-                try:
-                    os.link(path, folder / path.name)
-                except FileNotFoundError:  # deleted meanwhile
-                    raise
-                except OSError:  # a file system without links
-                    shutil.copyfile(path, folder / path.name)
-        with contextlib.suppress(ArtifactError):
-            write_part(load_manifest(checkpoint), folder, kind=UPLOAD_KIND)
-        yield folder
 
 
 def _hash_tag(checkpoint: Path) -> dict[str, str]:

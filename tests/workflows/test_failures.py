@@ -11,9 +11,10 @@ from loopback import Handler, serving
 
 from bert_model.training import mlflow_store
 from bert_pipeline.errors import TrainingError, UnavailableError
+from bert_pipeline.manifest import load_manifest, publishing
 from workflows.defs import automation
 from workflows.lib.metadata import as_dagster_failures
-from workflows.lib.resources import BertHome
+from workflows.lib.report import Results, log_report
 
 
 @dg.op
@@ -108,22 +109,25 @@ def test_only_unavailable_server_allows_retries(error, retried):
     assert failure.value.allow_retries is retried
 
 
-def test_retried_report_leaves_no_run_that_seems_to_be_running(empty_store, tmp_path, clean_environment, monkeypatch):
+def test_retried_report_continues_its_run(empty_store, tmp_path, clean_environment, monkeypatch):
     shutil.copy(empty_store, tmp_path / "mlflow.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     monkeypatch.setenv("BERT_HOME", str(tmp_path))
-    client = mlflow_store.open_client()
-    report = {"run_name": "report-x", "note": "", "tags": {}, "metrics": {"sst2/accuracy": 90.0}}
+    with publishing(tmp_path / "report", kind="report", configuration={}, inputs={}) as draft:
+        (draft.path / "report.md").write_text("a report", encoding="utf-8")
+    row = {"task": "sst2", "metric": "accuracy", "score": 90.0, "random": None, "random_longer": None, "majority": 50.0}
+    results = Results(dump="x", rows=(row,), skipped={}, inputs={})
 
     def refuse(*arguments: Any) -> None:
         raise ConnectionError("connection refused")
 
-    home, directory = BertHome(directory=str(tmp_path)), tmp_path / "report"
-    directory.mkdir()
+    client = mlflow_store.open_client()
     with monkeypatch.context() as patched:
         patched.setattr(type(client), "log_artifacts", refuse)
-        with pytest.raises(ConnectionError):
-            home.log_report(**report, directory=directory)
-    run_id = home.log_report(**report, directory=directory)
-    runs = client.search_runs([client.get_run(run_id).info.experiment_id])
-    assert sorted(run.info.status for run in runs) == ["FAILED", "FINISHED"]
+        with pytest.raises(UnavailableError, match=r"connection refused\); materialize report again"):
+            log_report(results, load_manifest(tmp_path / "report"), dagster_run_id="1")
+    run_id = log_report(results, load_manifest(tmp_path / "report"), dagster_run_id="1")
+    (run,) = client.search_runs([client.get_run(run_id).info.experiment_id])
+    assert (run.info.run_id, run.info.status) == (run_id, "FINISHED")
+    assert run.data.metrics == {"sst2/accuracy": 90.0, "average/score": 90.0, "average/majority": 50.0}
+    assert [item.path for item in client.list_artifacts(run_id)] == ["manifest.json", "report.md"]

@@ -108,12 +108,16 @@ def test_task_file_with_a_bad_row_is_answered_and_the_row_set_aside(home, instan
     ]
 
 
-def test_predictions_without_files_are_skipped(home, instance):
-    result = answer(instance)
+def skipped(home, instance, result) -> str:
+    """Return why nothing was materialized."""
     assert result.asset_materializations_for_node("predictions") == []
     assert not home.predictions("sst2").exists()
     (observation,) = instance.fetch_observations(dg.AssetKey("predictions"), limit=5).records
-    assert observation.asset_observation.metadata["skipped"].value == "no input"
+    return observation.asset_observation.metadata["skipped"].value
+
+
+def test_predictions_without_files_are_skipped(home, instance):
+    assert skipped(home, instance, answer(instance)) == "no input"
 
 
 def test_predictions_of_a_task_without_a_champion_are_skipped_with_the_reason(home, instance, tmp_path):
@@ -121,11 +125,7 @@ def test_predictions_of_a_task_without_a_champion_are_skipped_with_the_reason(ho
     with registry_client() as client:
         client.delete_registered_model_alias("bert-tiny-sst2", "champion")
     promote("bert-tiny-sst2", 1, config=GateConfig(min_seeds=99))
-    result = answer(instance, inputs=[str(tmp_path / "in.txt")])
-    assert result.asset_materializations_for_node("predictions") == []
-    assert not home.predictions("sst2").exists()
-    (observation,) = instance.fetch_observations(dg.AssetKey("predictions"), limit=5).records
-    words = observation.asset_observation.metadata["skipped"].value
+    words = skipped(home, instance, answer(instance, inputs=[str(tmp_path / "in.txt")]))
     assert words.startswith("no champion: bert-tiny-sst2 version 1 is refused (")
 
 

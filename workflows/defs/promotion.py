@@ -19,8 +19,8 @@ from workflows.defs.pretraining import pretrained_model, training_picture
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_defaults, launchpad_preset
 from workflows.lib.lineage import check_origin, lineage_tags, registered_name, text_license
 from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, table
-from workflows.lib.report import REPORT_NAME, collect_results, write_report
-from workflows.lib.resources import BertHome, dump_and_task, dump_label, step_asset
+from workflows.lib.report import REPORT_NAME, collect_results, log_report, write_report
+from workflows.lib.resources import BertHome, dump_and_task, step_asset
 
 # --- registration ---
 
@@ -152,31 +152,16 @@ def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeR
 
     Tasks at chance and tasks that were skipped are named. The same files are in MLflow as a run of their own.
     """
-    from bert_model.registry.client import mlflow_errors_as_unavailable
-
     name = context.partition_key
+    home.apply_environment()
     with as_dagster_failures():
         directory = home.current_model(name)
         model = load_manifest(directory, kind="pretrained_model")
         results = collect_results(home, name, model)
         events = read_history(directory.parent)
         manifest = write_report(results, events, model, home.report(name))
-
-    # The report is an MLflow run of its own: there the scores of several dumps compare.
-    scores = {f"{row['task']}/{row['metric']}": float(row["score"]) for row in results.rows}
-    with as_dagster_failures(), mlflow_errors_as_unavailable(home.tracking_uri):
-        run_id = home.log_report(
-            run_name=f"report-{name}",
-            note=f"The model that was pre-trained on {dump_label(name)}: scores of {len(results.rows)} tasks"
-            f"{' and an exam' if results.exam else ''}; the tables are in the artifact `{REPORT_NAME}`.",
-            tags={"dump": name, "generated_sample": str(results.generated), "dagster_run_id": context.run.run_id},
-            metrics={
-                **scores,
-                **{f"average/{key}": value for key, value in results.averages().items()},
-                **{f"exam/{key}": value for key, value in results.exam_scores().items()},
-            },
-            directory=manifest.path,
-        )
+        # The report is an MLflow run of its own: there the scores of several dumps compare.
+        run_id = log_report(results, manifest, dagster_run_id=context.run.run_id)
     context.log.info(f"{len(results.rows)} tasks, {len(results.skipped)} skipped; MLflow run {run_id}")
     metadata: dict[str, Any] = manifest_metadata(manifest) | {
         "report": dg.MetadataValue.md(with_pictures(manifest.path)),

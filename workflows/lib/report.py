@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_model.finetuning.caveats import read_caveats
-from bert_model.finetuning.results import WITH_CONTEXT
-from bert_model.metrics.uncertainty import is_at_chance, standard_error
+from bert_model.finetuning.results import LOGS, WITH_CONTEXT
+from bert_model.registry.versions import TaskScore
 from bert_model.tables import format_table
+from bert_model.training.mlflow_sync import Tracker
 from bert_model.zero_shot.result import EXAM_NAME, ExamResult, exam_table
-from bert_pipeline.errors import BertError
+from bert_pipeline.errors import BertError, UnavailableError
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
 from workflows.lib.metadata import score_bars, training_curves
 from workflows.lib.resources import BertHome, dump_label, sample_seed
@@ -76,19 +76,16 @@ class Results:
 
     @property
     def headings(self) -> dict[str, str]:
-        """The headings of the table, with the multiple of the longer training."""
+        """The columns of the table that are not empty, with the multiple of the longer training."""
         multiples = sorted({row["random_multiple"] for row in self.rows if row["random_multiple"]})
-        longer = f"random ×{'/'.join(map(str, multiples))}" if multiples else COLUMNS["random_longer"]
-        return {**COLUMNS, "random_longer": longer}
+        longer = {"random_longer": f"random ×{'/'.join(map(str, multiples))}"} if multiples else {}
+        headings = COLUMNS | longer
+        return {key: headings[key] for key in COLUMNS if any(row[key] not in (None, "") for row in self.rows)}
 
     def shown_rows(self) -> list[dict[str, Any]]:
-        """Return the rows by heading, rounded to one decimal, without empty columns."""
-        keys = [key for key in COLUMNS if any(row[key] not in (None, "") for row in self.rows)]
-        headings = {**self.headings, "note": "note"}
-        return [
-            {headings[key]: round(row[key], 1) if isinstance(row[key], float) else row[key] for key in keys}
-            for row in self.rows
-        ]
+        """Return the rows by heading, rounded to one decimal."""
+        columns = {head or key: key for key, head in self.headings.items()}
+        return [{head: _rounded(row[key]) for head, key in columns.items()} for row in self.rows]
 
     def exam_scores(self) -> dict[str, float]:
         """Return the mean accuracy in the exam, and that of the n-gram model; {} without an exam."""
@@ -145,33 +142,29 @@ def _reason_skipped(task_data: Path) -> str:
 
 def result_row(results: Mapping[str, Any], *, generated: bool) -> dict[str, Any]:
     """Return one row of the table from the results of a task; the paper's score is left out for a generated sample."""
-    key = results["main_key"]
-    entry = results["metrics"][key]
+    score = TaskScore.from_results(results, generated=generated)
+    entry = results["metrics"][score.metric]
     # The multiple of the longer training is part of its key, such as random_x4.
     longer, multiple = next(((k, int(match[1])) for k in entry if (match := RANDOM_LONGER.fullmatch(k))), ("", None))
-    error = standard_error(entry["n"], entry["sd"], len(entry["values"]))
-    at_chance = is_at_chance(entry["mean"], entry.get("majority"), error)
-    with_context = results["metrics"].get(key + WITH_CONTEXT)
+    with_context = results["metrics"].get(score.metric + WITH_CONTEXT)
     notes = [
         *([f"in documents {with_context['mean']:.1f}"] if with_context else []),
-        *(["own split"] if results.get("own_split") else []),
-        *(["at chance"] if at_chance else []),
-        *map(str, read_caveats(results["known"])),
-        *(["degenerate"] if results.get("degenerate") else []),
+        *map(str, score.known),
+        *(["degenerate"] if score.degenerate else []),
     ]
     return {
-        "task": results["task"],
-        "metric": key.partition("/")[2],
-        "n": entry["n"],
-        "score": entry["mean"],
-        "sd": entry["sd"],
+        "task": score.task,
+        "metric": score.metric.partition("/")[2],
+        "n": score.num_examples,
+        "score": score.mean,
+        "sd": score.sd,
         "random": entry.get("random"),
         "random_longer": entry.get(longer),
-        "majority": entry.get("majority"),
-        "paper": None if generated else entry.get("paper"),
-        "note": ", ".join(dict.fromkeys(notes)),
-        "at_chance": at_chance,
-        "seeds": len(entry["values"]),
+        "majority": score.majority,
+        "paper": score.paper,
+        "note": ", ".join(notes),
+        "at_chance": score.at_chance,
+        "seeds": score.num_seeds,
         "random_multiple": multiple,
     }
 
@@ -205,6 +198,30 @@ def write_report(results: Results, events: Sequence[Mapping[str, Any]], model: M
             "averages": {key: round(value, 4) for key, value in results.averages().items()},
         }
     return load_manifest(directory, kind="report")
+
+
+def log_report(results: Results, report: Manifest, *, dagster_run_id: str) -> str:
+    """Log a report as an MLflow run of its own, where the scores of several dumps compare; return the run's id.
+
+    UnavailableError if MLflow does not have all of it; the same report, logged again, continues the run.
+    """
+    tracker = Tracker(
+        report.path.parent / LOGS / f"report-{report.sha256[:16]}",
+        experiment="reports",
+        run_name=f"report-{results.dump}",
+        tags={"dump": results.dump, "generated_sample": str(results.generated), "dagster_run_id": dagster_run_id},
+        note=f"The model that was pre-trained on {dump_label(results.dump)}: scores of {len(results.rows)} tasks"
+        f"{' and an exam' if results.exam else ''}; the tables are in the artifact `{REPORT_NAME}`.",
+    )
+    metrics = {f"{row['task']}/{row['metric']}": float(row["score"]) for row in results.rows}
+    metrics |= {f"average/{key}": value for key, value in results.averages().items()}
+    metrics |= {f"exam/{key}": value for key, value in results.exam_scores().items()}
+    tracker.record("report", 0, metrics)
+    tracker.log_artifact(report.path)
+    tracker.close()
+    if tracker.failure or tracker.run_id is None:
+        raise UnavailableError(f"{report.path}: MLflow lacks part of it ({tracker.failure}); materialize report again")
+    return tracker.run_id
 
 
 def csv_table(results: Results) -> str:
@@ -244,10 +261,11 @@ def markdown_report(results: Results) -> str:
 
 
 def _table(results: Results, style: str) -> str:
-    """Return the table without empty columns; task, metric and note are aligned to the left."""
-    keys = [key for key in COLUMNS if key == "note" or any(row[key] is not None for row in results.rows)]
-    head, rows = [results.headings[key] for key in keys], [[_cell(row[key]) for key in keys] for row in results.rows]
-    return format_table(head, rows, style, numbers=range(2, len(keys) - 1))
+    """Return the table as text; task, metric and note are aligned to the left."""
+    headings = results.headings
+    rows = [[_cell(row[key]) for key in headings] for row in results.rows]
+    numbers = [index for index, key in enumerate(headings) if key not in ("task", "metric", "note")]
+    return format_table(headings.values(), rows, style, numbers=numbers)
 
 
 def _cell(value: Any) -> str:
@@ -272,6 +290,10 @@ def _notes(results: Results) -> list[str]:
         tasks = ", ".join(task for task, its_reason in results.skipped.items() if its_reason == reason)
         notes.append(f"skipped: {tasks}: {reason}")
     return notes
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 1) if isinstance(value, float) else value
 
 
 def _is_number(value: Any) -> bool:

@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -184,7 +184,6 @@ TASKS_VARIABLE = "BERT_TASKS"
 MLFLOW_ADDRESS_VARIABLE = "BERT_MLFLOW_ADDRESS"
 DEFAULT_MLFLOW_ADDRESS = "http://127.0.0.1:5000"
 DEFAULT_HOME = ".bert"
-EXPERIMENT = "reports"
 
 
 class BertHome(dg.ConfigurableResource[Any]):
@@ -349,24 +348,3 @@ class BertHome(dg.ConfigurableResource[Any]):
 
     def predictions(self, task: str) -> Path:
         return self.path / "predictions" / checked_task_name(task)
-
-    def log_report(
-        self, *, run_name: str, note: str, tags: Mapping[str, str], metrics: Mapping[str, float], directory: Path
-    ) -> str:
-        """Log a report directory as an MLflow run with a description; return the run's id."""
-        from bert_model.training.mlflow_store import NOTE_TAG, experiment_id, open_client
-
-        self.apply_environment()
-        client = open_client(self.tracking_uri)
-        run = client.create_run(experiment_id(client, EXPERIMENT), run_name=run_name, tags={NOTE_TAG: note, **tags})
-        run_id: str = run.info.run_id
-        try:
-            for key, value in metrics.items():
-                client.log_metric(run_id, key, value)
-            client.log_artifacts(run_id, str(directory))
-            client.set_terminated(run_id)
-        except BaseException:  # a retry logs to another run
-            with contextlib.suppress(Exception):  # the first error is the cause
-                client.set_terminated(run_id, status="FAILED")
-            raise
-        return run_id

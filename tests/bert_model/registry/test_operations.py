@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import multiprocessing
 import os
@@ -37,19 +38,7 @@ from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
 from bert_pipeline.manifest import input_of, load_manifest, publishing
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
-
-@pytest.fixture(scope="module")
-def home(empty_store, tmp_path_factory):
-    """One MLflow store for all tests; each uses other names."""
-    home = tmp_path_factory.mktemp("home")
-    shutil.copy(empty_store, home / "mlflow.db")
-    before = {name: os.environ.pop(name, None) for name in ("BERT_HOME", "MLFLOW_TRACKING_URI")}
-    os.environ["BERT_HOME"] = str(home)
-    yield home
-    for name, value in before.items():
-        os.environ.pop(name, None)
-        if value is not None:
-            os.environ[name] = value
+NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +64,33 @@ def trained(tmp_path_factory, base):
 
 def register(directory, name, **tags):
     return operations.register(directory, name, tags={"license": "Apache-2.0", **tags})
+
+
+def stored_beside(home, version, file):
+    return next(home.glob(f"artifacts/models/{version.model_id}/artifacts/{file}"))
+
+
+def stored_model(home, version):
+    return stored_beside(home, version, "artifacts/*")
+
+
+def meanwhile(monkeypatch, request, act, after=0):
+    """Let another client act once, before the registry's client sends such a request, `after` others of it."""
+    real, calls = getattr(MlflowClient, request), []
+
+    def send(client, *arguments, **settings):
+        calls.append(arguments)
+        if len(calls) == after + 1:
+            act(client)
+        return real(client, *arguments, **settings)
+
+    monkeypatch.setattr(MlflowClient, request, send)
+
+
+@pytest.fixture
+def name(home):
+    """A name that no other test registers."""
+    return f"bert-tiny-{next(NUMBERS)}"
 
 
 def aliases_of(name):
@@ -107,8 +123,7 @@ def test_better_version_becomes_champion_and_rollback_restores(home, trained):
     assert operations.promote(name, 1, dry_run=True).refused_by[0] == "not_rolled_back"
 
 
-def test_worse_version_is_refused_and_the_champion_stays(home, trained):
-    name = "bert-tiny-worse"
+def test_worse_version_is_refused_and_the_champion_stays(home, name, trained):
     register(trained / "strong", name)
     operations.promote(name).require()
     register(trained / "weak", name)
@@ -120,8 +135,7 @@ def test_worse_version_is_refused_and_the_champion_stays(home, trained):
     assert "REFUSED" in decision.table()
 
 
-def test_command_line_sets_gates_and_dry_run_prints_the_table(home, trained, capsys):
-    name = "bert-tiny-commanded"
+def test_command_line_sets_gates_and_dry_run_prints_the_table(home, name, trained, capsys):
     register(trained / "weak", name)
     assert main(["promote", name, "min_seeds=2", "--dry-run"]) == 1
     assert "stsb: 1 seeds, expected at least 2" in capsys.readouterr().out
@@ -241,8 +255,7 @@ def test_score_that_its_statistics_do_not_give_is_not_registered(home, trained, 
         operations.promote("bert-tiny-edited")
 
 
-def test_statistics_are_stored_with_the_version_and_decide(home, trained):
-    name = "bert-tiny-resampled"
+def test_statistics_are_stored_with_the_version_and_decide(home, name, trained):
     register(trained / "weak", name)
     waiving = GateConfig(waived_gates=("beats_baseline",))
     assert operations.promote(name, config=waiving).promoted
@@ -292,26 +305,19 @@ def test_score_on_a_generated_sample_has_no_figure_of_the_paper(home, trained, b
     assert "paper" not in version.description
 
 
-def test_name_of_another_task_is_refused(home, trained, monkeypatch):
-    name = "bert-tiny-taken"
+def test_name_of_another_task_is_refused(home, name, trained):
     register(trained / "weak", name)
-    own = operations.describe_model
-    monkeypatch.setattr(operations, "describe_model", lambda manifest: own(manifest) | {"task": "rte"})
-    with pytest.raises(UsageError, match="bert-tiny-taken: its versions are of stsb, found a model of rte"):
+    with operations.registry_client() as client:
+        client.set_model_version_tag(name, "1", "task", "rte")
+    with pytest.raises(UsageError, match=f"{name}: its versions are of rte, found a model of stsb"):
         register(trained / "strong", name)
     assert aliases_of(name) == {"candidate": 1}
 
 
-def test_same_content_is_registered_once(home, trained):
-    name = "bert-tiny-once"
-    first = register(trained / "weak", name)
-    assert register(trained / "weak", name).version == first.version == 1
+def test_same_content_is_registered_once_and_downloaded_bit_for_bit(home, name, trained):
+    for _ in range(2):
+        assert register(trained / "weak", name).version == 1
     assert len(operations.list_models(name)) == 1
-
-
-def test_downloaded_model_is_the_registered_one_bit_for_bit(home, trained):
-    name = "bert-tiny-download"
-    register(trained / "weak", name)
     local = resolve_model(f"models:/{name}@candidate")
     assert load_manifest(local, verify="sha256").sha256 == load_manifest(trained / "weak").sha256
     assert operations.download(f"models:/{name}/1") == local  # from the cache
@@ -319,8 +325,7 @@ def test_downloaded_model_is_the_registered_one_bit_for_bit(home, trained):
     assert load_manifest(operations.download(f"models:/{name}/1"), verify="sha256")  # downloaded again
 
 
-def test_version_that_several_want_is_fetched_once(home, trained, monkeypatch):
-    name = "bert-tiny-wanted"
+def test_version_that_several_want_is_fetched_once(home, name, trained, monkeypatch):
     register(trained / "weak", name)
     shutil.rmtree(home / "cache" / "models", ignore_errors=True)
     fetched, download = [], artifacts._download
@@ -337,16 +342,9 @@ def test_version_that_several_want_is_fetched_once(home, trained, monkeypatch):
     assert fetched == [1]
 
 
-def _stored(home, version):
-    model_id = version.source.removeprefix("models:/")
-    (directory,) = home.glob(f"artifacts/models/{model_id}/artifacts/artifacts/*")
-    return directory
-
-
-def test_damaged_version_is_neither_promoted_nor_downloaded(home, trained):
-    name = "bert-tiny-damaged"
+def test_damaged_version_is_neither_promoted_nor_downloaded(home, name, trained):
     version = register(trained / "strong", name)
-    weights = _stored(home, version) / "model.safetensors"
+    weights = stored_model(home, version) / "model.safetensors"
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1  # one flipped bit, which safetensors loads silently
     weights.write_bytes(bytes(data))
@@ -360,25 +358,26 @@ def test_damaged_version_is_neither_promoted_nor_downloaded(home, trained):
     assert register(trained / "strong", name).version == 2
 
 
-def test_damaged_champion_is_replaced_by_its_copy(home, trained):
-    name = "bert-tiny-copied"
+def test_damaged_champion_is_replaced_by_its_copy(home, name, trained):
     register(trained / "weak", name)
     assert operations.promote(name).promoted
     version = register(trained / "strong", name)
     assert operations.promote(name).promoted
-    (_stored(home, version) / "model.safetensors").unlink()
+    (stored_model(home, version) / "model.safetensors").unlink()
     assert register(trained / "strong", name).version == 3
     assert operations.promote(name).require().promoted
     assert aliases_of(name) == {"candidate": 3, "champion": 3, "previous": 1}
     assert operations.rollback(name).version == 1
     # What was rolled back is not promoted under another number.
-    (_stored(home, operations.get_version(f"models:/{name}/3")) / "model.safetensors").unlink()
+    stored = stored_model(home, operations.get_version(f"models:/{name}/3"))
+    shutil.rmtree(stored)
+    shutil.copytree(trained / "weak", stored)  # intact, but another model
+    assert "as registered; it was replaced" in operations.promote(name, 3, dry_run=True).table()
     assert register(trained / "strong", name).version == 4
     assert operations.promote(name).refused_by == ("not_rolled_back",)
 
 
-def test_connection_that_is_lost_is_no_damage(home, trained, monkeypatch):
-    name = "bert-tiny-lost"
+def test_connection_that_is_lost_is_no_damage(home, name, trained, monkeypatch):
     register(trained / "weak", name)
 
     def lose(*_arguments, **_settings):
@@ -422,10 +421,9 @@ class Planted:
         return (Path.touch, (Path(os.environ["BERT_HOME"]) / "planted-code-ran",))
 
 
-def test_planted_pickle_is_refused_and_never_run(home, trained, tmp_path):
-    name = "bert-tiny-planted"
+def test_planted_pickle_is_refused_and_never_run(home, name, trained, tmp_path):
     version = register(trained / "weak", name)
-    (_stored(home, version) / "pytorch_model.bin").write_bytes(pickle.dumps(Planted()))
+    (stored_model(home, version) / "pytorch_model.bin").write_bytes(pickle.dumps(Planted()))
     shutil.rmtree(home / "cache", ignore_errors=True)
     assert "intact" in operations.promote(name).refused_by
     with pytest.raises(ArtifactError, match="pytorch_model.bin"):
@@ -627,36 +625,59 @@ def test_champion_that_cannot_score_the_pairs_is_not_compared(examined_champion,
 
 
 def test_champion_that_appears_during_the_inspection_is_not_left_unexamined(two_examined, monkeypatch):
-    name, inspect = "bert-tiny-exams", operations.inspect
-
-    def inspect_while_another_promotes(client, version):
-        rival = operations.aliases_of
-
-        def before_the_promotion(*names):
-            monkeypatch.setattr(operations, "aliases_of", rival)
-            aliases = rival(*names)
-            client.set_registered_model_alias(name, "champion", "1")
-            return aliases
-
-        monkeypatch.setattr(operations, "aliases_of", before_the_promotion)
-        return inspect(client, version)
-
-    monkeypatch.setattr(operations, "inspect", inspect_while_another_promotes)
+    name = "bert-tiny-exams"
+    move = lambda client: client.set_registered_model_alias(name, "champion", "1")  # noqa: E731
+    meanwhile(monkeypatch, "get_registered_model", move, after=2)  # when version and champion were looked up once
     with pytest.raises(PromotionError, match="the champion changed while version 2 was inspected"):
         operations.promote(name, 2, dry_run=True)
+    with operations.registry_client() as client:
+        client.delete_registered_model_alias(name, "champion")
 
 
-def test_card_is_artifact_and_description_and_names_lineage(home, trained):
-    version = register(trained / "strong", "bert-tiny-card", dump="enwiki-20261101", code_commit="abc123")
-    card = stored_beside(home, version, "model_card.md").read_text()
-    assert version.card_text == description_of(card)
+@pytest.fixture(scope="module")
+def described(home, trained):
+    """A version with lineage."""
+    lineage = {"dump": "enwiki-20261101", "code_commit": "abc123", "corpus_sha256": "c" * 64, "dagster_run_id": "12ab"}
+    return register(trained / "strong", "bert-tiny-described", **lineage)
+
+
+def test_card_is_artifact_and_description_and_names_lineage(home, described):
+    card = stored_beside(home, described, "model_card.md").read_text()
+    assert described.card_text == description_of(card)
     assert card_problem(card) is None
     for words in ("enwiki-20261101", "abc123", "Weights: Apache-2.0", "majority", "stsb/dev/spearman", "dev set"):
         assert words in card, words
 
 
-def test_version_without_license_card_or_same_outputs_is_refused(home, trained, monkeypatch):
-    name = "bert-tiny-undocumented"
+def test_tags_are_those_that_are_searched_and_the_description_is_a_file(home, described):
+    assert set(described.tags) == {
+        *("kind", "task", "metric", "score", "dump", "license", "degenerate", "own_split", "known"),
+        *("content_sha256", "pretrained_model_sha256", "registered_at", "card_sha256"),
+    }
+    stored = json.loads(stored_beside(home, described, "description.json").read_text())
+    assert stored | {key: described.tags[key] for key in ("registered_at", "card_sha256")} == described.description
+    assert stored["corpus_sha256"] == "c" * 64
+    assert json.loads(stored["reference_logits"])
+    found = operations.get_version("models:/bert-tiny-described@candidate")
+    assert found.scores[0].data_sha256 == stored["training_data_sha256"]
+
+
+def test_registered_model_has_description_run_and_scores_by_data_set(described, trained):
+    with operations.registry_client() as client:
+        assert "fine-tuned for stsb" in client.get_registered_model(described.name).description
+        model = client.get_logged_model(described.model_id)
+        run = client.get_run(described.run_id)
+        assert run.info.run_id == model.source_run_id
+        assert client.get_experiment(run.info.experiment_id).name == "bert"  # it was trained without MLflow
+        assert run.data.tags["mlflow.note.content"]
+        (data,) = run.inputs.dataset_inputs
+    results = json.loads((trained / "strong" / "results.json").read_text())
+    assert (data.dataset.name, data.dataset.digest) == ("stsb-dev", results["dev_sha256"][:36])
+    scores = {metric.key: (metric.value, metric.dataset_name) for metric in model.metrics}
+    assert scores == {key: (entry["mean"], "stsb-dev") for key, entry in results["metrics"].items()}
+
+
+def test_version_without_license_card_or_same_outputs_is_refused(home, name, trained, monkeypatch):
     version = operations.register(trained / "weak", name)
     assert operations.promote(name, dry_run=True).refused_by == ("licensed",)
     card = stored_beside(home, version, "model_card.md")
@@ -668,8 +689,7 @@ def test_version_without_license_card_or_same_outputs_is_refused(home, trained, 
     assert "reproduces_logits" in operations.promote(name, dry_run=True).refused_by
 
 
-def test_model_card_that_was_cut_off_or_changed_is_not_intact(home, trained):
-    name = "bert-tiny-cut-card"
+def test_model_card_that_was_cut_off_or_changed_is_not_intact(home, name, trained):
     version = operations.register(trained / "weak", name, tags={"license": "Apache-2.0"})
     card = stored_beside(home, version, "model_card.md")
     whole = card.read_text()
@@ -730,25 +750,9 @@ def test_readme_that_is_empty_or_cut_off_is_refused_at_registration(home, traine
         assert readme_problem(model) is None
 
 
-def test_tags_are_those_that_are_searched_and_the_description_is_a_file(home, trained):
-    lineage = {"dump": "enwiki-20261101", "corpus_sha256": "c" * 64, "dagster_run_id": "12ab"}
-    version = register(trained / "strong", "bert-tiny-description", **lineage)
-    assert set(version.tags) == {
-        *("kind", "task", "metric", "score", "dump", "license", "degenerate", "own_split", "known"),
-        *("content_sha256", "pretrained_model_sha256", "registered_at", "card_sha256"),
-    }
-    stored = json.loads(stored_beside(home, version, "description.json").read_text())
-    assert stored | {key: version.tags[key] for key in ("registered_at", "card_sha256")} == version.description
-    assert stored["corpus_sha256"] == "c" * 64
-    assert json.loads(stored["reference_logits"])
-    found = operations.get_version("models:/bert-tiny-description@candidate")
-    assert found.scores[0].data_sha256 == stored["training_data_sha256"]
-
-
 @pytest.mark.parametrize("content", ["", "{", '{"content_sha256": "another"}'], ids=["removed", "torn", "foreign"])
 @pytest.mark.parametrize("cached", [True, False], ids=["cached", "new"])
-def test_version_without_its_description_is_listed_but_not_promoted(home, trained, content, cached, request):
-    name = f"bert-tiny-{request.node.callspec.id}"
+def test_version_without_its_description_is_listed_but_not_promoted(home, name, trained, content, cached, request):
     file = stored_beside(home, register(trained / "weak", name), "description.json")
     file.write_text(content) if content else file.unlink()
     if not cached:
@@ -758,8 +762,7 @@ def test_version_without_its_description_is_listed_but_not_promoted(home, traine
     assert aliases_of(name) == {"candidate": 1}
 
 
-def test_store_that_times_out_adds_no_version_and_refuses_none(home, trained, monkeypatch):
-    name = "bert-tiny-timeout"
+def test_store_that_times_out_adds_no_version_and_refuses_none(home, name, trained, monkeypatch):
     register(trained / "weak", name)
     shutil.rmtree(home / "cache" / "descriptions")
 
@@ -793,82 +796,41 @@ def test_scores_have_the_step_of_the_published_checkpoint(home, base, tmp_path):
     assert [(metric.step, metric.value) for metric in history] == [(9, 3.0), (10, 4.0)]
 
 
-def test_registered_model_has_description_run_and_scores_by_data_set(home, trained):
-    name = "bert-tiny-scored"
-    version = register(trained / "strong", name)
-    with operations.registry_client() as client:
-        assert "fine-tuned for stsb" in client.get_registered_model(name).description
-        model = client.get_logged_model(version.model_id)
-        run = client.get_run(version.run_id)
-        assert run.info.run_id == model.source_run_id
-        assert client.get_experiment(run.info.experiment_id).name == "bert"  # it was trained without MLflow
-        assert run.data.tags["mlflow.note.content"]
-        (data,) = run.inputs.dataset_inputs
-    results = json.loads((trained / "strong" / "results.json").read_text())
-    assert (data.dataset.name, data.dataset.digest) == ("stsb-dev", results["dev_sha256"][:36])
-    scores = {metric.key: (metric.value, metric.dataset_name) for metric in model.metrics}
-    assert scores == {key: (entry["mean"], "stsb-dev") for key, entry in results["metrics"].items()}
-
-
-def stored_beside(home, version, file):
-    return next(home.glob(f"artifacts/models/{version.model_id}/artifacts/{file}"))
-
-
-def test_champion_moved_by_another_client_is_an_error(home, trained, monkeypatch):
-    name = "bert-tiny-moved"
+def test_champion_moved_by_another_client_is_an_error(home, name, trained, monkeypatch):
     register(trained / "weak", name)
     operations.promote(name).require()
     register(trained / "strong", name)
-    judge = operations.decide
-
-    def judge_while_another_promotes(*arguments, **rest):
-        with operations.registry_client() as client:
-            client.set_registered_model_alias(name, "champion", "2")
-        return judge(*arguments, **rest)
-
-    monkeypatch.setattr(operations, "decide", judge_while_another_promotes)
+    move = lambda client: client.set_registered_model_alias(name, "champion", "2")  # noqa: E731
+    meanwhile(monkeypatch, "set_registered_model_tag", move)
     with pytest.raises(PromotionError, match="the champion changed while version 2 was inspected"):
         operations.promote(name, 2)
 
 
-def test_of_two_machines_that_promote_at_once_one_notices(home, trained, monkeypatch):
-    name = "bert-tiny-simultaneous"
+def test_of_two_machines_that_promote_at_once_one_notices(home, name, trained, monkeypatch):
     for model in ("weak", "strong"):
         register(trained / model, name)
-    read = operations.aliases_of
 
-    def read_while_another_machine_reads_too_and_moves(client, name):
-        monkeypatch.setattr(operations, "aliases_of", read)
-        aliases = read(client, name)
-        operations._move_champion(client, None, one)
-        return aliases
+    def move(client):  # after this machine has read the champion
+        client.set_registered_model_tag(name, operations.MOVE_TAG, "of another machine")
+        client.set_registered_model_alias(name, "champion", "1")
 
-    with operations.registry_client() as client:
-        one, two = (operations.read_version(client, name, number) for number in (1, 2))
-        monkeypatch.setattr(operations, "aliases_of", read_while_another_machine_reads_too_and_moves)
+    with monkeypatch.context() as patched:
+        meanwhile(patched, "set_registered_model_alias", move)
         with pytest.raises(PromotionError, match="another client moved the champion at the same time"):
-            operations._move_champion(client, None, two)
-        operations._move_champion(client, two, one)  # without another client it moves
+            operations.promote(name, 2)
 
 
-def test_rollback_that_another_client_overtakes_is_an_error(home, trained, monkeypatch):
-    name = "bert-tiny-overtaken"
+def test_rollback_that_another_client_overtakes_is_an_error(home, name, trained, monkeypatch):
     for model in ("weak", "strong"):
         register(trained / model, name)
         operations.promote(name).require()
-    inspect = operations.inspect
-
-    def inspect_while_another_promotes(*arguments):
-        with operations.registry_client() as client:
-            client.set_registered_model_alias(name, "champion", "1")
-        return inspect(*arguments)
-
-    monkeypatch.setattr(operations, "inspect", inspect_while_another_promotes)
-    with pytest.raises(PromotionError, match="the champion changed while version 1 was inspected"):
-        operations.rollback(name)
+    with monkeypatch.context() as patched:
+        move = lambda client: client.set_registered_model_alias(name, "champion", "1")  # noqa: E731
+        meanwhile(patched, "set_registered_model_tag", move)
+        with pytest.raises(PromotionError, match="the champion changed while version 1 was inspected"):
+            operations.rollback(name)
     assert aliases_of(name) == {"candidate": 2, "champion": 1, "previous": 1}
     # By now champion and previous are one version: there is nothing to go back to.
-    monkeypatch.undo()
     with pytest.raises(PromotionError, match="no previous champion to go back to; nothing was changed"):
         operations.rollback(name)
     assert not operations.get_version(f"models:/{name}@champion").rolled_back
@@ -893,8 +855,7 @@ def _promote_in_process(home, name, version, queue):
 
 
 @pytest.mark.slow
-def test_concurrent_promotions_keep_the_better_version(home, base, trained, tmp_path):
-    name = "bert-tiny-both"
+def test_concurrent_promotions_keep_the_better_version(home, name, base, trained, tmp_path):
     register(trained / "weak", name)
     register(trained / "strong", name)
     context = multiprocessing.get_context("forkserver")

@@ -3,8 +3,6 @@
 import ast
 import importlib
 import json
-import os
-import shutil
 import warnings
 from pathlib import Path
 
@@ -38,27 +36,16 @@ STORED_IMPORTS = {
 
 
 @pytest.fixture(scope="module")
-def served(empty_store, tmp_path_factory):
+def served(home, tmp_path_factory):
     """Registered versions by task, and the directories they were made from."""
     root = tmp_path_factory.mktemp("served")
-    before = {name: os.environ.get(name) for name in ("BERT_HOME", "MLFLOW_TRACKING_URI")}
-    os.environ["BERT_HOME"] = str(root / "home")
-    os.environ.pop("MLFLOW_TRACKING_URI", None)
-    (root / "home").mkdir()
-    shutil.copy(empty_store, root / "home" / "mlflow.db")
     base = tiny_tasks.make_model(root / "base")
-    directories = {}
     with WorkerPool(num_workers=0) as pool:
         for name in INPUTS:
             config = tiny_tasks.configuration()
             finetune(tiny_tasks.task_data(name), base, root / name, config, pool=pool, experiment="")
             operations.register(root / name, operations.model_name("tiny", name))
-            directories[name] = root / name
-    yield directories
-    for name, value in before.items():
-        os.environ.pop(name, None)
-        if value is not None:
-            os.environ[name] = value
+    return {name: root / name for name in INPUTS}
 
 
 def load(name):
@@ -115,9 +102,8 @@ def test_registered_model_predicts_and_is_fine_tuned_by_its_uri(served, tmp_path
     assert result.results["model_sha256"] == load_manifest(served["sst2"]).sha256
 
 
-def test_served_directory_holds_no_pickle(served, tmp_path):
-    registry_home = served["sst2"].parent / "home" / "artifacts"
-    suffixes = {path.suffix for path in registry_home.rglob("*") if path.is_file()}
+def test_served_directory_holds_no_pickle(served, home):
+    suffixes = {path.suffix for path in (home / "artifacts").rglob("*") if path.is_file()}
     assert suffixes.isdisjoint({".pkl", ".pickle", ".pt", ".pth", ".bin"})
 
 

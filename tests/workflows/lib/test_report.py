@@ -46,9 +46,9 @@ def results(task: str = "sst2", *, mean: float = 80.0, **changes: Any) -> dict[s
         "main_key": key,
         "metrics": {key: entry},
         "known": [],
-        "own_split": False,
         "degenerate": False,
-        "model_sha256": "m",
+        "official": False,
+        **{f"{name}_sha256": name for name in ("model", "data", "dev", "configuration")},
         **changes,
     }
 
@@ -65,22 +65,17 @@ def test_row_has_score_and_baselines():
     found = row()
     assert found["metric"] == "dev/accuracy"
     assert (found["score"], found["random"], found["random_longer"], found["majority"]) == (80.0, 60.0, 65.0, 50.0)
+    assert (found["n"], found["seeds"], found["random_multiple"]) == (400, 2, 4)
     assert found["paper"] == 92.7
     assert found["note"] == ""
-
-
-def test_paper_score_is_left_out_for_a_generated_sample():
-    assert result_row(results(), generated=True)["paper"] is None
-
-
-def test_row_notes_own_split_and_degenerate():
-    assert row(own_split=True, degenerate=True)["note"] == "own split, degenerate"
+    assert not found["at_chance"]
+    assert result_row(results(), generated=True)["paper"] is None  # it does not compare with a sample
 
 
 def test_row_notes_what_is_known_about_the_score():
     known = [{"kind": kind, "text": "", "share": 1.0} for kind in ("own_split", "at_chance", "one_seed")]
-    found = row(own_split=True, mean=50.0, known=known)
-    assert found["note"] == "own split, at chance, one seed"  # each once
+    found = row(mean=50.0, known=known, degenerate=True)
+    assert found["note"] == "own split, at chance, one seed, degenerate"
     assert found["at_chance"]
 
 
@@ -114,20 +109,14 @@ def test_column_without_a_value_is_left_out():
     assert "paper" not in text.splitlines()[1]
 
 
-def test_generated_sample_is_marked_in_every_format():
-    table = of(row(), dump="samplewiki-1")
+def test_every_format_marks_a_sample_csv_keeps_full_numbers_and_markdown_every_column():
+    table = of(row(mean=80.123456), row(task="rte"), dump="samplewiki-1")
     assert "generated sample" in text_table(table)
     assert "generated sample" in markdown_report(table)
-
-
-def test_markdown_table_has_a_cell_for_every_column():
-    lines = [line for line in markdown_report(of(row(), row(task="rte"))).splitlines() if line.startswith("|")]
+    assert "80.123456" in csv_table(table)
+    lines = [line for line in markdown_report(table).splitlines() if line.startswith("|")]
     assert len(lines) == 4
     assert len({line.count("|") for line in lines}) == 1
-
-
-def test_csv_keeps_full_numbers():
-    assert "80.123456" in csv_table(of(row(mean=80.123456)))
 
 
 def test_report_without_tasks_has_the_exam_and_the_reasons(tmp_path):
