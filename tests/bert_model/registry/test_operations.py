@@ -224,35 +224,28 @@ KEY = "stsb/dev/spearman"
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("file", "change", "words"),
     [
         (
-            lambda path: _rewrite(
-                path / "results.json", lambda found: found["metrics"][KEY].update(mean=95.5, values=[95.5])
-            ),
+            "results.json",
+            lambda found: found["metrics"][KEY].update(mean=95.5, values=[95.5]),
             f"found {KEY} 95.5000, expected .* as computed from statistics.json",
         ),
-        (
-            lambda path: _rewrite(path / "task.json", lambda found: found["scores"].update({KEY: 95.5})),
-            f"found {KEY} 95.5000, expected",
-        ),
-        (
-            lambda path: _rewrite(path / "statistics.json", lambda found: found.update(seeds=[7])),
-            f"is of another score than {KEY}",
-        ),
-        (
-            lambda path: (path / "statistics.json").unlink(),
-            "has no statistics.json, from which its score is computed; fine-tune it again",
-        ),
+        ("task.json", lambda found: found["scores"].update({KEY: 95.5}), f"found {KEY} 95.5000, expected"),
+        ("statistics.json", lambda found: found.update(seeds=[7]), f"is of another score than {KEY}"),
+        ("statistics.json", None, "has no statistics.json, from which its score is computed; fine-tune it again"),
     ],
     ids=["results", "task", "statistics", "without"],
 )
-def test_score_that_its_statistics_do_not_give_is_not_registered(home, trained, tmp_path, change, words):
-    directory = edited(trained / "weak", tmp_path / "edited", change)
+def test_score_that_its_statistics_do_not_give_is_not_registered(home, name, trained, tmp_path, file, change, words):
+    def spoil(path):
+        _rewrite(path / file, change) if change else (path / file).unlink()
+
+    directory = edited(trained / "weak", tmp_path / "edited", spoil)
     with pytest.raises(ArtifactError, match=words):
-        register(directory, "bert-tiny-edited")
+        register(directory, name)
     with pytest.raises(UsageError, match="no such registered model"):
-        operations.promote("bert-tiny-edited")
+        operations.promote(name)
 
 
 def test_statistics_are_stored_with_the_version_and_decide(home, name, trained):
@@ -269,23 +262,18 @@ def test_statistics_are_stored_with_the_version_and_decide(home, name, trained):
 
 
 def test_score_tag_is_the_mean_and_not_the_best_seed(trained, tmp_path):
-    shutil.copytree(trained / "weak", tmp_path / "copy")
-    results = json.loads((tmp_path / "copy" / "results.json").read_text())
-    description = json.loads((tmp_path / "copy" / "task.json").read_text())
-    results["metrics"]["stsb/dev/spearman"] |= {"mean": 32.7, "sd": 18.9, "values": [50.3, 34.9, 12.9]}
-    description["scores"]["stsb/dev/spearman"] = 50.3
-    (tmp_path / "copy" / "results.json").write_text(json.dumps(results))
-    (tmp_path / "copy" / "task.json").write_text(json.dumps(description))
-    description = describe_model(dataclasses.replace(load_manifest(trained / "weak"), path=tmp_path / "copy"))
+    def change(path):
+        scores = {"mean": 32.7, "sd": 18.9, "values": [50.3, 34.9, 12.9]}
+        _rewrite(path / "results.json", lambda found: found["metrics"][KEY].update(scores))
+        _rewrite(path / "task.json", lambda found: found["scores"].update({KEY: 50.3}))
+
+    description = describe_model(load_manifest(edited(trained / "weak", tmp_path / "copy", change)))
     assert (description["score"], description["score_sd"], description["score_of_weights"]) == ("32.7", "18.9", "50.3")
-    earlier = RegisteredVersion(
-        name="bert-tiny-stsb",
-        version=1,
-        tags={"kind": "finetuned_model"},
-        description=description | {"score": "50.3"},
-        scores=(TaskScore.from_description(1, description),),
+    score = TaskScore.from_description(1, description)
+    version = RegisteredVersion(
+        name="bert-tiny-stsb", version=1, tags={"kind": "finetuned_model"}, description=description, scores=(score,)
     )
-    assert "32.70 ± 18.90 (3)" in operations.models_table([earlier])
+    assert "32.70 ± 18.90 (3)" in operations.models_table([version])
 
 
 def test_model_of_no_presets_size_needs_a_name(home, trained, capsys):
@@ -471,19 +459,19 @@ def test_unknown_name_alias_and_version_are_errors(home, trained):
         operations.rollback("bert-tiny-known")
 
 
-def _pretrained(directory, base, loss, data="1"):
-    source = load_manifest(_with_manifest(directory.parent / f"instances-{data}", data))
-    inputs = {"instances": input_of(source), "exam_report": {"name": "20 pairs", "sha256": "p" * 64}}
+def _pretrained(directory, base, loss, data="1", pairs=(), **counts):
+    """Publish a pre-trained model that was examined on some pairs, or on 20 that it does not keep."""
+    instances = directory.parent / f"instances-{data}"
+    with publishing(instances, kind="instances", configuration={"data": data}, inputs={}):
+        pass
+    exam = input_of_pairs(pairs) if pairs else {"name": "20 pairs", "sha256": "p" * 64}
+    inputs = {"instances": input_of(load_manifest(instances)), "exam_report": exam}
     with publishing(directory, kind="pretrained_model", configuration={"seed": loss}, inputs=inputs) as draft:
         shutil.copytree(base, draft.path, dirs_exist_ok=True)
+        if pairs:
+            write_pairs(draft.path / PAIRS_NAME, pairs)
         draft.counts = {"steps": 10, "held_out/mlm_loss": loss, "held_out/mlm_accuracy": 50.0}
-        draft.counts |= {EXAM_ACCURACY: 70.0 - loss, EXAM_FOR_CHOOSING: 75.0 - loss}
-    return directory
-
-
-def _with_manifest(directory, data):
-    with publishing(directory, kind="instances", configuration={"data": data}, inputs={}):
-        pass
+        draft.counts |= {EXAM_ACCURACY: 70.0 - loss, EXAM_FOR_CHOOSING: 75.0 - loss} | counts
     return directory
 
 
@@ -559,15 +547,9 @@ def two_examined(home, base, tmp_path_factory):
         pairs[number] = [
             Pair(pair_id=str(row), kind="swap", good=(good,), bad=(bad,)) for row, (good, bad) in enumerate(rows)
         ]
-        directories[number] = tmp_path / f"model-{number}"
-        inputs = {
-            "instances": input_of(load_manifest(_with_manifest(tmp_path / f"instances-{number}", str(number)))),
-            "exam_report": input_of_pairs(pairs[number]),
-        }
-        with publishing(directories[number], kind="pretrained_model", configuration={}, inputs=inputs) as draft:
-            shutil.copytree(base, draft.path, dirs_exist_ok=True)
-            write_pairs(draft.path / PAIRS_NAME, pairs[number])
-            draft.counts = {"steps": number, EXAM_ACCURACY: 40.0}
+        directory = tmp_path / f"model-{number}"
+        scores = {EXAM_ACCURACY: 40.0}
+        directories[number] = _pretrained(directory, base, 4.0, data=str(number), pairs=pairs[number], **scores)
         register(directories[number], name)
     return pairs, directories
 
@@ -627,7 +609,7 @@ def test_champion_that_cannot_score_the_pairs_is_not_compared(examined_champion,
 def test_champion_that_appears_during_the_inspection_is_not_left_unexamined(two_examined, monkeypatch):
     name = "bert-tiny-exams"
     move = lambda client: client.set_registered_model_alias(name, "champion", "1")  # noqa: E731
-    meanwhile(monkeypatch, "get_registered_model", move, after=2)  # when version and champion were looked up once
+    meanwhile(monkeypatch, "search_model_versions", move, after=1)  # before the version is looked up again
     with pytest.raises(PromotionError, match="the champion changed while version 2 was inspected"):
         operations.promote(name, 2, dry_run=True)
     with operations.registry_client() as client:

@@ -92,7 +92,7 @@ def make_checkpoint(path: Path, step: int) -> Path:
     return directory
 
 
-def test_events_are_in_the_file_at_once_and_in_mlflow_soon(store: Any, tmp_path: Path) -> None:
+def test_events_are_in_the_file_at_once_and_in_mlflow_soon(store, tmp_path):
     with open_tracker(
         tmp_path / "run", params={"seed": 1, "model": {"preset": "tiny"}, "phases": [{"steps": 2}]}
     ) as run:
@@ -112,7 +112,7 @@ def test_events_are_in_the_file_at_once_and_in_mlflow_soon(store: Any, tmp_path:
     assert found.data.params == {"seed": "1", "model.preset": "tiny", "phases.0.steps": "2"}
 
 
-def test_resume_continues_the_run_without_repeated_steps(store: Any, tmp_path: Path) -> None:
+def test_resume_continues_the_run_without_repeated_steps(store, tmp_path):
     first = open_tracker(tmp_path / "run", params={"seed": 1})
     for step in (1, 2, 3):
         first.record("train", step, {"train/loss": float(step)})
@@ -149,16 +149,14 @@ def check_resumed_in_new_run(client: Any, directory: Path, former: str) -> None:
     assert (found.data.params, found.data.tags["kind"], found.info.status) == ({"seed": "1"}, "test", "FINISHED")
 
 
-def test_deleted_run_is_replaced_by_one_with_all_lines(
-    store: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_deleted_run_is_replaced_by_one_with_all_lines(store, tmp_path, caplog):
     former = stop_after(tmp_path / "run")
     store.delete_run(former)
     check_resumed_in_new_run(store, tmp_path / "run", former)
     assert f"has no run {former} any more" in caplog.text
 
 
-def test_run_deleted_while_it_is_followed_is_replaced(store: Any, tmp_path: Path) -> None:
+def test_run_deleted_while_it_is_followed_is_replaced(store, tmp_path):
     run = open_tracker(tmp_path / "run")
     run.record("train", 1, {"train/loss": 1.0})
     copied(run, 1)
@@ -171,9 +169,7 @@ def test_run_deleted_while_it_is_followed_is_replaced(store: Any, tmp_path: Path
     assert history(store, run.run_id, "train/loss") == [(1, 1.0), (2, 2.0), (3, 3.0)]
 
 
-def test_replaced_database_gets_the_whole_log(
-    empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replaced_database_gets_the_whole_log(empty_store, tmp_path, monkeypatch):
     database = tmp_path / "other.db"
     shutil.copy(empty_store, database)
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
@@ -185,9 +181,7 @@ def test_replaced_database_gets_the_whole_log(
     check_resumed_in_new_run(client, tmp_path / "run", former)
 
 
-def test_deleted_experiment_is_one_sentence_and_restoring_it_continues_the_run(
-    store: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_deleted_experiment_is_one_sentence_and_restoring_it_continues_the_run(store, tmp_path, caplog):
     name = "deleted"
     with open_tracker(tmp_path / "run", experiment=name) as first:
         first.record("train", 1, {"train/loss": 1.0})
@@ -203,7 +197,7 @@ def test_deleted_experiment_is_one_sentence_and_restoring_it_continues_the_run(
     assert history(store, first.run_id, "train/loss") == [(1, 1.0), (2, 2.0)]
 
 
-def test_values_of_the_resumed_course_reach_mlflow_once(store: Any, tmp_path: Path) -> None:
+def test_values_of_the_resumed_course_reach_mlflow_once(store, tmp_path):
     def follow(values: dict[int, float], resumed_from: int = 0) -> Tracker:
         with open_tracker(tmp_path / "run") as run:
             run.record("resume" if resumed_from else "start", resumed_from)
@@ -231,7 +225,7 @@ def test_values_of_the_resumed_course_reach_mlflow_once(store: Any, tmp_path: Pa
     assert sorted(history(store, run.run_id, "train/loss")) == expected
 
 
-def test_last_value_of_a_run_is_that_of_the_resumed_course(store: Any, tmp_path: Path) -> None:
+def test_last_value_of_a_run_is_that_of_the_resumed_course(store, tmp_path):
     for event, step, value in (("start", 0, 1.0), ("start", 0, 2.0), ("resume", 10, 2.5)):
         with open_tracker(tmp_path / "run") as run:
             run.record(event, step)
@@ -247,7 +241,7 @@ def log_checkpoint(store: Any, tmp_path: Path, **settings: Any) -> tuple[Path, A
     return checkpoint, store.get_logged_model(sync_state(tmp_path / "run")["models"]["5"])
 
 
-def test_checkpoint_becomes_logged_model_with_metrics_and_lineage(store: Any, tmp_path: Path) -> None:
+def test_checkpoint_becomes_logged_model_with_metrics_and_lineage(store, tmp_path):
     checkpoint = make_checkpoint(tmp_path, 5)
     metrics = {"held_out/mlm_loss": 2.5}
     data = {"name": "instances-16", "kind": "instances", "sha256": "cafe" * 16, "context": "training", "num_rows": 7}
@@ -265,7 +259,7 @@ def test_checkpoint_becomes_logged_model_with_metrics_and_lineage(store: Any, tm
     assert history(store, run.run_id, "held_out/mlm_loss") == [(5, 2.5)]
 
 
-def test_copied_checkpoint_artifact_is_a_model_but_no_checkpoint(store: Any, tmp_path: Path) -> None:
+def test_copied_checkpoint_artifact_is_a_model_but_no_checkpoint(store, tmp_path):
     checkpoint, model = log_checkpoint(store, tmp_path)
     files = {item.path for item in store.list_logged_model_artifacts(model.model_id)}
     assert files == {"config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json", "manifest.json"}
@@ -278,14 +272,14 @@ def test_copied_checkpoint_artifact_is_a_model_but_no_checkpoint(store: Any, tmp
         load_manifest(copy, kind="checkpoint")
 
 
-def test_checkpoint_without_upload_has_path_and_hash(store: Any, tmp_path: Path) -> None:
+def test_checkpoint_without_upload_has_path_and_hash(store, tmp_path):
     checkpoint, model = log_checkpoint(store, tmp_path, upload_checkpoints=False)
     assert model.tags["path"] == str(checkpoint)
     assert len(model.tags["sha256"]) == 64
     assert store.list_logged_model_artifacts(model.model_id) == []
 
 
-def test_run_lists_data_sets_and_keeps_an_edited_description(store: Any, tmp_path: Path) -> None:
+def test_run_lists_data_sets_and_keeps_an_edited_description(store, tmp_path):
     corpus = {"name": "corpus", "kind": "corpus", "sha256": "ab" * 32, "context": "source"}
     instances = {"name": "instances-16", "kind": "instances", "sha256": "cd" * 32, "context": "training", "num_rows": 7}
     first = open_tracker(tmp_path / "run", inputs=[instances, corpus], note="A *small* run.")
@@ -316,7 +310,7 @@ def own_store(empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     return open_client()
 
 
-def test_experiments_are_described_and_an_empty_default_is_deleted_once(own_store: Any, tmp_path: Path) -> None:
+def test_experiments_are_described_and_an_empty_default_is_deleted_once(own_store, tmp_path):
     assert [experiment.name for experiment in own_store.search_experiments()] == ["Default"]
     open_tracker(tmp_path / "run", experiment="pretraining").close()
     open_tracker(tmp_path / "own", experiment="mine").close()
@@ -329,16 +323,14 @@ def test_experiments_are_described_and_an_empty_default_is_deleted_once(own_stor
     assert "Default" in {experiment.name for experiment in own_store.search_experiments()}
 
 
-def test_default_experiment_with_runs_is_kept(own_store: Any, tmp_path: Path) -> None:
+def test_default_experiment_with_runs_is_kept(own_store, tmp_path):
     own_store.create_run("0")
     open_tracker(tmp_path / "run", experiment="pretraining").close()
     assert {experiment.name for experiment in own_store.search_experiments()} == {"pretraining", "Default"}
 
 
 @pytest.mark.parametrize("name", ["a?b", "a%20b"])
-def test_home_whose_database_would_be_another_file_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_home_whose_database_would_be_another_file_is_refused(tmp_path, monkeypatch, name):
     monkeypatch.setenv("BERT_HOME", str(tmp_path / name))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     for address in (tracking_uri, lambda: BertHome().tracking_uri):
@@ -348,7 +340,7 @@ def test_home_whose_database_would_be_another_file_is_refused(
     assert tracking_uri() == BertHome().tracking_uri == "http://127.0.0.1:9"
 
 
-def test_checkpoint_that_was_pruned_before_its_upload_is_no_ready_model(store: Any, tmp_path: Path) -> None:
+def test_checkpoint_that_was_pruned_before_its_upload_is_no_ready_model(store, tmp_path):
     checkpoint = make_checkpoint(tmp_path, 5)
     with open_tracker(tmp_path / "run") as run:
         run.log_checkpoint(tmp_path / "pruned", 4, {"held_out/mlm_loss": 2.5})
@@ -382,9 +374,7 @@ def intercept(patched: pytest.MonkeyPatch, names: Sequence[str], refuse: Callabl
         patched.setattr(mlflow.MlflowClient, name, wrap(getattr(mlflow.MlflowClient, name)))
 
 
-def test_copy_interrupted_anywhere_continues_without_duplicates(
-    store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copy_interrupted_anywhere_continues_without_duplicates(store, tmp_path, monkeypatch):
     checkpoint = make_checkpoint(tmp_path, 2)
     calls = itertools.cycle([False, True])  # every second request loses its answer
     names = ["get_experiment_by_name", "search_runs", "create_run", "get_run", "log_batch", "set_terminated"]
@@ -411,7 +401,7 @@ def test_copy_interrupted_anywhere_continues_without_duplicates(
     assert store.get_run(run_id).info.status == "FINISHED"
 
 
-def test_params_of_a_failed_request_are_sent_again(store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_params_of_a_failed_request_are_sent_again(store, tmp_path, monkeypatch):
     failures = [True]
     intercept(
         monkeypatch, ["log_batch"], lambda sent: bool(sent.get("params") and failures and failures.pop()), sent=False
@@ -424,9 +414,7 @@ def test_params_of_a_failed_request_are_sent_again(store: Any, tmp_path: Path, m
     assert store.get_run(run.run_id).data.params["seed"] == "7"
 
 
-def test_failed_request_is_repeated_by_the_same_training(
-    store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failed_request_is_repeated_by_the_same_training(store, tmp_path, monkeypatch, caplog):
     broken: list[bool] = []  # the server goes away once the run exists: requests with metrics do not arrive
     intercept(monkeypatch, ["log_batch"], lambda sent: bool(broken and sent.get("metrics")), sent=False)
     run = open_tracker(tmp_path / "run")
@@ -441,9 +429,7 @@ def test_failed_request_is_repeated_by_the_same_training(
     assert history(store, run.run_id, "train/loss") == [(1, 3.0), (2, 2.0), (3, 1.0)]
 
 
-def test_server_that_does_not_answer_delays_the_end_by_its_timeout_only(
-    store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_server_that_does_not_answer_delays_the_end_by_its_timeout_only(store, tmp_path, monkeypatch, caplog):
     released = threading.Event()
     with monkeypatch.context() as patched:
         intercept(patched, ["log_batch"], lambda _: not released.wait(20), sent=False)
@@ -458,9 +444,7 @@ def test_server_that_does_not_answer_delays_the_end_by_its_timeout_only(
     assert history(store, run.run_id, "train/loss") == [(1, 3.0)]
 
 
-def test_server_down_loses_no_metrics_and_sync_sends_them(
-    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_server_down_loses_no_metrics_and_sync_sends_them(database, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:hunter2@127.0.0.1:{free_port()}")
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
     run = open_tracker(tmp_path / "run")
@@ -476,7 +460,7 @@ def test_server_down_loses_no_metrics_and_sync_sends_them(
     assert history(open_client(database), run_id, "train/loss") == [(1, 3.0)]
 
 
-def test_without_mlflow_installed_only_the_file_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_mlflow_installed_only_the_file_is_written(tmp_path, monkeypatch):
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with open_tracker(tmp_path / "run") as run:
@@ -485,7 +469,7 @@ def test_without_mlflow_installed_only_the_file_is_written(tmp_path: Path, monke
     assert lines(tmp_path / "run")[0]["metrics"] == {"train/loss": 3.0}
 
 
-def test_without_experiment_no_client_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_experiment_no_client_is_opened(tmp_path, monkeypatch):
     monkeypatch.setattr(mlflow_sync, "open_client", lambda uri: pytest.fail("asked for a client"))
     with open_tracker(tmp_path / "run", experiment="") as run:
         run.record("train", 1, {"train/loss": 3.0})
@@ -493,7 +477,7 @@ def test_without_experiment_no_client_is_opened(tmp_path: Path, monkeypatch: pyt
     assert sync(tmp_path / "run")
 
 
-def test_child_run_has_parent_tags_and_artifacts(store: Any, tmp_path: Path) -> None:
+def test_child_run_has_parent_tags_and_artifacts(store, tmp_path):
     (tmp_path / "plot.txt").write_text("a plot")
     child = open_tracker(tmp_path / "run" / "a", run_name="a", is_child=True)
     assert child.run_id is None  # its parent has none yet
@@ -510,7 +494,7 @@ def test_child_run_has_parent_tags_and_artifacts(store: Any, tmp_path: Path) -> 
     assert [item.path for item in store.list_artifacts(child.run_id, "plots")] == ["plots/plot.txt"]
 
 
-def test_full_disk_ends_a_training_with_the_path_of_its_log(tmp_path: Path) -> None:
+def test_full_disk_ends_a_training_with_the_path_of_its_log(tmp_path):
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
     log = MetricsLog(tmp_path)
     with pytest.raises(DiskFullError, match=r"metrics.jsonl: cannot be written: No space left on device; [\d,]+ bytes"):
@@ -519,7 +503,7 @@ def test_full_disk_ends_a_training_with_the_path_of_its_log(tmp_path: Path) -> N
         log.close()
 
 
-def test_torn_line_is_ended_and_skipped(store: Any, tmp_path: Path) -> None:
+def test_torn_line_is_ended_and_skipped(store, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "metrics.jsonl").write_text('{"event": "train", "step": 1, "metr')
     with open_tracker(tmp_path / "run") as run:
@@ -528,7 +512,7 @@ def test_torn_line_is_ended_and_skipped(store: Any, tmp_path: Path) -> None:
     assert history(store, run.run_id, "train/loss") == [(2, 1.0)]
 
 
-def test_any_name_of_a_metric_reaches_mlflow(store: Any, tmp_path: Path) -> None:
+def test_any_name_of_a_metric_reaches_mlflow(store, tmp_path):
     sent = {
         "exam/": "exam_",
         "exam/a//b": "exam_a__b",
@@ -542,7 +526,7 @@ def test_any_name_of_a_metric_reaches_mlflow(store: Any, tmp_path: Path) -> None
         assert history(store, run.run_id, key) == [(1, 50.0)], key
 
 
-def test_secrets_are_redacted(store: Any, tmp_path: Path) -> None:
+def test_secrets_are_redacted(store, tmp_path):
     params = {"hub": {"api_key": "k1"}, "source": "https://me:hunter2@example.org/x"}
     with open_tracker(tmp_path / "run", params=params) as run:
         run.record("start", 0)
@@ -563,12 +547,12 @@ def test_secrets_are_redacted(store: Any, tmp_path: Path) -> None:
         ("s3://bucket/a@b, models:/bert@champion", "s3://bucket/a@b, models:/bert@champion"),
     ],
 )
-def test_passwords_of_urls_are_redacted_whole(text: str, shown: str) -> None:
+def test_passwords_of_urls_are_redacted_whole(text, shown):
     assert without_password(text) == without_password(shown) == shown
 
 
 @pytest.mark.parametrize("length", range(250, 300, 7))
-def test_error_is_redacted_before_it_is_cut(length: int) -> None:
+def test_error_is_redacted_before_it_is_cut(length):
     text = first_line(OSError(f"{'x' * length} https://me:hunter2@example.org/path"))
     assert len(text) <= 300
     assert not re.search("hunter2|me:h", text)
@@ -577,9 +561,7 @@ def test_error_is_redacted_before_it_is_cut(length: int) -> None:
 
 
 @pytest.mark.parametrize("password", ["hunter2", "hunt@er2", "hunt/er2"])
-def test_empty_variables_do_not_hide_the_credentials_of_an_address(
-    password: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_empty_variables_do_not_hide_the_credentials_of_an_address(password, monkeypatch):
     names = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
     for name in names:
         monkeypatch.setenv(name, "")
@@ -590,7 +572,7 @@ def test_empty_variables_do_not_hide_the_credentials_of_an_address(
     assert credentials_apart("http://host:5000/a@b") == "http://host:5000/a@b"
 
 
-def test_damaged_state_is_one_sentence(tmp_path: Path) -> None:
+def test_damaged_state_is_one_sentence(tmp_path):
     (tmp_path / "tracking.json").write_text("{")
     with pytest.raises(BertError, match=r"tracking\.json: not a tracking record"):
         open_tracker(tmp_path)
