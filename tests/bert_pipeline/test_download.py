@@ -19,7 +19,7 @@ import pytest
 from loopback import Handler, serving
 
 from bert_pipeline import cli
-from bert_pipeline.download import USER_AGENT, download_tasks, download_wikipedia
+from bert_pipeline.download import ATTEMPTS, USER_AGENT, download_tasks, download_wikipedia
 from bert_pipeline.errors import ArtifactError, InputError, UsageError
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.records import open_source
@@ -52,7 +52,8 @@ class Site:
         self.break_after: list[int] = []
         """Number of bytes after which the connection breaks, for each of the next requests of a dump file."""
         self.busy = 0
-        """Number of the next requests to reject, with `Retry-After: 17`."""
+        """Number of the next requests to reject, with `Retry-After`."""
+        self.retry_after = "17"
         self.unavailable = ""
         """Path of which every request is rejected."""
         self.has_ranges = True
@@ -65,7 +66,7 @@ class Site:
         if self.busy or request.path == self.unavailable:
             self.busy = max(0, self.busy - 1)
             request.send_response(503)
-            request.send_header("Retry-After", "17")
+            request.send_header("Retry-After", self.retry_after)
             request.send_header("Content-Length", "0")
             request.end_headers()
             return
@@ -103,9 +104,11 @@ def site():
 
 
 @pytest.fixture(autouse=True)
-def impatience(monkeypatch):
-    monkeypatch.setattr("bert_pipeline.download.RETRY_SECONDS", 0.0)
-    monkeypatch.setattr("bert_pipeline.download.ATTEMPTS", 3)
+def waits(monkeypatch):
+    """The seconds that are waited for a site, which take no time here."""
+    waited: list[float] = []
+    monkeypatch.setattr("bert_pipeline.download.time.sleep", waited.append)
+    return waited
 
 
 def download(site: Site, output: Path, date: str = "20260101", **options: Any) -> Any:
@@ -157,7 +160,7 @@ def test_broken_transfer_is_resumed_where_it_broke(site, tmp_path):
 
 
 def test_later_call_resumes_failed_download(site, tmp_path):
-    site.break_after = [500_000, 0, 0, 0]
+    site.break_after = [500_000, *[0] * ATTEMPTS]
     with pytest.raises(InputError, match=r"interrupted at 500,000 of 3,000,000 bytes .* run the same command again"):
         download(site, tmp_path / "dump")
     assert not (tmp_path / "dump").exists()
@@ -238,22 +241,18 @@ def test_mirror_stands_in_for_a_site_without_the_file(site, tmp_path):
     assert load_manifest(tmp_path / "dump", verify="sha256").counts["bytes"] == len(DATA)
 
 
-def test_retry_after_header_is_obeyed_and_logged(site, tmp_path, monkeypatch, caplog):
-    waited: list[float] = []
-    monkeypatch.setattr("bert_pipeline.download.time.sleep", waited.append)
-    monkeypatch.setattr("bert_pipeline.download.RETRY_SECONDS", 1.0)
+def test_retry_after_header_is_obeyed_and_logged(site, tmp_path, caplog, waits):
     site.busy = 1
     download(site, tmp_path / "dump")
-    assert waited == [17.0]
+    assert waits == [17]
     assert "dumpstatus.json: 503 Service Unavailable; asking again in 17 s" in caplog.text
-    site.busy = 1
-    monkeypatch.setattr("bert_pipeline.download.RETRY_SECONDS", 0.1)
-    download(site, tmp_path / "other")  # no longer than sixty times our own waiting
-    assert waited == [17.0, 6.0]
-    site.busy = 3
+    site.busy, site.retry_after = 1, "9000"
+    download(site, tmp_path / "other")
+    assert waits == [17, 300]  # no longer
+    site.busy, site.retry_after = ATTEMPTS, "0"
     with pytest.raises(InputError, match="try again later"):
         download(site, tmp_path / "none")
-    assert waited == [17.0, *[6.0] * 3]  # none after the last attempt
+    assert waits[2:] == [5, 10, 15, 20, 25]  # longer after each failure, and none after the last one
 
 
 @pytest.mark.parametrize(

@@ -371,14 +371,14 @@ def test_copies_are_compared_once(tmp_path):
     assert len(found) == 2 * 49  # a document and its passage, each with the first one
 
 
-def test_store_reads_are_limited_to_bands_and_candidates(tmp_path, monkeypatch):
+def test_store_reads_are_limited_to_bands_and_candidates(store, tmp_path, monkeypatch):
     monkeypatch.setattr(near_duplicates, "_GAP_BYTES", 0)
     rng = random.Random(6)
     documents = [make(index, " ".join(some_words(rng, 40))) for index in range(500)]
     documents[7] = make(7, f"{documents[499].sentences[0]} and so on")
     batches = [[], documents, documents[:1]]  # the first one has no text
     expected = found_pairs(batches, tmp_path)
-    store = to_path("memory://bucket/scratch")
+    scratch = to_path(f"{store}/scratch")
     read = 0
     cat_file = MemoryFileSystem.cat_file
 
@@ -387,14 +387,13 @@ def test_store_reads_are_limited_to_bands_and_candidates(tmp_path, monkeypatch):
         read += len(data := cat_file(self, path, start, end))
         return data
 
-    monkeypatch.setattr(MemoryFileSystem, "store", {})
     for file in tmp_path.glob("*.npy"):
-        upload(file, store / file.name)
+        upload(file, scratch / file.name)
     monkeypatch.setattr(MemoryFileSystem, "cat_file", count)
     monkeypatch.setattr(MemoryFileSystem, "open", None)
     tasks = plan_band_tasks(1002)
     stems, bounds = [f"batch-{index}" for index in range(3)], np.array([0, 0, 1000, 1002])
-    pairs, _ = unpack_pairs(np.concatenate([find_pairs(task, stems, bounds, store) for task in tasks]))
+    pairs, _ = unpack_pairs(np.concatenate([find_pairs(task, stems, bounds, scratch) for task in tasks]))
     assert expected == {(0, 500), (7, 499)}
     assert np.unique(pairs, axis=0).tolist() == [[0, 1000], [1, 1001], [14, 998], [15, 999]]
     hashes = len(tasks) * 2 * 8 * 1002  # of the band and of all values
