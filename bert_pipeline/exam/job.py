@@ -41,13 +41,12 @@ from bert_pipeline.exam.ngrams import (
 )
 from bert_pipeline.exam.pairs import PAIRS_NAME, ExamConfig, Pair, read_pairs, sample_pairs, write_pairs
 from bert_pipeline.manifest import Manifest, checked_copy, content_sha256, input_of, load_manifest, publishing
+from bert_pipeline.step import STEPS
 from bert_pipeline.vocabulary.job import count_words
 from bert_pipeline.vocabulary.tokenizer import StringEncoder
 
 log = logging.getLogger(__name__)
 
-EXAM_VERSION = 2
-"""Increase it when the code makes other pairs or counts other trigrams of a corpus: stored exams are made anew then."""
 _WORDS_NAME = "words.parquet"
 
 
@@ -130,9 +129,8 @@ def prepared_exam(path: Path | str, directory: Path | str, config: ExamConfig | 
     if source.kind == "exam":
         return source.path
     corpus = load_manifest(path, kind="corpus").sha256
-    key = content_sha256(
-        {"corpus": corpus, "configuration": to_mapping(config or ExamConfig()), "version": EXAM_VERSION}
-    )
+    settings, version = to_mapping(config or ExamConfig()), STEPS["exam"].code_version
+    key = content_sha256({"corpus": corpus, "configuration": settings, "version": version})
 
     def make(output: Path) -> None:
         log.info("making pairs and counting trigrams from %s in %s", path, output)

@@ -38,6 +38,8 @@ from bert_pipeline.configuration import from_mapping
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.corpus.splits import CorpusConfig
+from bert_pipeline.exam.job import build_exam
+from bert_pipeline.exam.pairs import ExamConfig, read_pairs
 from bert_pipeline.instances.job import build_instances
 from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.manifest import load_manifest
@@ -110,7 +112,7 @@ def versions(*steps: str) -> str:
 
 
 def pin_data(folder: Path) -> str:
-    lines = [versions("corpus", "vocabulary", "instances")]
+    lines = [versions("corpus", "vocabulary", "instances", "exam")]
     for settings in (
         {"max_seq_length": 64},
         {"max_seq_length": 64, "masking": "static", "whole_word_masking": True},
@@ -123,6 +125,9 @@ def pin_data(folder: Path) -> str:
             lines.append(f"instances of {settings}, {split}: {source.num_instances}, {rows}")
     pieces = (folder / "vocabulary" / "vocab.txt").read_text(encoding="utf-8").splitlines()
     lines.append(f"vocabulary: {len(pieces)}, {digest(pieces)}")
+    build_exam(folder / "corpus", folder / "exam", ExamConfig(pairs_per_kind=20), ONE_WORKER)
+    pairs = read_pairs(folder / "exam")
+    lines.append(f"pairs of the exam: {len(pairs)}, {digest(map(dataclasses.astuple, pairs))}")
     groups = defaultdict(list)
     for path in load_manifest(folder / "corpus").file_paths("documents-"):
         for document in read_documents(path):

@@ -13,6 +13,7 @@ import dagster as dg
 import miniature
 import pytest
 from spoiled import flip_byte
+from training_processes import empty_job
 
 from bert_model.registry import operations
 from bert_model.training.home import settle
@@ -28,15 +29,6 @@ from workflows.lib.resources import BertHome
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
 
 MODEL = "bert-tiny-sst2"
-
-
-@dg.op
-def nothing() -> None: ...
-
-
-@dg.job
-def empty_job() -> None:
-    nothing()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import dataclasses
 import json
 import logging
 import re
@@ -14,8 +15,10 @@ import miniature
 import pytest
 
 from bert_model.training.metrics_log import read_history
-from bert_pipeline.manifest import load_manifest
+from bert_pipeline.configuration import changed_settings
+from bert_pipeline.manifest import content_sha256, load_manifest
 from bert_pipeline.step import key_path
+from bert_pipeline.tasks.catalogue import TASKS
 from workflows.defs import promotion
 from workflows.lib.instance import open_instance
 from workflows.lib.processes import process_of
@@ -88,6 +91,9 @@ def test_keys_have_the_code_version_of_the_asset(finished_home):
     for name, directory in made.items():
         key = json.loads(key_path(directory).read_text(encoding="utf-8"))["key"]
         assert key["code_version"] == versions[name], name
+    rows = [TASKS[miniature.TASKS[0]], dataclasses.replace(TASKS[miniature.TASKS[0]], title="Another")]
+    hashes = [content_sha256(changed_settings(row)) for row in rows]
+    assert [key["inputs"]["task"] == digest for digest in hashes] == [True, False]  # the last of them is fine-tuned
     (training,) = (finished_home.dump_directory(miniature.DUMP) / "pretraining").iterdir()
     starts = [event for event in read_history(training) if event["event"] == "start"]
     assert [event["code_version"] for event in starts] == [versions["pretrained_model"]]

@@ -12,7 +12,7 @@ from bert_model.presets import load_preset, preset_names
 from workflows.definitions import defs
 from workflows.defs.promotion import REGISTRY_POOL
 from workflows.lib.launchpad import asset_configs, launchpad_preset
-from workflows.lib.resources import ASSETS, JOB_TAG, ON_REQUEST, STAGE_ASSETS, STAGES, asset_of_step, step_asset
+from workflows.lib.resources import ASSETS, asset_of_step, step_asset
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHOWN_LETTERS = 18
@@ -35,11 +35,6 @@ def test_link_to_mlflow_is_that_of_its_present_address(monkeypatch):
     assert linked == results | {"promotion_decision", "report", "predictions"}
 
 
-def pool(definitions: dg.Definitions, key: dg.AssetKey) -> str | None:
-    """Return the pool of the step that materializes an asset."""
-    return definitions.resolve_asset_graph().get(key).assets_def.op.pool
-
-
 def test_assets_of_resources_are_the_assets_of_the_graph(definitions):
     assert set(ASSETS) == {spec.key.to_user_string() for spec in definitions.resolve_all_asset_specs()}
 
@@ -51,15 +46,6 @@ def test_every_asset_has_description_group_owner_and_code_version(definitions):
         assert spec.owners
         assert spec.code_version
         assert spec.group_name
-
-
-def test_groups_are_the_stages(definitions):
-    groups: dict[str, set[str]] = {}
-    for spec in definitions.resolve_all_asset_specs():
-        groups.setdefault(str(spec.group_name), set()).add(spec.key.to_user_string())
-    assert tuple(sorted(groups)) == tuple(sorted(STAGES))
-    for stage, assets in STAGE_ASSETS.items():
-        assert groups[stage] - set(ON_REQUEST) == set(assets)
 
 
 def test_names_of_assets_are_short_and_differ_at_the_start(definitions):
@@ -75,38 +61,15 @@ def test_every_asset_links_to_its_source(definitions):
         assert f"def {spec.key.to_user_string()}(" in "\n".join(lines[reference.line_number - 1 :][:20])
 
 
-def test_every_asset_is_tagged_with_its_job(definitions):
-    for spec in definitions.resolve_all_asset_specs():
-        job = definitions.resolve_job_def(spec.tags[JOB_TAG])
-        assert spec.key in job.asset_layer.executable_asset_keys
-
-
-def test_assets_and_ops_that_move_aliases_share_one_pool(definitions):
-    moving = {key.to_user_string() for key in graph_of_registry(definitions)}
-    assert moving == {"candidate_model", "registered_model", "promotion_decision"}
+def test_ops_that_move_aliases_share_the_pool_of_the_registry(definitions):
     for job, op in (("promote", "evaluate_promotion"), ("rollback", "rollback_champion")):
         assert definitions.resolve_job_def(job).graph.node_named(op).definition.pool == REGISTRY_POOL
-
-
-def graph_of_registry(definitions: dg.Definitions) -> list[dg.AssetKey]:
-    keys = [spec.key for spec in definitions.resolve_all_asset_specs()]
-    return [key for key in keys if pool(definitions, key) == REGISTRY_POOL]
 
 
 def test_every_check_has_a_description(definitions):
     specs = [spec for check in definitions.asset_checks for spec in check.check_specs]
     assert specs
     assert all(spec.description for spec in specs)
-
-
-def test_every_stage_before_a_training_has_a_blocking_check(definitions):
-    blocked = {
-        spec.asset_key.to_user_string()
-        for check in definitions.asset_checks
-        for spec in check.check_specs
-        if spec.blocking
-    }
-    assert {"dump", "corpus", "vocabulary", "instances", "pretrained_model", "task_data", "finetuned_model"} <= blocked
 
 
 def test_check_steps_are_shown_under_their_asset(definitions):

@@ -15,7 +15,7 @@ import miniature
 import pytest
 from dagster_api import IN_ONE_PROCESS, DagsterApi
 from processes import Server, free_port
-from training_processes import ranks_of, training_processes, wait_until
+from training_processes import empty_job, ranks_of, training_processes, wait_until
 
 from bert_pipeline.manifest import load_manifest
 from workflows.defs.pretraining import TRAINING_POOL
@@ -120,15 +120,6 @@ def test_run_of_a_killed_process_frees_its_slot_while_the_ui_is_open(server, hom
     wait_until(lambda: server.run(killed_run)["status"] == "FAILURE")
     with in_home(home), open_instance(home) as instance:
         wait_until(lambda: killed_run not in instance.event_log_storage.get_concurrency_run_ids())
-
-
-@dg.op
-def nothing() -> None: ...
-
-
-@dg.job
-def empty_job() -> None:
-    nothing()
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found through /proc")

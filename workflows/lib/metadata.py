@@ -107,9 +107,9 @@ def table(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue[Any]:
     """Return a table for the UI, with the keys of the first row as columns."""
     if not rows:
         return dg.MetadataValue.md("(no rows)")
-    columns = [dg.TableColumn(name=str(key), type=_column_type(value)) for key, value in rows[0].items()]
-    records = [dg.TableRecord({str(key): _cell(value) for key, value in row.items()}) for row in rows]
-    return dg.MetadataValue.table(records=records, schema=dg.TableSchema(columns=columns))
+    return dg.MetadataValue.table(
+        [dg.TableRecord({str(key): _cell(value) for key, value in row.items()}) for row in rows]
+    )
 
 
 def picture(png: bytes, title: str) -> dg.MetadataValue[Any]:
@@ -121,14 +121,6 @@ def shortened(text: str, length: int = 160) -> str:
     """Return text on one line, cut to fit a table cell."""
     text = " ".join(text.split())
     return text if len(text) <= length else text[: length - 1] + "…"
-
-
-def _column_type(value: Any) -> str:
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int):
-        return "int"
-    return "float" if isinstance(value, float) else "string"
 
 
 def _cell(value: Any) -> Any:

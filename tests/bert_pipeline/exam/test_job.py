@@ -6,10 +6,10 @@ import pytest
 from small_corpus import make_corpus, make_documents
 
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.exam import job
 from bert_pipeline.exam.job import ExamConfig, build_exam, prepared_exam
 from bert_pipeline.exam.ngrams import NGRAM_BASELINE_NAME
 from bert_pipeline.exam.pairs import PAIRS_NAME, read_pairs
+from bert_pipeline.step import STEPS, Step
 
 DOCUMENTS = make_documents(120, held_out=range(0, 120, 4))
 CONFIG = ExamConfig(pairs_per_kind=40)
@@ -114,6 +114,6 @@ def test_prepared_exam_is_reused_until_its_configuration_or_code_changes(built, 
     first = prepare()
     assert prepare() == first
     assert prepare(ExamConfig(pairs_per_kind=20))[0] != first[0]
-    monkeypatch.setattr(job, "EXAM_VERSION", 0)
+    monkeypatch.setitem(STEPS, "exam", Step(version=0))
     assert prepare()[0] != first[0]
     assert prepared_exam(built / "exam", tmp_path) == built / "exam"

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import dagster as dg
 import pytest
 from dagster._core.events import EngineEventData
-from training_processes import wait_until
+from training_processes import empty_job, wait_until
 
 from workflows.defs import automation
 from workflows.defs.pretraining import TRAINING_POOL
@@ -69,15 +69,6 @@ def test_partition_is_added_once(instance):
     add_partitions(instance, dump_partitions, ("enwiki-1", "enwiki-1", "samplewiki-1"))
     add_partitions(instance, dump_partitions, ("enwiki-1",))
     assert sorted(instance.get_dynamic_partitions(str(dump_partitions.name))) == ["enwiki-1", "samplewiki-1"]
-
-
-@dg.op
-def nothing() -> None: ...
-
-
-@dg.job
-def empty_job() -> None:
-    nothing()
 
 
 def started_run(instance: dg.DagsterInstance, mark: str) -> str:

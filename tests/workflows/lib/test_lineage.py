@@ -22,6 +22,7 @@ from workflows.lib.lineage import (
     check_origin,
     lineage_tags,
     name_of_preset,
+    packages_version,
     registered_name,
     text_license,
 )
@@ -101,6 +102,17 @@ def test_lineage_names_what_the_training_has_read(home):
     # Only a generated dump is known to be one: the files of a task may be generated beside another dump.
     pretrain(home, "tiny", "enwiki-1")
     assert "generated_sample" not in lineage_tags("enwiki-1", home.current_model("enwiki-1"), run_id="12ab")
+
+
+def test_lineage_counts_every_file_of_both_packages(tmp_path):
+    files = [tmp_path / name for name in ("bert_model/cli.py", "bert_pipeline/data/words.toml", "workflows/run.py")]
+    versions = []
+    for changed in (None, *files):
+        for file in files:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("changed" if file == changed else "")
+        versions.append(packages_version(tmp_path))
+    assert [version != versions[0] for version in versions] == [False, True, True, False]
 
 
 def test_license_that_was_named_once_is_kept(home, monkeypatch):
