@@ -140,8 +140,8 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         print(f"workflows.run: {problem}; this task is left out", file=sys.stderr)
     known = home.task_names
     tasks = checked_tasks([name for name in arguments.tasks.split(",") if name], known) if arguments.tasks else known
-    dev_fraction = preset.finetuning.dev_fraction if arguments.dev_fraction is None else arguments.dev_fraction
-    if not 0 <= dev_fraction < 1:
+    dev_fraction = arguments.dev_fraction
+    if dev_fraction is not None and not 0 <= dev_fraction < 1:
         raise UsageError(f"--dev-fraction {dev_fraction}: expected a number from 0 to below 1")
     check_dump_is_known(dump, arguments)
     is_named = arguments.preset in preset_names()

@@ -69,6 +69,10 @@ def write_preset(directory: Path, name: str = "miniature", **pretraining: Any) -
     return path
 
 
+STOPPED_RANKS = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}
+"""Environment of a run whose ranks are stopped, and so cannot save: they are killed soon."""
+
+
 def environment(home: Path) -> dict[str, str]:
     """Return the environment of a run in `home`, with planted secrets that it must not write anywhere."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("BERT_", "DAGSTER_", "MLFLOW_"))}

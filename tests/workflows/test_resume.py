@@ -5,7 +5,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import dagster as dg
 import miniature
@@ -100,7 +102,7 @@ def test_hung_rank_fails_the_run_and_is_named(home, tmp_path):
     mapping["launch"]["processes_per_node"] = 2
     preset = tmp_path / "two.yaml"
     preset.write_text(yaml.safe_dump(mapping), encoding="utf-8")
-    step = start(home, preset, tmp_path / "log")
+    step = start(home, preset, tmp_path / "log", miniature.STOPPED_RANKS)
     wait_for_checkpoint(home, step)
     hanging = next(pid for pid in ranks_of(home) if b"RANK=1" in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
     os.kill(hanging, signal.SIGSTOP)
@@ -112,11 +114,13 @@ def test_hung_rank_fails_the_run_and_is_named(home, tmp_path):
     assert not training_processes(home)
 
 
-def start(home: BertHome, preset: Path, log: Path) -> "subprocess.Popen[bytes]":
+def start(
+    home: BertHome, preset: Path, log: Path, environment: Mapping[str, str] = MappingProxyType({})
+) -> "subprocess.Popen[bytes]":
     with open(log, "wb") as stream:
         return subprocess.Popen(
             miniature.command(preset, "--stage", "pretraining"),
-            env=miniature.environment(home.path),
+            env={**miniature.environment(home.path), **environment},
             cwd=home.path.parent,
             stdout=stream,
             stderr=subprocess.STDOUT,

@@ -73,6 +73,7 @@ def server(home: BertHome) -> Iterator[DagsterApi]:
     tmp_path = home.path.parent
     environment = {
         **miniature.environment(home.path),
+        **miniature.STOPPED_RANKS,
         "BERT_PRESET": str(miniature.write_preset(tmp_path)),
         "DAGSTER_HOME": str(home.path / "dagster"),
     }

@@ -101,9 +101,9 @@ def run_training(
 ) -> None:
     """Run a training to its end and pass each event of `metrics.jsonl` to `report` as it appears.
 
-    The ranks get `grace_seconds` between TERM and KILL, enough for a checkpoint; with torch 2.11, whose torchrun has no
-    setting for it, 30 seconds at most. TrainingError names the rank that failed first, its exit code or signal, the
-    last line of its log, the last intact checkpoint and the logs.
+    The ranks get `grace_seconds` between TERM and KILL, enough for a checkpoint, or what TORCH_ELASTIC_SHUTDOWN_TIMEOUT
+    says; with torch 2.11, whose torchrun has no setting for it, 30 seconds at most. TrainingError names the rank that
+    failed first, its exit code or signal, the last line of its log, the last intact checkpoint and the logs.
     """
     launch.log_directory.mkdir(parents=True, exist_ok=True)
 
@@ -113,7 +113,7 @@ def run_training(
     if launch.threads_per_process:
         environment["OMP_NUM_THREADS"] = str(launch.threads_per_process)
     # By environment, because the torchrun of torch 2.11 refuses the option --shutdown-timeout.
-    environment[SHUTDOWN_VARIABLE] = str(math.ceil(grace_seconds))
+    environment.setdefault(SHUTDOWN_VARIABLE, str(math.ceil(grace_seconds)))
 
     # Events of an earlier launch are skipped, and none of this one is missed.
     log_reader = LogReader(launch.output)
