@@ -12,15 +12,14 @@ import dagster as dg
 import miniature
 import pytest
 import yaml
+from materialized import materialize
 
 from bert_model.inference.predict import load_predictor
-from bert_model.presets import preset_from_mapping
 from bert_model.registry.operations import download, list_models
 from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import load_manifest
 from workflows.definitions import defs
 from workflows.lib.instance import open_instance
-from workflows.lib.launchpad import asset_configs
 from workflows.lib.lineage import load_published_task
 from workflows.lib.resources import (
     STAGE_ASSETS,
@@ -128,17 +127,10 @@ def test_own_task_is_finetuned_registered_reported_and_judged(home, tasks):
     mapping = miniature.preset()
     mapping["finetuning"] |= {"comparison": False}
     mapping["promotion"] = {"waived_gates": list(miniature.UNFIT)}
-    configs = asset_configs(preset_from_mapping(mapping, name="miniature"))
-    job = defs().resolve_implicit_global_asset_job_def()
     key = dump_task_key(miniature.DUMP, "tickets")
 
     def run(assets: tuple[str, ...], partition: Any) -> dg.ExecuteInProcessResult:
-        return job.execute_in_process(
-            instance=instance,
-            partition_key=partition,
-            asset_selection=[dg.AssetKey(asset) for asset in assets],
-            run_config={"ops": {name: {"config": configs[name]} for name in assets if name in configs}},
-        )
+        return materialize(instance, partition, assets, mapping)
 
     with open_instance(home) as instance:
         assert run(TASK_ASSETS, key).success
@@ -165,6 +157,7 @@ def test_own_task_is_finetuned_registered_reported_and_judged(home, tasks):
 
         def answer() -> dg.ExecuteInProcessResult:
             assets = [dg.AssetKey("predictions")]
+            job = defs().resolve_implicit_global_asset_job_def()
             return job.execute_in_process(
                 instance=instance, partition_key="tickets", asset_selection=assets, run_config=model
             )
