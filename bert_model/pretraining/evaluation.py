@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -111,7 +110,12 @@ def measure_held_out(model: Path | str, *, instances: Callable[[int], Path | str
     gone, ConfigurationError or InputError if model and instances do not fit.
     """
     model = Path(model)
-    config = from_mapping(PretrainingConfig, _read_configuration(model.parent / CONFIGURATION_NAME))
+    path = model.parent / CONFIGURATION_NAME
+    try:
+        mapping = dict(json.loads(path.read_text(encoding="utf-8"))["configuration"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"{path}: the run's configuration cannot be read ({error})") from None
+    config = from_mapping(PretrainingConfig, mapping)
 
     # Steps and positions of the training do not matter.
     last = config.phases[-1]
@@ -128,10 +132,3 @@ def measure_held_out(model: Path | str, *, instances: Callable[[int], Path | str
     with process_group(config.timeout_seconds) as group:
         weights, _ = load_model(BertForPreTraining, model)
         return evaluate(weights.to(group.device), phase, config, tokenizer, group)
-
-
-def _read_configuration(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8"))["configuration"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{path}: the run's configuration cannot be read ({error})") from None

@@ -106,6 +106,7 @@ def pretrain(
         newest = _here(store, group, *found) if found is not None else None
         initial = initialize_or_resume(config, newest, run.tokenizer, group)
         state, precision = initial.state, resolve_precision(config.precision, group.device)
+        step = state.get("step", 0)
 
         push = store.push_soon if store is not None else None
 
@@ -138,7 +139,7 @@ def pretrain(
             logger.info("%s", initial.origin)
             trainer.tracker.record(
                 "resume" if newest else "start",
-                initial.step,
+                step,
                 {},
                 message=initial.origin,
                 matrix_product_rate=trainer.peak_flops,
@@ -149,7 +150,7 @@ def pretrain(
         best = state.get("best", {})
         has_best = group.call_on_main(lambda: bool(best) and is_intact(checkpoints.path_of(best["step"])))
         trainer.restore(state, has_best=has_best)
-        return _train(trainer, initial.step, checkpoints, store, run, output / "model")
+        return _train(trainer, step, checkpoints, store, run, output / "model")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -171,7 +171,6 @@ class InitialState:
 
     model: BertForPreTraining
     optimizer: Optimizer
-    step: int
     state: dict[str, Any]
     """The training state of a checkpoint, empty for a new run."""
     origin: str
@@ -213,16 +212,14 @@ def initialize_or_resume(
     optimizer = build_optimizer(model, config.optimizer, config.phases[0].learning_rate)
     if config.initial_optimizer == "restored":
         load_optimizer_tensors(model, optimizer, load_file(Path(config.initial_model) / OPTIMIZER_NAME))
-    step, state = 0, {}
-    if checkpoint is not None:
-        state = restore(checkpoint, model, optimizer)
-        step = state["step"]
-        origin = f"resuming from {checkpoint} at step {step:,}{config.goal}"
+    state = restore(checkpoint, model, optimizer) if checkpoint is not None else {}
+    if state:
+        origin = f"resuming from {checkpoint} at step {state['step']:,}{config.goal}"
 
     # Should the files differ between machines, those of rank 0 count. Of a sharded model they count already.
     if data_parallel != "fsdp":
         group.broadcast(parameter.data for parameter in model.parameters())
-    return InitialState(model=model, optimizer=optimizer, step=step, state=state, origin=origin)
+    return InitialState(model=model, optimizer=optimizer, state=state, origin=origin)
 
 
 def _initial_model(config: PretrainingConfig, tokenizer: Tokenizer) -> tuple[BertForPreTraining, str]:
