@@ -17,7 +17,10 @@ compose() { "$BERT_HOME/compose/bin/podman-compose" --in-pod false -f "$1" "${@:
 build() { podman build --quiet --pull=$pull --network=host --format docker "${limits[@]}" --file deploy/Dockerfile "$@" . > /dev/null; }
 wait_for() {  # SECONDS COMMAND…
     local end=$((SECONDS + $1)); shift
-    until "$@" > /dev/null 2>&1; do [ $SECONDS -lt $end ] || fail "waited in vain for: $*"; sleep 2; done
+    until "$@" > /dev/null 2>&1; do
+        [ $SECONDS -lt $end ] || { podman logs --tail 5 rank-0 || true; tail -n 5 "$work/compose.log" || true; fail "waited in vain for: $*"; }
+        sleep 2
+    done
 }
 cleanup() {
     compose "$work/deploy/compose.yaml" down --volumes || true
@@ -46,8 +49,8 @@ sed -i "s#context: \.\.\$#context: $root#; s#context: \.\./\.\.\$#context: $root
 pretraining() {
     mkdir -m 777 "$work/shared"
     podman network create bert-test > /dev/null
-    run() { podman run --rm --network bert-test --volume "$work/shared:/shared" --env BERT_HOME=/tmp/home --env OMP_NUM_THREADS=1 "$@"; }
-    run bert-workflow bash -c 'cd /shared && bert sample --output sample --num-articles 100 --seed 1 && bert corpus sample/*articles* --output corpus -- --workers=1 &&
+    run() { podman run --network bert-test --volume "$work/shared:/shared" --env BERT_HOME=/tmp/home --env OMP_NUM_THREADS=1 "$@"; }
+    run --rm bert-workflow bash -c 'cd /shared && bert sample --output sample --num-articles 100 --seed 1 && bert corpus sample/*articles* --output corpus -- --workers=1 &&
         bert vocab corpus --output vocabulary --vocab-size 600 --pad-with-unused -- --workers=1 &&
         bert instances corpus --vocab vocabulary --output instances --max-seq-length 64 -- --workers=1' > "$work/data.log" 2>&1 || { tail "$work/data.log"; fail "data"; }
     mapfile -t words < <("$python" - << 'P'
@@ -60,17 +63,18 @@ for word in job["spec"]["template"]["spec"]["containers"][0]["command"]:
     print(word.replace("bert-pretrain-0.bert-pretrain", "rank-0"))
 P
     )
-    words+=(--device=cpu --experiment= 'phases=[{max_seq_length: 64, steps: 200, global_batch_size: 16, instances: /shared/instances}]'
+    words+=(--device=cpu --experiment= 'phases=[{max_seq_length: 64, steps: 1000, warmup_steps: 100, global_batch_size: 16, instances: /shared/instances}]'
         timeout_seconds=60 checkpoint_interval_steps=20)
     start() {
         for rank in 0 1; do
+            podman rm --force "rank-$rank" > /dev/null 2>&1 || true
             run --detach --name "rank-$rank" --env GLOO_SOCKET_IFNAME=eth0 bert-workflow "${words[@]//'$(JOB_COMPLETION_INDEX)'/$rank}" > /dev/null
         done
     }
     start
-    wait_for 300 test -d "$work/shared/training/checkpoints/step-00000020"
+    wait_for 300 bash -c "compgen -G '$work/shared/training/checkpoints/step-*'"
     podman kill rank-1 > /dev/null
-    wait_for 200 bash -c '! podman container exists rank-0'
+    wait_for 200 bash -c '[ "$(podman inspect --format "{{.State.Running}}" rank-0)" = false ]'
     [ ! -e "$work/shared/training/model/manifest.json" ] || fail "the training ended before a rank was killed"
     start
     wait_for 400 test -e "$work/shared/training/model/manifest.json"

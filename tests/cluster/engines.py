@@ -98,11 +98,11 @@ class Flink(Engine):
             if job["state"] == "RUNNING"
         )
 
-    def restarts(self, job: str) -> int:
-        (found,) = self.ask(f"/jobs/{job}/metrics?get=numRestarts")
-        return int(found["value"])
+    def has_restarted(self, job: str) -> bool:
+        return bool(self.ask(f"/jobs/{job}")["timestamps"]["RESTARTING"])
 
     def start(self) -> None:
+        self.second.kill()
         start(self.jobmanager, self.manager_host.address, self.REST)
         for server in self.taskmanagers:
             if server.process is None or server.process.poll() is not None:
