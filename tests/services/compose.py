@@ -10,7 +10,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent.parent
 DEPLOY = ROOT / "deploy"
 
-_VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?P<operator>:[?+-])?(?P<rest>[^}]*)\}")
+_VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?P<operator>:[?-])?(?P<rest>[^}]*)\}")
 
 
 def load(variables: Mapping[str, str], places: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -23,8 +23,6 @@ def load(variables: Mapping[str, str], places: Mapping[str, str] | None = None) 
         value = variables.get(match["name"], "")
         if not value and match["operator"] == ":?":
             raise KeyError(f"{match['name']}: {match['rest']}")
-        if match["operator"] == ":+":
-            return match["rest"] if value else ""
         return value or (match["rest"] if match["operator"] == ":-" else "")
 
     def filled(value: Any) -> Any:

@@ -39,7 +39,6 @@ class Stack:
             "http://127.0.0.1:3000": self.dagster,
             "/srv/mlflow": str(base / "mlflow"),
             "/srv/bert": str(self.home),
-            "/srv/tasks": str(base / "tasks"),
             "/etc/dagster": str(base / "etc"),
         }
         variables = {
@@ -49,7 +48,7 @@ class Stack:
             **settings,
         }
         self.document = compose.load(variables, places)
-        for folder in ("mlflow", "home", "tasks", "etc"):
+        for folder in ("mlflow", "home", "etc"):
             (base / folder).mkdir()
         for name in ("dagster.yaml", "workspace.yaml"):
             shutil.copy(compose.DEPLOY / name, base / "etc")
