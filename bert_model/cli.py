@@ -18,7 +18,7 @@ from bert_model.pretraining.config import add_arguments
 from bert_pipeline import cli as pipeline_cli
 from bert_pipeline.atomic import check_file_target
 from bert_pipeline.cli import add_command
-from bert_pipeline.configuration import SettingsAction, from_mapping, override
+from bert_pipeline.configuration import CommandParser, add_configuration, configured, print_settings, settings_given
 from bert_pipeline.errors import ArtifactError, PromotionError, UsageError, exit_code_of
 from bert_pipeline.manifest import fetched, load_manifest
 from bert_pipeline.signals import exiting_on_signals
@@ -45,6 +45,8 @@ class Command(NamedTuple):
     description: str
     """The first sentence is the line in `bert --help`."""
     arguments: Sequence[Argument] = ()
+    config_class: str = ""
+    """Its configuration as "module:name"; the command then takes `--config`, `key=value` and `--settings`."""
 
 
 def commands() -> list[Command]:
@@ -57,19 +59,14 @@ def commands() -> list[Command]:
             "learning rates and seeds.",
             [
                 Argument("task", metavar="TASK", help=" ".join([*TASKS, *TASK_FILES]) + ", or a YAML file"),
-                Argument("assignments", nargs="*", metavar="key=value", help="override, such as epochs=[3]"),
                 Argument("--data", required=True, type=path_or_url, metavar="PATH", help="official or hub files"),
                 Argument("--model", required=True, metavar="MODEL", help=MODEL_HELP),
                 Argument("--output", required=True, type=local_path, metavar="DIR"),
                 Argument("--dev-fraction", type=float, default=0.0, metavar="SHARE", help=DEV_FRACTION_HELP),
                 Argument("--workers", type=int, metavar="N", help="training processes (default: one per core or GPU)"),
                 Argument("--replace", action="store_true", help="replace a finished model of another task or start"),
-                Argument(
-                    "--settings",
-                    action=SettingsAction,
-                    configuration="bert_model.finetuning.config:FinetuningConfig",
-                ),
             ],
+            "bert_model.finetuning.config:FinetuningConfig",
         ),
         Command(
             "predict",
@@ -239,18 +236,8 @@ def commands() -> list[Command]:
                 Argument("name", metavar="NAME"),
                 Argument("--version", type=int, metavar="N", help="default: the newest version"),
                 Argument("--dry-run", action="store_true", help="print the decision without changing anything"),
-                Argument(
-                    "assignments",
-                    nargs="*",
-                    metavar="key=value",
-                    help="the gates: margin=0.5 tolerance=2 min_seeds=3 and others",
-                ),
-                Argument(
-                    "--settings",
-                    action=SettingsAction,
-                    configuration="bert_model.registry.promotion:GateConfig",
-                ),
             ],
+            "bert_model.registry.promotion:GateConfig",
         ),
         Command(
             "rollback", run_rollback, "Make the previous champion champion again.", [Argument("name", metavar="NAME")]
@@ -272,9 +259,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Expected failures end in one line and their exit code; anything else is a bug and keeps its traceback.
     log_to_stderr()
     # Pre-training handles signals itself: the first one ends it with a checkpoint.
-    run = store_errors()(functools.partial(arguments.run, arguments))
+    run = store_errors()(functools.partial(_run, arguments))
     with contextlib.nullcontext() if arguments.command == "pretrain" else exiting_on_signals():
         return exit_code_of(run, f"bert {arguments.command}", debug=arguments.debug)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if getattr(arguments, "settings", False):
+        print_settings(arguments.configured(arguments))
+        return 0
+    return int(arguments.run(arguments))
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -284,7 +278,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="BERT from a Wikipedia dump to a promoted model, one step per command.",
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=CommandParser)
     pipeline_cli.add_commands(subparsers)
 
     # The arguments of pre-training are shared with `torchrun -m bert_model.pretraining`.
@@ -295,12 +289,16 @@ def build_parser() -> argparse.ArgumentParser:
         "same arguments.",
     )
     add_arguments(pretraining)
-    pretraining.set_defaults(run=run_pretrain)
+    pretraining.set_defaults(run=run_pretrain, configured=_pretraining_configuration)
     for command in commands():
         subparser = add_command(subparsers, command.name, command.description)
         for argument in command.arguments:
             subparser.add_argument(*argument.names, **argument.options)
+        if command.config_class:
+            add_configuration(subparser, command.config_class)
         subparser.set_defaults(run=command.run)
+        if command.run is run_finetune:
+            subparser.set_defaults(configured=finetuning_configuration)
     return parser
 
 
@@ -324,6 +322,11 @@ def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Nam
     # Words that argparse could not place are assignments, if the command takes any.
     arguments, rest = parser.parse_known_args(words)
     assignments = [word for word in rest if "=" in word and not word.startswith("-")]
+    if getattr(arguments, "settings", False):  # the argument before them may be missing
+        for name in {"task", "name", "corpus"} & vars(arguments).keys():
+            if "=" in (word := str(getattr(arguments, name))):
+                assignments.append(word)
+                setattr(arguments, name, None)
     if hasattr(arguments, "assignments"):
         arguments.assignments = [*arguments.assignments, *assignments]
         rest = [word for word in rest if word not in assignments]
@@ -346,6 +349,12 @@ def run_pretrain(arguments: argparse.Namespace) -> int:
     return run(arguments)
 
 
+def _pretraining_configuration(arguments: argparse.Namespace) -> Any:
+    from bert_model.presets import pretraining_configuration
+
+    return pretraining_configuration(arguments)
+
+
 def run_finetune(arguments: argparse.Namespace) -> int:
     from bert_pipeline.tasks.catalogue import get_task
     from bert_pipeline.tasks.task import load_task_data
@@ -361,7 +370,7 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     from bert_model.registry.resolve import resolve_model
 
     # Settings and data are checked before a model is fetched and workers start.
-    settings = override({}, arguments.assignments)
+    settings = settings_given(arguments)
     config = task_configuration(task, settings)
     for key, instead in {"learning_rates": "; give lstm_learning_rates", "head": ""}.items():
         if task.feature_based and key in settings:
@@ -399,6 +408,16 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     print(f"known about this score: {describe(read_caveats(result.results['known']))}", file=sys.stderr)
     print(f"{result.path}/results.md, {errors_path(result.path)}", file=sys.stderr)
     return 0
+
+
+def finetuning_configuration(arguments: argparse.Namespace) -> Any:
+    """Return the configuration of a task, or without one the defaults of all tasks."""
+    from bert_model.finetuning.config import task_configuration
+    from bert_pipeline.tasks.catalogue import get_task
+
+    if not arguments.task:
+        return configured(arguments)
+    return task_configuration(get_task(arguments.task), settings_given(arguments))
 
 
 def _lacks_readme(directory: Path) -> bool:
@@ -603,13 +622,10 @@ def run_models(arguments: argparse.Namespace) -> int:
 
 def run_promote(arguments: argparse.Namespace) -> int:
     from bert_model.registry.operations import promote
-    from bert_model.registry.promotion import GateConfig
 
-    settings = override({}, arguments.assignments)
-    if "retraining_margin" in settings:
+    if "retraining_margin" in settings_given(arguments):
         raise UsageError("retraining_margin is that of automatic runs; give margin")
-    gates = from_mapping(GateConfig, settings)
-    decision = promote(arguments.name, arguments.version, arguments.dry_run, config=gates)
+    decision = promote(arguments.name, arguments.version, arguments.dry_run, config=configured(arguments))
     print(decision.table())
     return 0 if decision.passed else PromotionError.exit_code
 

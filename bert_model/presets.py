@@ -1,5 +1,6 @@
 """Whole-run presets: one YAML file that configures corpus, vocabulary, model and tasks."""
 
+import argparse
 import dataclasses
 import difflib
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 from pydantic import NonNegativeInt, PositiveInt
 
 from bert_model.finetuning.config import FinetuningConfig, task_configuration
-from bert_model.pretraining.config import PretrainingConfig
+from bert_model.pretraining.config import INITIAL_SIZE, PretrainingConfig
 from bert_model.registry.promotion import GateConfig
 from bert_pipeline.configuration import Share, configuration, from_mapping, override, read_yaml
 from bert_pipeline.corpus.splits import CorpusConfig
@@ -189,3 +190,19 @@ def load_configuration(reference: str, assignments: Sequence[str] = ()) -> Pretr
     mapping = read_yaml(path)
     section = mapping.get("pretraining", mapping)
     return from_mapping(PretrainingConfig, override(section, assignments), where=path.name)
+
+
+def pretraining_configuration(arguments: argparse.Namespace) -> Any:
+    """Return the configuration that the command line of a pre-training states; without `--config` its class.
+
+    UsageError if `--optimizer-state` is given without `--from`.
+    """
+    if arguments.config is None:
+        return PretrainingConfig
+    start = []
+    if arguments.start:
+        state = arguments.optimizer_state or "fresh"
+        start = [f"initial_model={arguments.start}", f"initial_optimizer={state}", f"model.preset={INITIAL_SIZE}"]
+    elif arguments.optimizer_state:
+        raise UsageError("--optimizer-state: needs --from MODEL, whose optimizer state it selects; none was given")
+    return load_configuration(arguments.config, [*start, *arguments.assignments])

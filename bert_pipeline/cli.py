@@ -2,9 +2,11 @@
 
 import argparse
 import dataclasses
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from bert_pipeline.configuration import add_configuration, configured, from_mapping, settings_given
 from bert_pipeline.errors import UsageError
 from bert_pipeline.progress import Progress
 from bert_pipeline.storage import local_path, path_or_url
@@ -12,13 +14,15 @@ from bert_pipeline.storage import local_path, path_or_url
 if TYPE_CHECKING:
     from bert_pipeline.manifest import Manifest
 
-Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Subparsers: TypeAlias = "argparse._SubParsersAction[Any]"
 
 _AFTER_DASHES = "Options of Apache Beam follow after `--`, such as `-- --workers 4`."
 
 
 def add_commands(subparsers: Subparsers) -> None:
     """Add the data commands; each sets `run`, a function of the arguments that returns an exit code.
+
+    Those with a configuration set `configured`, which returns it for the arguments; their parsers are CommandParsers.
 
     Commands that run on Beam also set `beam_options`, which `bert` fills with the arguments after `--`.
     """
@@ -33,7 +37,8 @@ def add_commands(subparsers: Subparsers) -> None:
 def add_command(subparsers: Subparsers, name: str, description: str) -> argparse.ArgumentParser:
     """Add a subcommand; the first sentence of its description is its line in `bert --help`."""
     summary = description.partition(". ")[0].removesuffix(".")
-    return subparsers.add_parser(name, help=summary[0].lower() + summary[1:], description=description)
+    help = summary[0].lower() + summary[1:]
+    return cast(argparse.ArgumentParser, subparsers.add_parser(name, help=help, description=description))
 
 
 def _add_download(subparsers: Subparsers) -> None:
@@ -105,55 +110,45 @@ def _add_corpus(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--language",
+        dest="codes",
         action="append",
         metavar="[NAME=]CODE",
         help="language of sources that do not say it (default: en), or of the source NAME, the first part of document "
         "ids, such as dewiki=de; may be repeated",
     )
-    parser.add_argument(
-        "--name",
-        help="prefix of the document ids of sources without a name (default: the file's name; for dumps, always the "
-        "database's)",
-    )
-    parser.add_argument(
-        "--held-out-per-mille",
-        type=int,
-        metavar="N",
-        help="documents in a thousand that pre-training never sees, at least one unless N is 0 (default: 5)",
-    )
-    parser.add_argument("--strict", action="store_true", help="fail if the dump is truncated")
-    parser.add_argument(
-        "--near-duplicates",
-        choices=("keep", "drop"),
-        help="keep and count near-duplicate documents, or drop all but the first of each group (default: keep)",
-    )
-    parser.add_argument(
-        "--templates", metavar="FILE", help="what templates of another wiki show, as docs/templates.md describes"
-    )
+    left_out = {"language", "languages"}
+    add_configuration(parser, "bert_pipeline.corpus.splits:CorpusConfig", special=_languages, left_out=left_out)
     parser.set_defaults(run=_run_corpus, beam_options=[])
 
 
-def _run_corpus(arguments: argparse.Namespace) -> int:
+def _languages(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings of the option --language; move the words among the sources that are settings."""
     from bert_pipeline.corpus.sources import parse_languages
+    from bert_pipeline.corpus.splits import CorpusConfig
 
-    names = ("name", "held_out_per_mille", "near_duplicates")
-    given = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
-    language, languages = parse_languages(arguments.language or [])
-    given |= {"language": language} if language is not None else {}
-    given |= {"languages": languages} if languages else {}
+    # A source may have a name, as in books=jsonl:PATH, but not that of a setting.
+    names = tuple(field.name for field in dataclasses.fields(CorpusConfig))
+    words = [word for word in arguments.sources or [] if re.split(r"[.=]", word)[0] in names and "=" in word]
+    arguments.sources = [word for word in arguments.sources or [] if word not in words]
+    arguments.assignments = [*arguments.assignments, *words]
+    language, languages = parse_languages(arguments.codes or [])
+    settings = {"language": language, "languages": languages}
+    return {name: value for name, value in settings.items() if value}
+
+
+def _run_corpus(arguments: argparse.Namespace) -> int:
     if arguments.show is not None:
-        return _show_article(arguments, given)
+        return _show_article(arguments)
     if arguments.output is None:
         raise UsageError(
             "--output DIR is missing: give a directory for the corpus (or --show TITLE to print an article)"
         )
+    config = configured(arguments)
 
     # Imported late: Beam takes seconds to import, and a wrong option should not wait for it.
     from bert_pipeline.corpus.job import build_corpus
     from bert_pipeline.corpus.quality import describe_corpus
-    from bert_pipeline.corpus.splits import CorpusConfig
 
-    config = CorpusConfig(**given, strict=arguments.strict, templates=arguments.templates or "")
     with Progress("pages") as progress:
         manifest = build_corpus(arguments.sources, arguments.output, config, arguments.beam_options, progress.show)
     _report(manifest, "documents", "documents_held_out", "passages", "sentences", "characters_out")
@@ -161,15 +156,17 @@ def _run_corpus(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _show_article(arguments: argparse.Namespace, given: dict[str, Any]) -> int:
+def _show_article(arguments: argparse.Namespace) -> int:
     from bert_pipeline.wikipedia.preview import preview_article
 
-    if arguments.output is not None or arguments.strict or given or arguments.beam_options:
+    settings = settings_given(arguments)
+    templates = settings.pop("templates", "")
+    if arguments.output is not None or settings or arguments.beam_options:
         raise UsageError("--show prints one article of a dump; the other options would be ignored")
     if len(arguments.sources) != 1:
         raise UsageError(f"--show needs one dump, found {len(arguments.sources)}")
     dump = arguments.sources[0].removeprefix("wikipedia:")
-    print(preview_article(arguments.show, dump, templates=arguments.templates or ""))
+    print(preview_article(arguments.show, dump, templates=templates))
     return 0
 
 
@@ -181,44 +178,49 @@ def _add_vocab(subparsers: Subparsers) -> None:
     )
     parser.add_argument("corpus", type=path_or_url, metavar="CORPUS", help="a corpus directory")
     parser.add_argument("--output", required=True, type=path_or_url, metavar="DIR")
-    parser.add_argument("--vocab-size", type=int, metavar="N", help="entries in all (default: 30522)")
     parser.add_argument("--cased", action="store_true", help="keep case and accents")
-    _add_mixture(parser)
-    parser.add_argument("--min-count", type=int, metavar="N", help="drop words with a smaller count (default: 2)")
-    parser.add_argument("--num-unused", type=int, metavar="N", help="[unused] slots (default: 99)")
-    parser.add_argument("--max-alphabet", type=int, metavar="N", help="characters kept (default: 99.95%% of the text)")
-    parser.add_argument(
-        "--pad-with-unused", action="store_true", help="fill up with [unused] slots if the corpus is too small"
-    )
     parser.add_argument(
         "--extend", type=path_or_url, metavar="VOCAB", help="put new words into this vocab.txt's [unused] slots"
     )
     parser.add_argument("--compare", type=path_or_url, metavar="VOCAB", help="measure this vocab.txt as well")
+    _add_weights(parser)
+    left_out = {"do_lower_case", "source_weights"}
+    add_configuration(
+        parser, "bert_pipeline.vocabulary.wordpiece:VocabularyConfig", special=_special, left_out=left_out
+    )
     parser.set_defaults(run=_run_vocab, beam_options=[])
 
 
-def _add_mixture(parser: argparse.ArgumentParser) -> None:
+def _add_weights(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--source-weights",
+        dest="weights",
         nargs="+",
         metavar="NAME=W",
         help="how often the training documents of a source count, such as books=2; NAME is the first part of document "
         "ids, and 0 leaves a source out (default: 1 for each)",
     )
-    parser.add_argument(
-        "--language-exponent",
-        type=float,
-        metavar="S",
-        help="raise the share of each language to this power, such as the multilingual model's 0.7 (default: 1)",
-    )
+
+
+def _special(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings of the options --source-weights, --cased and --masking-mix."""
+    from bert_pipeline.corpus.mixture import parse_weights
+
+    settings: dict[str, Any] = {}
+    if arguments.weights:
+        settings["source_weights"] = parse_weights(arguments.weights)
+    if getattr(arguments, "cased", False):
+        settings["do_lower_case"] = False
+    if getattr(arguments, "masking_mix", None) is not None:
+        settings["masking_mix"] = arguments.masking_mix
+    return settings
 
 
 def _run_vocab(arguments: argparse.Namespace) -> int:
     from bert_pipeline.vocabulary.job import build_vocabulary
     from bert_pipeline.vocabulary.quality import describe_scripts
-    from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 
-    config = VocabularyConfig(**_settings(arguments, VocabularyConfig), do_lower_case=not arguments.cased)
+    config = configured(arguments)
     with Progress("shards") as progress:
         manifest = build_vocabulary(
             arguments.corpus,
@@ -255,27 +257,16 @@ def _add_instances(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--vocab", type=path_or_url, metavar="DIR", help="a directory with vocab.txt and its case")
     parser.add_argument("--output", type=path_or_url, metavar="DIR")
-    parser.add_argument("--max-seq-length", type=int, metavar="N", help="tokens of an instance (default: 128)")
-    parser.add_argument("--short-seq-prob", type=float, metavar="P", help="share of shorter passes (default: 0.1)")
-    parser.add_argument("--dupe-factor", type=int, metavar="N", help="passes over each document (default: 10)")
-    parser.add_argument("--seed", type=int, metavar="N", help="key of all draws (default: 12345)")
-    _add_mixture(parser)
-    parser.add_argument("--format", choices=("parquet", "tfrecord", "both"), help="default: parquet")
-    parser.add_argument("--tfrecord-compression", choices=("none", "gzip"), help="default: none")
+    _add_weights(parser)
     parser.add_argument(
-        "--masking", choices=("dynamic", "static"), help="default: dynamic for parquet, static for tfrecord and both"
-    )
-    masks = parser.add_argument_group("static masks")
-    masks.add_argument("--masked-lm-prob", type=float, metavar="P", help="share of tokens predicted (default: 0.15)")
-    masks.add_argument("--max-predictions-per-seq", type=int, metavar="N", help="default: 20")
-    masks.add_argument(
         "--masking-mix",
         metavar="MASK/SAME/RND",
         help="percentages of [MASK], same and random (default: 80/10/10; the paper's others: 100/0/0, 80/0/20, "
         "80/20/0, 0/20/80, 0/0/100)",
     )
-    masks.add_argument("--whole-word-masking", action="store_true", default=None, help="choose words, not pieces")
     parser.add_argument("--show", type=int, metavar="N", help="print N instances as text, with masks and labels")
+    left_out = {"source_weights"}
+    add_configuration(parser, "bert_pipeline.instances.pairs:InstancesConfig", special=_special, left_out=left_out)
     parser.set_defaults(run=_run_instances, beam_options=[])
 
 
@@ -285,25 +276,25 @@ def _run_instances(arguments: argparse.Namespace) -> int:
 
     if arguments.show is not None and arguments.show < 1:
         raise UsageError(f"--show {arguments.show}: expected a number of instances, 1 or more")
-    settings = _settings(arguments, InstancesConfig)
-    if arguments.masking_mix is not None:
-        settings |= _parse_mix(arguments.masking_mix)
-
     # `--show` alone reads an existing directory, and needs no vocabulary.
     if arguments.show is not None and arguments.output is None and arguments.vocab is None:
+        settings = settings_given(arguments)
         if settings or arguments.beam_options:
             raise UsageError(f"--show alone only prints, so {', '.join(settings) or 'Beam options'} would be ignored")
         return _show_instances(arguments.corpus, arguments.show)
     if arguments.vocab is None or arguments.output is None:
         missing = "--vocab DIR" if arguments.vocab is None else "--output DIR"
         raise UsageError(f"{missing} is missing: instances need a corpus, a vocabulary and an output directory")
-
     # Whether masks are static follows from the format too, so the other settings are resolved first.
-    mask_settings = {field.name for field in dataclasses.fields(MaskingConfig)}
-    others = InstancesConfig(**{name: value for name, value in settings.items() if name not in mask_settings})
-    if not others.has_static_masks:
-        _refuse_mask_settings(arguments, mask_settings)
-    config = InstancesConfig(**settings)
+    of_masks = {"masking_mix", *(field.name for field in dataclasses.fields(MaskingConfig))}
+    others = {name: value for name, value in settings_given(arguments).items() if name not in of_masks}
+    ignored = sorted(name for name in of_masks if getattr(arguments, name) is not None)
+    if ignored and not from_mapping(InstancesConfig, others, where="").has_static_masks:
+        raise UsageError(
+            f"{', '.join('--' + name.replace('_', '-') for name in ignored)}: masks are dynamic, drawn in training; "
+            "ask for --masking static, or set this in the pre-training's configuration"
+        )
+    config = configured(arguments)
     from bert_pipeline.instances.job import build_instances
 
     with Progress("shards") as progress:
@@ -314,31 +305,12 @@ def _run_instances(arguments: argparse.Namespace) -> int:
     return _show_instances(arguments.output, arguments.show) if arguments.show else 0
 
 
-def _refuse_mask_settings(arguments: argparse.Namespace, names: set[str]) -> None:
-    ignored = sorted(name for name in {*names, "masking_mix"} if getattr(arguments, name, None) is not None)
-    if ignored:
-        raise UsageError(
-            f"{', '.join('--' + name.replace('_', '-') for name in ignored)}: masks are dynamic, drawn in training; "
-            "ask for --masking static, or set this in the pre-training's configuration"
-        )
-
-
 def _show_instances(directory: Path, count: int) -> int:
     from bert_pipeline.instances.job import show_instances
 
     for text in show_instances(directory, count):
         print(text)
     return 0
-
-
-def _parse_mix(text: str) -> dict[str, float]:
-    """Parse percentages such as 80/10/10, the notation of the paper's Table 8."""
-    from bert_pipeline.instances.masking import parse_mix
-
-    try:
-        return parse_mix(text)
-    except UsageError as error:
-        raise UsageError(f"--masking-mix {error}") from error
 
 
 def _add_sample(subparsers: Subparsers) -> None:
@@ -384,17 +356,6 @@ def _run_triviaqa(arguments: argparse.Namespace) -> int:
     counts = convert_triviaqa(arguments.questions, arguments.evidence, arguments.output)
     print(f"{arguments.output}: {', '.join(f'{count:,} {what}' for what, count in counts.items())}")
     return 0
-
-
-def _settings(arguments: argparse.Namespace, config_class: Any) -> dict[str, Any]:
-    """Return the fields of the configuration that are set on the command line."""
-    names = [field.name for field in dataclasses.fields(config_class)]
-    found = {name: getattr(arguments, name, None) for name in names}
-    if weights := found.get("source_weights"):
-        from bert_pipeline.corpus.mixture import parse_weights
-
-        found["source_weights"] = parse_weights(weights)
-    return {name: value for name, value in found.items() if value is not None}
 
 
 def _report(manifest: "Manifest", *names: str) -> None:

@@ -17,9 +17,9 @@ import re
 import sys
 import textwrap
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic
 import yaml
@@ -104,20 +104,33 @@ def documentation_of(config_class: type) -> dict[str, str]:
     return found
 
 
-def settings_of(config_class: type, prefix: str = "") -> Iterator[tuple[str, str, str]]:
-    """Yield key, default and documentation of every setting, as `key=value` and YAML name it ("phases.0.steps")."""
+def settings_of(config: Any, prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield key, value and documentation of every setting, as `key=value` and YAML name it ("phases.0.steps").
+
+    The values are those of a configuration, or for a class the defaults.
+    """
+    config_class: Any = config if inspect.isclass(config) else type(config)
     documentation, types = documentation_of(config_class), typing.get_type_hints(config_class)
     for field in dataclasses.fields(config_class):
+        key = f"{prefix}{field.name}"
+        value = default_of(field) if config is config_class else getattr(config, field.name)
         # A section, perhaps optional, or the entries of a list; other types are values.
         parts = [kind for kind in (types[field.name], *typing.get_args(types[field.name])) if inspect.isclass(kind)]
         section = next((kind for kind in parts if dataclasses.is_dataclass(kind)), None)
-        if section is not None:
-            is_list = typing.get_origin(types[field.name]) is tuple
-            yield from settings_of(section, f"{prefix}{field.name}.{'0.' if is_list else ''}")
-            continue
-        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        text = "required" if default is dataclasses.MISSING else yaml_text(default)
-        yield f"{prefix}{field.name}", text, documentation.get(field.name, "")
+        is_list = typing.get_origin(types[field.name]) is tuple
+        if section is None or value is None and config is not config_class:
+            text = "required" if value is dataclasses.MISSING else yaml_text(value)
+            yield key, text, documentation.get(field.name, "")
+        elif config is config_class:
+            yield from settings_of(section, f"{key}.{'0.' if is_list else ''}")
+        else:
+            for index, item in enumerate(value if is_list else [value]):
+                yield from settings_of(item, f"{key}.{f'{index}.' if is_list else ''}")
+
+
+def default_of(field: "dataclasses.Field[Any]") -> Any:
+    """Return the default of a field; `dataclasses.MISSING` if it has none."""
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def yaml_text(value: Any) -> str:
@@ -125,25 +138,104 @@ def yaml_text(value: Any) -> str:
     return yaml.safe_dump(_plain(value), default_flow_style=True, width=1000).removesuffix("...\n").strip()
 
 
-class SettingsAction(argparse.Action):
-    """The option `--settings`: print every setting of a configuration, and exit.
+def print_settings(config: Any) -> None:
+    """Print every setting of a configuration, or of a class with its defaults, and its meaning."""
+    lines = ["\n    ".join([f"{key}={value}", *textwrap.wrap(text, 112)]) for key, value, text in settings_of(config)]
+    try:
+        print(*lines, sep="\n", flush=True)
+    except BrokenPipeError:  # the reader has gone, as after `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
-    `configuration` is its class as "module:name", which is imported only then.
+
+class SettingsAction(argparse.Action):
+    """The option `--settings`, with which a command prints its configuration, and needs no other argument."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
+        text = "print every key with its value and meaning, and exit"
+        super().__init__(option_strings, dest, nargs=0, default=False, help=text)
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any) -> None:
+        setattr(namespace, self.dest, True)
+        for action in parser._actions:  # argparse has no public list of them
+            action.required = False
+
+
+class CommandParser(argparse.ArgumentParser):
+    """The parser of a command with an option for each setting.
+
+    They are added when the command is parsed: the class of the configuration may need libraries that load slowly.
     """
 
-    def __init__(self, option_strings: Sequence[str], dest: str, *, configuration: str, **_: Any) -> None:
-        super().__init__(option_strings, dest, nargs=0, help="print every key with its default and meaning, and exit")
-        self.configuration = configuration
+    left_out: Collection[str] | None = None
+    """Fields without an option, or with one of another kind; None before `add_configuration` and after the parsing."""
 
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        module, name = self.configuration.split(":")
-        settings = settings_of(getattr(importlib.import_module(module), name))
-        lines = ["\n    ".join([f"{key}={default}", *textwrap.wrap(text, 112)]) for key, default, text in settings]
-        try:
-            print(*lines, sep="\n", flush=True)
-        except BrokenPipeError:  # the reader has gone, as after `| head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        parser.exit()
+    def parse_known_args(self, *args: Any, **options: Any) -> Any:
+        if self.left_out is not None:
+            _add_options(self, _class_of(self.get_default("config_class")), self.left_out)
+            self.left_out = None
+        return super().parse_known_args(*args, **options)
+
+
+def add_configuration(
+    parser: argparse.ArgumentParser,
+    config_class: str,
+    *,
+    special: Callable[[argparse.Namespace], dict[str, Any]] = lambda arguments: {},
+    left_out: Collection[str] | None = None,
+) -> None:
+    """Add `--config FILE`, `key=value` and `--settings` for a class "module:name"; `configured` reads them.
+
+    A CommandParser has an option for each field too, unless `left_out` is None. `special` returns the settings that
+    other options state.
+    """
+    parser.add_argument("--config", metavar="FILE", help="YAML file of settings, which options and key=value override")
+    parser.add_argument(
+        "assignments", nargs="*", default=(), metavar="key=value", help="any key that --settings prints"
+    )
+    parser.add_argument("--settings", action=SettingsAction)
+    parser.set_defaults(config_class=config_class, special=special, configured=configured)
+    if isinstance(parser, CommandParser):
+        parser.left_out = left_out
+
+
+def settings_given(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings of a command line: of its `--config` file, its options, and its `key=value` words."""
+    settings = read_yaml(arguments.config) if arguments.config else {}
+    names = [field.name for field in dataclasses.fields(_class_of(arguments.config_class))]
+    settings |= {name: getattr(arguments, name) for name in names if getattr(arguments, name, None) is not None}
+    return override(settings | arguments.special(arguments), arguments.assignments)
+
+
+def configured(arguments: argparse.Namespace) -> Any:
+    """Return the configuration that a command line states. ConfigurationError if a key or value is not acceptable."""
+    return from_mapping(_class_of(arguments.config_class), settings_given(arguments), where="")
+
+
+def _class_of(name: str) -> Any:
+    module, name = name.split(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _add_options(parser: argparse.ArgumentParser, config_class: type, left_out: Collection[str]) -> None:
+    """Add an option for each field, such as --vocab-size for `vocab_size`; without it the value is None."""
+    documentation, types = documentation_of(config_class), typing.get_type_hints(config_class)
+    group = parser.add_argument_group("settings")
+    for field in dataclasses.fields(config_class):
+        if field.name in left_out:
+            continue
+        kind, default = types[field.name], default_of(field)
+        text = documentation[field.name]
+        options: dict[str, Any] = {}
+        if kind is bool:
+            options = {"action": "store_const", "const": True}
+        elif typing.get_origin(kind) is Literal:
+            options = {"choices": [choice for choice in typing.get_args(kind) if choice]}
+        else:
+            kind = next(part for part in (*typing.get_args(kind), kind) if part is not type(None))
+            options = {"type": kind, "metavar": {int: "N", float: "X"}.get(kind, "TEXT")}
+        if kind is not bool and default not in ("", None):
+            text += f" (default: {default})"
+        group.add_argument(f"--{field.name.replace('_', '-')}", help=text.replace("%", "%%"), **options)
 
 
 def read_yaml(path: Path | str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_model.presets import load_preset, preset_names
-from bert_pipeline.configuration import SettingsAction
+from bert_pipeline.configuration import SettingsAction, print_settings
 from bert_pipeline.corpus.sources import parse_source, split_name
 from bert_pipeline.errors import ArtifactError, InputError, UsageError, exit_code_of, suggest
 from bert_pipeline.signals import term_as_interrupt
@@ -55,6 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the requested stages; return 0, 1 when a run or a blocking check failed, 2 for bad usage."""
     arguments = build_parser().parse_args(argv)
     stages = STAGES if arguments.stage == "all" else (arguments.stage,)
+    if arguments.settings:
+        return exit_code_of(lambda: print_settings(load_preset(arguments.preset)), "workflows.run")
     with term_as_interrupt():
         return exit_code_of(lambda: run_stages(plan_of(arguments), stages), "workflows.run")
 
@@ -84,7 +86,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="license of the weights (default: that of the text, where it is known: Wikipedia, the generated sample)",
     )
     parser.add_argument("--tasks", default="", metavar="A,B", help=f"default: {every}")
-    parser.add_argument("--settings", action=SettingsAction, configuration="bert_model.presets:RunPreset")
+    parser.add_argument("--settings", action=SettingsAction)
     parser.add_argument("--stage", choices=[*STAGES, "all"], default="all", help="default: %(default)s")
     return parser
 

@@ -10,13 +10,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_model.presets import load_configuration
-from bert_model.pretraining.config import INITIAL_SIZE, add_arguments
+from bert_model.presets import pretraining_configuration
+from bert_model.pretraining.config import add_arguments
 from bert_model.pretraining.run import pretrain
 from bert_model.registry.model_card import README_NAME, readme_problem, write_readme
 from bert_model.registry.resolve import resolve_model
 from bert_model.training.distributed import LostRanksError, OtherRankError, keep_freed_memory
-from bert_pipeline.errors import BertError, UsageError
+from bert_pipeline.configuration import print_settings
+from bert_pipeline.errors import BertError
 from bert_pipeline.parent import end_with_parent
 from bert_pipeline.storage import is_remote, upload
 
@@ -27,20 +28,10 @@ EXIT_PREEMPTED = 75
 """Exit code of a run that was stopped by a signal and saved its state (EX_TEMPFAIL: try again later)."""
 
 
-def _continuation(arguments: argparse.Namespace) -> list[str]:
-    """Return the assignments of `--from` and `--optimizer-state`; raise UsageError if only the latter is given."""
-    if not arguments.start:
-        if arguments.optimizer_state:
-            raise UsageError("--optimizer-state: needs --from MODEL, whose optimizer state it selects; none was given")
-        return []
-    state = arguments.optimizer_state or "fresh"
-    return [f"initial_model={arguments.start}", f"initial_optimizer={state}", f"model.preset={INITIAL_SIZE}"]
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Run a parsed command and return the exit code."""
     keep_freed_memory()
-    config = load_configuration(arguments.config, [*_continuation(arguments), *arguments.assignments])
+    config = pretraining_configuration(arguments)
     result = pretrain(
         config,
         arguments.output,
@@ -74,6 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rank = int(os.environ.get("RANK", "0"))
     logging.basicConfig(level=logging.INFO if rank == 0 else logging.WARNING, format="%(message)s", stream=sys.stderr)
     try:
+        if parsed.settings:
+            print_settings(pretraining_configuration(parsed))
+            return 0
         return run(parsed)
     except OtherRankError as error:
         # Rank 0 has printed the reason.

@@ -259,4 +259,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--experiment", default="pretraining", help="name of the MLflow experiment")
     parser.add_argument("--device", default="", choices=("", "cpu", "cuda"), help="cpu or cuda; default: what is there")
     parser.add_argument("assignments", nargs="*", metavar="key=value", help="configuration, such as phases.0.steps=100")
-    parser.add_argument("--settings", action=SettingsAction, configuration=f"{__name__}:PretrainingConfig")
+    parser.add_argument("--settings", action=SettingsAction)

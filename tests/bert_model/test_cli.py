@@ -174,6 +174,22 @@ def test_assignments_are_accepted_in_any_position(words):
     assert (arguments.task, arguments.assignments) == ("rte", ["epochs=[2]", "seeds=[1]"])
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["finetune", "ner", "--settings"], "seeds=[1, 2, 3, 4, 5]\n"),
+        (["finetune", "--settings", "squad1", "epochs=[2.0]"], "max_seq_length=384\n"),
+        (["finetune", "--settings"], "max_seq_length=128\n"),
+        (["vocab", "--settings", "vocab_size=99", "num_unused=3"], "vocab_size=99\n"),
+        (["promote", "--settings", "margin=2"], "margin=2.0\n"),
+        (["pretrain", "--config", "laptop", "--settings", "seed=7"], "phases.1.max_seq_length=512\n"),
+    ],
+)
+def test_settings_are_those_of_the_command_line(capsys, words, expected):
+    assert main(words) == 0
+    assert expected in capsys.readouterr().out
+
+
 def test_layers_accept_negative_numbers():
     words = ["features", "--model", "m", "--layers", "-1,-2", "--input", "i", "--output", "o"]
     assert parse(build_parser(), words).layers == "-1,-2"

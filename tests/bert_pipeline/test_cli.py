@@ -8,6 +8,7 @@ import pytest
 from small_corpus import make_corpus, make_documents, make_vocabulary
 
 from bert_pipeline.cli import add_commands
+from bert_pipeline.configuration import CommandParser
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -15,10 +16,14 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 ONE = ("--workers", "1")
 
 
-def bert(*words, beam_options=ONE):
+def parsed(*words):
     parser = argparse.ArgumentParser(prog="bert")
-    add_commands(parser.add_subparsers(dest="command", required=True))
-    arguments = parser.parse_args([str(word) for word in words])
+    add_commands(parser.add_subparsers(dest="command", required=True, parser_class=CommandParser))
+    return parser.parse_args([str(word) for word in words])
+
+
+def bert(*words, beam_options=ONE):
+    arguments = parsed(*words)
     if hasattr(arguments, "beam_options"):
         arguments.beam_options = list(beam_options)
     return arguments.run(arguments)
@@ -91,7 +96,7 @@ def test_corpus_vocab_and_instances_follow_each_other(tmp_path, capsys):
             "--max-predictions-per-seq, --whole-word-masking",
         ),
         (["--masking", "dynamic", "--masking-mix", "80/10/10"], "--masking-mix: masks are dynamic"),
-        (["--masking", "static", "--masking-mix", "80/10"], "--masking-mix 80/10: expected three"),
+        (["--masking", "static", "--masking-mix", "80/10"], "masking_mix: 80/10: expected three"),
         (["--max-seq-length", "2"], "max_seq_length: found 2"),
         (["--show", "0"], "--show 0"),
     ],
@@ -164,3 +169,36 @@ def test_article_is_shown_with_its_passages(real_data, tmp_path, capsys):
         bert("corpus", "--show", "No such page", dump, beam_options=())
     with pytest.raises(UsageError, match="would be ignored"):
         bert("corpus", "--show", "Anarchism", dump, "--output", tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            ["min_count=3", "--vocab-size", "300", "--cased"],
+            {"vocab_size": 300, "min_count": 3, "do_lower_case": False},
+        ),
+        (["--num-unused", "4", "--source-weights", "books=2"], {"num_unused": 4, "source_weights": {"books": 2.0}}),
+        (["min_count=7"], {"vocab_size": 200, "min_count": 7}),
+    ],
+)
+def test_key_value_overrides_options_which_override_the_file(tmp_path, words, expected):
+    (tmp_path / "settings.yaml").write_text("vocab_size: 200\nnum_unused: 3\nmin_count: 5\n")
+    arguments = parsed("vocab", "corpus", *words, "--config", tmp_path / "settings.yaml", "--output", "out")
+    config = arguments.configured(arguments)
+    assert {"min_count": 5, "num_unused": 3, **expected} == {
+        name: getattr(config, name) for name in {"min_count", "num_unused", *expected}
+    }
+
+
+def test_settings_of_a_corpus_are_told_from_its_sources():
+    arguments = parsed("corpus", "held_out_per_mille=9", "books=lines:a.txt", "--language", "books=de", "--settings")
+    config = arguments.configured(arguments)
+    assert (config.held_out_per_mille, config.languages, arguments.sources) == (
+        9,
+        {"books": "de"},
+        ["books=lines:a.txt"],
+    )
+    arguments = parsed("vocab", "corpus", "vocab_sise=9", "--settings")
+    with pytest.raises(ConfigurationError, match=r"unknown key 'vocab_sise' \(did you mean 'vocab_size'\?\)"):
+        arguments.configured(arguments)
