@@ -109,9 +109,9 @@ def _event(text: bytes) -> dict[str, Any]:
     return {}
 
 
-def read_lines(directory: Path, start: int = 0, stop: int | None = None) -> list[dict[str, Any]]:
-    """Return the complete lines of `metrics.jsonl` from number `start` on, as `LogReader` does."""
-    return LogReader(directory).new_lines()[start:stop]
+def read_lines(directory: Path) -> list[dict[str, Any]]:
+    """Return the complete lines of `metrics.jsonl`, as `LogReader` does."""
+    return LogReader(directory).new_lines()
 
 
 def read_history(directory: Path) -> list[dict[str, Any]]:

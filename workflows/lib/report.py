@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_model.finetuning.results import LOGS, WITH_CONTEXT
-from bert_model.registry.versions import TaskScore
+from bert_model.registry.versions import TaskScore, read_results
 from bert_model.tables import format_table
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.zero_shot.result import EXAM_NAME, ExamResult, exam_table
@@ -118,7 +118,7 @@ def collect_results(home: BertHome, dump: str, model: Manifest) -> Results:
             skipped[task] = reason or "not fine-tuned on this dump yet"
             continue
         manifest = load_manifest(directory, kind="finetuned_model")
-        results = json.loads((directory / DATA_NAME).read_text(encoding="utf-8"))
+        results = read_results(manifest)
         if results.get("model_sha256") != model.sha256:
             skipped[task] = "not fine-tuned on this pre-trained model yet"
             continue
