@@ -12,7 +12,6 @@ from bert_model.finetuning.analysis import analyze, errors_page, errors_path, re
 from bert_model.finetuning.config import (
     GRID_KEYS,
     FinetuningConfig,
-    task_configuration,
     with_epochs,
 )
 from bert_model.finetuning.results import SearchLog, dev_data, results_document, search_identity
@@ -57,8 +56,6 @@ from bert_pipeline.storage import is_remote, to_path
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import TaskData
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
-
-__all__ = ["FinetuningConfig", "FinetuningResult", "finetune", "task_configuration"]
 
 KIND = "finetuned_model"
 SEEDS = "seeds"

@@ -17,6 +17,8 @@ import numpy as np
 
 from bert_model.model.config import IGNORED_LABEL
 
+ARRAYS = ("input_ids", "offsets", "segment_b_start", "example_index", "truncated")
+"""Fields of a set that are stored as they are."""
 POOL_BATCHES = 16
 """Training sorts by length within pools of so many batches: wide enough to save padding, narrow enough to mix."""
 
@@ -119,7 +121,12 @@ class EncodedSet:
         directory.mkdir(parents=True)
         description = {"num_examples": self.num_examples, "rows_per_example": self.rows_per_example}
         (directory / "set.json").write_text(json.dumps(description), encoding="utf-8")
-        for name, array in self._arrays().items():
+        arrays = {
+            **{name: getattr(self, name) for name in ARRAYS},
+            **{f"row.{name}": array for name, array in self.row_columns.items()},
+            **{f"token.{name}": array for name, array in self.token_columns.items()},
+        }
+        for name, array in arrays.items():
             np.save(directory / f"{name}.npy", array, allow_pickle=False)
 
     @classmethod
@@ -134,19 +141,8 @@ class EncodedSet:
         # File names tell the kinds apart: row.NAME, token.NAME, and the set's own arrays without a dot.
         row_columns = {name[4:]: array for name, array in arrays.items() if name.startswith("row.")}
         token_columns = {name[6:]: array for name, array in arrays.items() if name.startswith("token.")}
-        main = {name: array for name, array in arrays.items() if "." not in name}
+        main = {name: arrays[name] for name in ARRAYS}
         return cls(**description, **main, row_columns=row_columns, token_columns=token_columns)
-
-    def _arrays(self) -> dict[str, np.ndarray]:
-        return {
-            "input_ids": self.input_ids,
-            "offsets": self.offsets,
-            "segment_b_start": self.segment_b_start,
-            "example_index": self.example_index,
-            "truncated": self.truncated,
-            **{f"row.{name}": array for name, array in self.row_columns.items()},
-            **{f"token.{name}": array for name, array in self.token_columns.items()},
-        }
 
 
 class RowCollector:
