@@ -15,7 +15,7 @@ from torch import nn
 from bert_model.finetuning.config import FinetuningConfig, task_configuration
 from bert_model.finetuning.frozen_features import compute_activations
 from bert_model.finetuning.predict_logits import predict_logits
-from bert_model.finetuning.trial import TrialJob
+from bert_model.finetuning.trial import TrialJob, new_tagger
 from bert_model.kinds import Kind, kind_of
 from bert_model.kinds.base import Evaluation
 from bert_model.kinds.encoded import EncodedSet
@@ -98,7 +98,7 @@ def write_task_model(
         encoder, _ = load_model(BertModel, job.model, log=False)
         save_model(encoder, directory, tokenizer, max_seq_length=job.config.max_seq_length)
         save_tensors(tensors, directory / TAGGER_NAME)
-        model = _tagger(tensors, feature_input, job.config, len(task.labels), encoder)
+        model = _load_tagger(tensors, feature_input, task, job.config, encoder)
     else:
         model = new_model(HEAD_CLASSES[job.kind.architecture], job.model_config, seed=job.trial.seed)
         model.load_state_dict(tensors)
@@ -161,32 +161,25 @@ def load_task_model(directory: Path | str, task_name: str | None = None, *, log:
     # A feature-based model is a frozen encoder with a tagger in a file of its own.
     tokenizer = Tokenizer.from_directory(directory)
     check_model_fit(task, tokenizer, model_config, config, directory)
+    encoder: BertModel | None = None
+    model: nn.Module
     if feature_input := description.get("feature_input"):
-        encoder, _ = load_model(BertModel, directory, config=model_config, log=log)
-        tensors = load_file(directory / TAGGER_NAME)
-        model: nn.Module = _tagger(tensors, feature_input, config, len(task.labels), encoder)
-        return TaskModel(
-            task=task,
-            description=description,
-            config=config,
-            model=model.eval(),
-            encoder=encoder.eval(),
-            tokenizer=tokenizer,
-        )
-
-    # Everything else is an encoder with a head; a head of random weights would answer at chance, without any error.
-    architecture = kind_of(task).architecture
-    if not description and read_weights(directory).architecture == architecture:
-        task = dataclasses.replace(task, labels=_labels_of_head(directory, task, model_config))
-    model, report = load_model(HEAD_CLASSES[architecture], directory, config=model_config, log=log)
-    head = [name for name in report.created if not name.startswith("bert.pooler")]
-    if head:
-        raise UsageError(
-            f"{directory}: holds a {report.source_architecture} without a head for {task.name} "
-            f"({', '.join(head)} would be random); fine-tune it first"
-        )
+        encoder = load_model(BertModel, directory, config=model_config, log=log)[0].eval()
+        model = _load_tagger(load_file(directory / TAGGER_NAME), feature_input, task, config, encoder)
+    else:
+        # A head of random weights would answer at chance, without any error.
+        architecture = kind_of(task).architecture
+        if not description and read_weights(directory).architecture == architecture:
+            task = dataclasses.replace(task, labels=_labels_of_head(directory, task, model_config))
+        model, report = load_model(HEAD_CLASSES[architecture], directory, config=model_config, log=log)
+        head = [name for name in report.created if not name.startswith("bert.pooler")]
+        if head:
+            raise UsageError(
+                f"{directory}: holds a {report.source_architecture} without a head for {task.name} "
+                f"({', '.join(head)} would be random); fine-tune it first"
+            )
     return TaskModel(
-        task=task, description=description, config=config, model=model.eval(), encoder=None, tokenizer=tokenizer
+        task=task, description=description, config=config, model=model.eval(), encoder=encoder, tokenizer=tokenizer
     )
 
 
@@ -290,20 +283,10 @@ def write_predictions(directory: Path, kind: Kind, split: str, evaluation: Evalu
     return {f"{PREDICTIONS}/{name}": len(evaluation.predictions) for name in contents}
 
 
-def _tagger(
-    tensors: Mapping[str, torch.Tensor],
-    feature_input: str,
-    config: FinetuningConfig,
-    num_labels: int,
-    encoder: BertModel,
+def _load_tagger(
+    tensors: Mapping[str, torch.Tensor], feature_input: str, task: Task, config: FinetuningConfig, encoder: BertModel
 ) -> Tagger:
     states = chosen_states(feature_input, encoder.config.num_hidden_layers + 1)
-    model = Tagger(
-        (len(states), encoder.config.hidden_size),
-        num_labels,
-        feature_input=feature_input,
-        hidden_size=config.lstm_hidden_size,
-        dropout=config.classifier_dropout,
-    )
+    model = new_tagger(task, config, feature_input, (len(states), encoder.config.hidden_size))
     model.load_state_dict(dict(tensors))
     return model

@@ -176,14 +176,8 @@ def _run(job: TrialJob, device: torch.device, report: Report | None) -> TrialOut
     if job.activations is not None:
         chosen = chosen_states(job.trial.setting.feature_input, job.model_config.num_hidden_layers + 1)
         features = {name: Activations.load(job.activations / name, chosen) for name in ("train", *scored)}
-        model = Tagger.fresh(
-            features["train"].shape,
-            len(job.task.labels),
-            feature_input=job.trial.setting.feature_input,
-            hidden_size=job.config.lstm_hidden_size,
-            dropout=job.config.classifier_dropout,
-            seed=job.trial.seed,
-        )
+        feature_input, shape = job.trial.setting.feature_input, features["train"].shape
+        model = new_tagger(job.task, job.config, feature_input, shape).draw_weights(job.trial.seed)
     else:
         model = initial_model(job, train)
     model = model.to(device)
@@ -222,6 +216,12 @@ def _run(job: TrialJob, device: torch.device, report: Report | None) -> TrialOut
         training_seconds=seconds,
         training_tokens=tokens,
     )
+
+
+def new_tagger(task: Task, config: FinetuningConfig, feature_input: str, shape: tuple[int, int]) -> Tagger:
+    """Build the tagger of a feature-based model on activations of a shape (K, H)."""
+    size, dropout = config.lstm_hidden_size, config.classifier_dropout
+    return Tagger(shape, len(task.labels), feature_input=feature_input, hidden_size=size, dropout=dropout)
 
 
 def initial_model(job: TrialJob, train: EncodedSet) -> nn.Module:

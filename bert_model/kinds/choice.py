@@ -4,7 +4,6 @@ Shapes: N examples, C endings.
 """
 
 import html
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -62,10 +61,6 @@ class Choice(Kind):
                 f"{self.task.name}: example {example.example_id!r} has the prediction {value}, expected the index of "
                 f"an ending, 0 to {len(example.endings) - 1}"
             )
-
-    def best_constant(self, labels: Sequence[Any]) -> Any:
-        counts = Counter(labels)
-        return max(sorted(counts), key=lambda label: counts[label])
 
     def checked(self, where: str, value: Any) -> Any:
         if not str(value).isdecimal():

@@ -139,14 +139,6 @@ class Classification(Kind):
             return glue.f1(gold, predicted, positive=self.task.labels[-1])
         return super().metric(metric, gold, predicted)
 
-    def best_constant(self, labels: Sequence[Any]) -> Any:
-        # By accuracy the best constant is the majority class, by F1 the positive class, however rare.
-        counts = Counter(labels)
-        metric = "accuracy" if self.task.main_metric == GROUPED else self.task.main_metric
-        return max(
-            sorted(counts), key=lambda label: (self.metric(metric, labels, [label] * len(labels)), counts[label])
-        )
-
     def units(self, examples: Texts, ids: Sequence[str], predicted: Sequence[Any]) -> Units:
         if self.task.main_metric == GROUPED:
             groups = glue.right_groups(ids, self.gold(examples), predicted)

@@ -204,26 +204,15 @@ class Tagger(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.classifier = OutputLayer(2 * hidden_size, num_labels)
 
-    @classmethod
-    def fresh(
-        cls,
-        shape: tuple[int, int],
-        num_labels: int,
-        *,
-        feature_input: str,
-        hidden_size: int,
-        dropout: float,
-        seed: int,
-    ) -> "Tagger":
-        """Build a tagger with weights uniform within 1/√width (torch's LSTM default), a function of the seed only."""
-        model = cls(shape, num_labels, feature_input=feature_input, hidden_size=hidden_size, dropout=dropout)
+    def draw_weights(self, seed: int) -> "Tagger":
+        """Draw weights uniform within 1/√width (torch's LSTM default), by the seed only, and return this tagger."""
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
-            for module in (model.lstm, model.classifier):
+            for module, width in ((self.lstm, self.lstm.hidden_size), (self.classifier, self.classifier.in_features)):
                 for parameter in module.parameters():
-                    bound = 1 / math.sqrt(hidden_size if module is model.lstm else 2 * hidden_size)
+                    bound = 1 / math.sqrt(width)
                     parameter.uniform_(-bound, bound, generator=generator)
-        return model
+        return self
 
     def forward(self, features: Tensor, attention_mask: Tensor) -> Tensor:
         """Return logits (B, S, N) of selected hidden states (B, S, K, H)."""

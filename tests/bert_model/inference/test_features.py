@@ -138,7 +138,7 @@ def test_six_inputs_of_table_7():
 
 
 def test_weighted_sum_starts_as_the_mean_and_learns_its_weights():
-    tagger = Tagger.fresh((4, 8), 3, feature_input="weighted_sum_last_four", hidden_size=5, dropout=0.0, seed=1)
+    tagger = Tagger((4, 8), 3, feature_input="weighted_sum_last_four", hidden_size=5, dropout=0.0).draw_weights(1)
     features = torch.randn(2, 6, 4, 8, generator=torch.Generator().manual_seed(0))
     mask = torch.ones(2, 6, dtype=torch.long)
     summed = tagger(features, mask)
@@ -149,7 +149,7 @@ def test_weighted_sum_starts_as_the_mean_and_learns_its_weights():
 
 
 def test_tagger_does_not_read_padding():
-    tagger = Tagger.fresh((2, 8), 3, feature_input="concat_last_four", hidden_size=5, dropout=0.0, seed=1).eval()
+    tagger = Tagger((2, 8), 3, feature_input="concat_last_four", hidden_size=5, dropout=0.0).draw_weights(1).eval()
     features = torch.randn(1, 6, 2, 8, generator=torch.Generator().manual_seed(0))
     padded = torch.cat([features, torch.full((1, 3, 2, 8), 9.0)], dim=1)
     mask = torch.tensor([[1] * 6 + [0] * 3])

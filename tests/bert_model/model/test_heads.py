@@ -102,7 +102,7 @@ def test_classifier_has_one_output_per_label_and_own_dropout():
 
 
 def test_lstm_without_bfloat16_support_computes_in_float32(monkeypatch):
-    model = Tagger.fresh((2, 16), 3, feature_input="last", hidden_size=8, dropout=0.0, seed=1).eval()
+    model = Tagger((2, 16), 3, feature_input="last", hidden_size=8, dropout=0.0).draw_weights(1).eval()
     inputs = (torch.randn(4, 12, 2, 16, generator=torch.Generator().manual_seed(0)), torch.ones(4, 12))
     monkeypatch.setattr("bert_model.model.heads.has_bfloat16_lstm", lambda: False)
     with torch.no_grad():
@@ -132,7 +132,7 @@ def test_logits_are_computed_in_float32_under_bfloat16(model_class):
     generator = torch.Generator().manual_seed(0)
     inputs: tuple[torch.Tensor, ...]
     if model_class is Tagger:
-        model: Any = Tagger.fresh((2, 16), 3, feature_input="last", hidden_size=8, dropout=0.0, seed=1)
+        model: Any = Tagger((2, 16), 3, feature_input="last", hidden_size=8, dropout=0.0).draw_weights(1)
         inputs = (torch.randn(4, 12, 2, 16, generator=generator), torch.ones(4, 12))
     else:
         config = BertConfig.from_preset("tiny", vocab_size=60, max_position_embeddings=32, labels=("a", "b", "c"))
