@@ -300,13 +300,8 @@ def _finished_files(client: "_Client", wiki: str, date: str) -> list[_File]:
             and re.fullmatch(r"[0-9a-f]{40}", str(entry.get("sha1")))
         ]
         if files:
-            return sorted(files, key=_part_number)
+            return sorted(files, key=lambda file: (int((re.findall(r"(\d+)\.xml", file.name) or [0])[0]), file.name))
     raise InputError(f"{wiki} {date}: the dump is not finished ({', '.join(statuses)}); wait, or give another date")
-
-
-def _part_number(file: _File) -> tuple[int, str]:
-    match = re.search(r"(\d+)\.xml", file.name)
-    return (int(match[1]) if match else 0, file.name)
 
 
 def _digest(path: Path, algorithm: str) -> str:

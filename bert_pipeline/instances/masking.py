@@ -25,32 +25,26 @@ PAPER_MIXES = ("80/10/10", "100/0/0", "80/0/20", "80/20/0", "0/20/80", "0/0/100"
 _SHARES = ("mask_share", "same_share", "random_share")
 
 
-def parse_mix(text: str) -> dict[str, float]:
-    """Parse a mix such as those in `PAPER_MIXES` into the three shares. ConfigurationError if it is malformed."""
+def spell_out_mix(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Replace `key`, which holds a mix such as those in `PAPER_MIXES`, by its three shares.
+
+    ConfigurationError if it is malformed, or if a share is set as well.
+    """
+    if key not in mapping:
+        return dict(mapping)
+    rest = {name: value for name, value in mapping.items() if name != key}
+    if present := [name for name in _SHARES if name in rest]:
+        raise ConfigurationError(f"{key}={mapping[key]}: {', '.join(present)} is set too; give one or the other")
     try:
-        shares = [float(part) / 100 for part in str(text).split("/")]
+        shares = [float(part) / 100 for part in str(mapping[key]).split("/")]
     except ValueError:
         shares = []
     if len(shares) != len(_SHARES) or not math.isclose(sum(shares), 1.0, abs_tol=1e-9):
         raise ConfigurationError(
-            f"{text}: expected three percentages that add up to 100, MASK/SAME/RND, such as the paper's "
+            f"{key}: {mapping[key]}: expected three percentages that add up to 100, MASK/SAME/RND, such as the paper's "
             f"{', '.join(PAPER_MIXES)}"
         )
-    return dict(zip(_SHARES, shares))
-
-
-def spell_out_mix(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Replace `key`, which holds a mix, by its three shares. ConfigurationError if a share is set as well."""
-    if key not in mapping:
-        return dict(mapping)
-    rest = {name: value for name, value in mapping.items() if name != key}
-    present = [name for name in _SHARES if name in rest]
-    if present:
-        raise ConfigurationError(f"{key}={mapping[key]}: {', '.join(present)} is set too; give one or the other")
-    try:
-        return rest | parse_mix(mapping[key])
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{key}: {error}") from error
+    return rest | dict(zip(_SHARES, shares))
 
 
 @configuration

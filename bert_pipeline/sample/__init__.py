@@ -35,38 +35,26 @@ def generate_sample(output: Path, *, seed: int = 1, num_articles: int = 1200) ->
         write_export(draft.path / dump, pages)
         draft.rows[dump] = len(pages)
         draft.rows |= {f"glue/{name}": rows for name, rows in write_glue(draft.path / "glue", world).items()}
-        draft.rows |= _write_squad(draft.path, world) | _write_swag(draft.path, world) | _write_ner(draft.path, world)
+        draft.rows |= _write_tasks(draft.path, world)
         draft.counts |= {"generated": True, "notice": GENERATED_NOTICE, "pages": len(pages), "articles": len(articles)}
     return load_manifest(output, kind="sample")
 
 
-def _write_squad(root: Path, world: World) -> dict[str, int]:
+def _write_tasks(root: Path, world: World) -> dict[str, int]:
+    """Write the files of SQuAD, SWAG and CoNLL-2003; return rows by relative path."""
     rows = {}
-    (root / "squad").mkdir()
+    for folder in ("squad", "swag", "conll2003"):
+        (root / folder).mkdir()
     for version, share in (("1.1", 0.0), ("2.0", 0.4)):
-        for name, count in (("train", 300), ("dev", 300)):
-            split = make_split(world, f"squad{version}", name)
-            topics = squad.read_topics(split, count, impossible_share=share)
+        for name in ("train", "dev"):
+            topics = squad.read_topics(make_split(world, f"squad{version}", name), 300, impossible_share=share)
             path = f"squad/{name}-v{version}.json"
             rows[path] = squad.write_squad(root / path, "1.1" if version == "1.1" else "v2.0", topics)
-    return rows
-
-
-def _write_swag(root: Path, world: World) -> dict[str, int]:
-    rows = {}
-    (root / "swag").mkdir()
     for file, name, count in (("train", "train", 150), ("val", "dev", 100), ("test", "test", 50)):
-        split = make_split(world, "swag", name)
+        continuations = swag.continuations(make_split(world, "swag", name), count)
         path = f"swag/{file}.csv"
-        rows[path] = swag.write_swag(root / path, swag.continuations(split, count), labelled=file != "test")
-    return rows
-
-
-def _write_ner(root: Path, world: World) -> dict[str, int]:
-    rows = {}
-    (root / "conll2003").mkdir()
-    for file, name, count in (("train", "train", 300), ("testa", "dev", 300), ("testb", "test", 300)):
-        split = make_split(world, "ner", name)
+        rows[path] = swag.write_swag(root / path, continuations, labelled=file != "test")
+    for file, name in (("train", "train"), ("testa", "dev"), ("testb", "test")):
         path = f"conll2003/eng.{file}"
-        rows[path] = ner.write_conll(root / path, ner.documents(split, count))
+        rows[path] = ner.write_conll(root / path, ner.documents(make_split(world, "ner", name), 300))
     return rows
