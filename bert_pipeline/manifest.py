@@ -25,7 +25,7 @@ import time
 import uuid
 from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from bert_pipeline import storage
 from bert_pipeline.atomic import ABANDONED_DAYS, atomic_directory, cached, describe_obstacle, write_text_durably
@@ -279,8 +279,8 @@ def publishing(
     directory = to_path(directory)
     refuse_foreign_directory(directory, kind, replaces)
     started = time.monotonic()
-    with _attempt(directory, by_workers) if is_remote(directory) else _replacing(directory) as attempt:
-        draft = Draft(attempt.files, kind, directory, by_workers=by_workers)
+    with _attempt(directory, by_workers) if is_remote(directory) else _replacing(directory) as (files, finish):
+        draft = Draft(files, kind, directory, by_workers=by_workers)
         yield draft
         # The artifact's identity: nothing here may depend on time, host, paths or workers.
         content = {
@@ -299,22 +299,18 @@ def publishing(
             **draft.provenance,
         }
         # The manifest is written last: its existence means that the artifact is complete.
-        attempt.finish(content, provenance)
+        finish(content, provenance)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Attempt:
-    """A directory being written, and the function that writes its manifest."""
-
-    files: Path
-    finish: Callable[[Mapping[str, Any], Mapping[str, Any]], None]
+_Attempt: TypeAlias = tuple[Path, Callable[[Mapping[str, Any], Mapping[str, Any]], None]]
+"""A directory being written, and the function that writes its manifest."""
 
 
 @contextlib.contextmanager
 def _replacing(directory: Path) -> Iterator[_Attempt]:
     """Yield an attempt that is renamed to the local `directory` at the end."""
     with atomic_directory(directory) as temporary:
-        yield _Attempt(temporary, functools.partial(_write_manifest, temporary))
+        yield temporary, functools.partial(_write_manifest, temporary)
 
 
 @contextlib.contextmanager
@@ -348,7 +344,7 @@ def _attempt(directory: Path, by_workers: bool) -> Iterator[_Attempt]:
 
     try:
         with tempfile.TemporaryDirectory(prefix="bert-") as staged:
-            yield _Attempt(target if by_workers else Path(staged), finish)
+            yield target if by_workers else Path(staged), finish
     except BaseException:
         # A manifest whose write failed without an answer may be there all the same: its files stay, for their age.
         if not committing:

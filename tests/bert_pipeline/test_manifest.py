@@ -2,9 +2,11 @@ import contextlib
 import datetime
 import errno
 import functools
+import hashlib
 import json
 import os
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -317,6 +319,25 @@ def test_manifest_that_is_absent_damaged_or_of_another_kind_raises(tmp_path, dam
     damage(tmp_path / "corpus" / MANIFEST_NAME)
     with pytest.raises(ArtifactError, match=message):
         load_manifest(tmp_path / "corpus", kind="vocabulary")
+
+
+def test_file_is_hashed_once_a_process_until_it_changes(older, monkeypatch):
+    with mock.patch("hashlib.file_digest", wraps=hashlib.file_digest) as digest:
+        for _ in range(2):
+            load_manifest(older, verify="sha256")  # a file of this moment may change and keep its time
+        assert digest.call_count == 2
+        now = time.time
+        monkeypatch.setattr(time, "time", lambda: now() + 10)
+        for _ in range(3):
+            load_manifest(older, verify="sha256")
+        assert digest.call_count == 3
+    file = older / "train" / "part.txt"
+    status, text = file.stat(), file.read_text()
+    file.write_text(text.upper())
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))  # the time of change stays that of the damage
+    with pytest.raises(ArtifactError, match="changed or damaged"):
+        load_manifest(older, verify="sha256")
+    file.write_text(text)
 
 
 def test_input_is_named_without_the_signature_of_its_url(store):

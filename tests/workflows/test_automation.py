@@ -203,14 +203,20 @@ def test_runs_started_by_hand_count_if_they_train(site_sensor, instance, site, a
     assert [request.partition_key for request in requests] == ([] if known else ["enwiki-20261101"])
 
 
-@pytest.mark.parametrize("cron", ["every day", "0 3 5-32 * *", "0 3"])
-def test_cron_expression_that_is_none_is_refused_in_one_sentence(clean_environment, cron):
+@pytest.mark.parametrize("cron", ["0 3 5-32 * *", "0 3"])
+def test_cron_expression_that_is_none_is_refused(monkeypatch, cron):
+    monkeypatch.setenv(automation.CRON_VARIABLE, cron)
+    with pytest.raises(ConfigurationError, match=r"^BERT_RETRAIN_CRON: found '0 3.*', expected a cron expression"):
+        automation.retraining_cron()
+
+
+def test_command_ends_with_one_sentence_if_the_cron_expression_is_none(clean_environment):
     command = [sys.executable, "-m", "workflows.run", "--stage", "data"]
-    environment = os.environ | {automation.CRON_VARIABLE: cron}
+    environment = os.environ | {automation.CRON_VARIABLE: "every day"}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert ended.stderr.splitlines()[-1] == (
-        f"workflows.run: BERT_RETRAIN_CRON: found '{cron}', expected a cron expression such as '0 3 5-28 * *'"
+        "workflows.run: BERT_RETRAIN_CRON: found 'every day', expected a cron expression such as '0 3 5-28 * *'"
     )
     assert "Traceback" not in ended.stderr
 
