@@ -27,16 +27,6 @@ PROCEDURES = {
     "first_seed": "every setting is trained with the first seed; the best on {split} is trained with the other seeds",
 }
 
-PAPER_FEATURE_INPUTS = {
-    "embeddings": "base, embeddings",
-    "second_to_last": "base, second-to-last",
-    "last": "base, last",
-    "weighted_sum_last_four": "base, weighted last four",
-    "concat_last_four": "base, concat last four",
-    "weighted_sum_all": "base, weighted all",
-}
-"""Names of the feature inputs in the catalogue's published figures."""
-
 WITH_CONTEXT = "_with_context"
 """Suffix of the metrics of a tagger whose input are documents: without it every sentence is an input of its own."""
 CONTEXT_NOTE = (
@@ -160,7 +150,7 @@ def _feature_inputs(data: TaskData, search: SearchResult) -> list[dict[str, Any]
                 "collapsed_runs": sum(result.collapsed for result in results),
                 "diverged_runs": sum(result.diverged for result in results),
                 # The paper's Table 7 has dev scores of each input.
-                "paper": task.paper.get(f"{PAPER_FEATURE_INPUTS[feature_input]}/{split}/{task.main_metric}"),
+                "paper": task.paper.get(f"base, {feature_input}/{split}/{task.main_metric}"),
             }
         )
     return rows

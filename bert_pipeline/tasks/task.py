@@ -300,12 +300,12 @@ def is_task_file(task: Task, source: Source) -> bool:
 
     SQuAD's JSON and CoNLL's columns are; tables are if they have the task's own columns or the hub's.
     """
-    if task.kind == "tagging":
+    if task.reader == "conll":
         return ner.is_task_file(source, task.labels)
-    if task.kind == "span":
+    if task.reader == "squad":
         return squad.is_squad_json(source)
     # A file without a header is known by a label where one belongs. A single column needs a row below it.
-    layouts = swag.choice_layouts(task) if task.kind == "choice" else glue.text_layouts(task)
+    layouts = swag.choice_layouts(task) if task.reader == "swag" else glue.text_layouts(task)
     try:
         table = tables.table_records(source.peek(), layouts)
     except InputError:  # such as two equal texts, which are no header; a defect of a table is found when it is read
@@ -513,7 +513,7 @@ def _read(task: Task, paths: tuple[Path, ...], reading: Reading) -> list[Any]:
     if task.kind == "multilabel" and reading.labeled is None and not any(example.label for example in examples):
         return [dataclasses.replace(example, label=None) for example in examples]
     # A single mark, with which exports begin, tells no documents apart.
-    if task.kind == "tagging" and len({example.document for example in examples}) == 1:
+    if task.reader == "conll" and len({example.document for example in examples}) == 1:
         return [dataclasses.replace(example, document=None) for example in examples]
     return examples
 

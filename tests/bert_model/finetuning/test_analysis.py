@@ -19,11 +19,6 @@ from bert_pipeline.tasks.example import TextExample
 from bert_pipeline.tasks.task import load_task_data
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return tiny_tasks.make_model(tmp_path_factory.mktemp("model") / "tiny")
-
-
 def tune(data, model, output, **overrides):
     with WorkerPool(num_workers=0) as pool:
         config = tiny_tasks.configuration(**{"epochs": [1.0], **overrides})

@@ -33,17 +33,6 @@ from bert_pipeline.tasks.catalogue import TASKS, get_task
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return tiny_tasks.make_model(tmp_path_factory.mktemp("model") / "tiny")
-
-
-@pytest.fixture(scope="module")
-def pool():
-    with WorkerPool(num_workers=0) as pool:
-        yield pool
-
-
-@pytest.fixture(scope="module")
 def home(empty_store, tmp_path_factory):
     """One MLflow store for the tests that need one."""
     home = tmp_path_factory.mktemp("home")

@@ -35,11 +35,6 @@ from bert_pipeline.manifest import load_manifest
 ROOT = Path(__file__).resolve().parents[3]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return tiny_tasks.make_model(tmp_path_factory.mktemp("model") / "tiny")
-
-
 class Counted(WorkerPool):
     """A pool of this process that counts its trials."""
 

@@ -14,7 +14,6 @@ import transformers
 from bert_model.cli import main
 from bert_model.finetuning.config import task_configuration, with_epochs
 from bert_model.finetuning.finetune import finetune
-from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import answer_inputs, load_predictor
 from bert_model.metrics.ner import score_tags
 from bert_model.registry.model_card import write_readme
@@ -25,12 +24,6 @@ from bert_pipeline.tasks.task import load_task_data
 
 RATE = 2e-3
 """For a model of random weights; all other settings of the tests of defaults are the defaults."""
-
-
-@pytest.fixture(scope="module")
-def pool():
-    with WorkerPool(num_workers=0) as pool:
-        yield pool
 
 
 def sentence(random):

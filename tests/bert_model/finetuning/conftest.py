@@ -1,0 +1,17 @@
+"""A small untrained model, and a pool that runs the trials of a test in its own process."""
+
+import pytest
+import tiny_tasks
+
+from bert_model.finetuning.worker_pool import WorkerPool
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory):
+    return tiny_tasks.make_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def pool():
+    with WorkerPool(num_workers=0) as pool:
+        yield pool
