@@ -93,15 +93,15 @@ def changed_settings(config: Any) -> dict[str, Any]:
 
 def documentation_of(config_class: type) -> dict[str, str]:
     """Return the line of documentation under each field of a configuration class, read from its source."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for base in reversed(config_class.__mro__[:-1]):  # inherited fields too
         declared = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
         assert isinstance(declared, ast.ClassDef)
         for field, line in itertools.pairwise(declared.body):
             match field, line:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                    found[name] = " ".join(text.split())
-    return found
+                    texts[name] = " ".join(text.split())
+    return texts
 
 
 def settings_of(config: Any, prefix: str = "") -> Iterator[tuple[str, str, str]]:
@@ -331,7 +331,7 @@ def _explain(error: ValidationError, config_class: Any, where: str = "") -> str:
     errors = error.errors(include_url=False)
     unknown = [item for item in errors if item["type"] == "unexpected_keyword_argument"]
     first = (unknown or errors)[0]  # a key that is misspelled is missing too
-    parts, found = [str(part) for part in first["loc"]], first["input"]
+    parts, value = [str(part) for part in first["loc"]], first["input"]
     if unknown:
         *parts, key = parts
         reason = f"unknown key {key!r}{suggest(key, _fields_at(config_class, parts))}"
@@ -342,7 +342,7 @@ def _explain(error: ValidationError, config_class: Any, where: str = "") -> str:
         # Raised by the class's own check: the text is complete.
         reason = str(cause)
     else:
-        reason = f"found {found!r}, expected {_expectation(first)}"
+        reason = f"found {value!r}, expected {_expectation(first)}"
     return ": ".join(filter(None, [".".join(filter(None, [where, *parts])), reason]))
 
 

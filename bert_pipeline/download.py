@@ -125,14 +125,14 @@ def download_tasks(suite: str, output: Path | str, *, sources: Sequence[str] = (
         if not folder.is_dir():
             raise InputError(f"{folder}: no such folder; give a folder with {files[0].name} or the address of a mirror")
     client = _Client([*(source for source in sources if "://" in source), site])
-    found = {file.name: path for file in files if (path := _local_copy(file, folders)) is not None}
+    local = {file.name: path for file in files if (path := _local_copy(file, folders)) is not None}
 
     def copy(paths: Mapping[str, Path], target: Path) -> None:  # local files are never moved out of their folder
         for name, path in paths.items():
             shutil.copyfile(path, target / name)
 
     lay_out = _unpack_glue if suite == "glue" else copy
-    return _download(client, files, Path(output), DOWNLOAD_KIND, {"suite": suite}, suite, lay_out, found)
+    return _download(client, files, Path(output), DOWNLOAD_KIND, {"suite": suite}, suite, lay_out, local)
 
 
 def _download(
@@ -183,9 +183,9 @@ def _local_copy(file: _File, folders: Sequence[Path]) -> Path | None:
     """Return the first local file with the published hash; a file with another hash is reported and passed over."""
     for path in (folder / name for folder in folders for name in (file.name, file.path)):
         if path.is_file():
-            if (found := _digest(path, file.algorithm)) == file.digest:
+            if (digest := _digest(path, file.algorithm)) == file.digest:
                 return path
-            LOG.warning(f"{path}: {file.algorithm} is {found}, the published one {file.digest}; it is not used")
+            LOG.warning(f"{path}: {file.algorithm} is {digest}, the published one {file.digest}; it is not used")
     return None
 
 
@@ -353,11 +353,11 @@ class _Client:
         except InputError as error:
             reason = f"interrupted at {arrived():,} of {file.size:,} bytes ({error})"
             raise InputError(f"{target.name}: {reason}; run the same command again to resume") from None
-        if (found := _digest(target, file.algorithm)) != file.digest:
+        if (digest := _digest(target, file.algorithm)) != file.digest:
             target.unlink()  # damaged in transfer, or a part of another version
             raise InputError(
-                f"{target.name}: {file.algorithm} is {found}, the published one is {file.digest}; run the same command "
-                "to fetch it again"
+                f"{target.name}: {file.algorithm} is {digest}, the published one is {file.digest}; run the same "
+                "command to fetch it again"
             )
         progress(file.size)
 

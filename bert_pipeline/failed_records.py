@@ -47,14 +47,14 @@ def check_failures(what: str, number: int, total: int, named: Sequence[str]) -> 
     if not number:
         return ""
     limit = max(_MIN_LIMIT, total // _RECORDS_PER_FAILURE)
-    found = f"{number:,} of {total:,} {what} failed"
+    summary = f"{number:,} of {total:,} {what} failed"
     first = "; ".join(named[:MAX_NAMED])
     if number > limit or 2 * number >= total:
         raise InputError(
-            f"{found}, expected at most {min(limit, (total - 1) // 2):,}: nothing was published; correct them or leave "
-            f"them out of the input, or report the error; the first: {first}"
+            f"{summary}, expected at most {min(limit, (total - 1) // 2):,}: nothing was published; correct them or "
+            f"leave them out of the input, or report the error; the first: {first}"
         )
-    return f"{found} and are left out; the first: {first}"
+    return f"{summary} and are left out; the first: {first}"
 
 
 def dropped_line(document_id: str, reason: str, title: str) -> str:
@@ -68,11 +68,11 @@ def record_failures(draft: Draft, failed: Iterable[Sequence[str]], total: int) -
 
     Nothing is written if none failed. InputError if they are too many (`check_failures`).
     """
-    found = sorted(map(tuple, failed))
-    if warning := check_failures("documents", len(found), total, [f"{key} ({reason})" for key, reason in found]):
+    rows = sorted(map(tuple, failed))
+    if warning := check_failures("documents", len(rows), total, [f"{key} ({reason})" for key, reason in rows]):
         logger.warning("%s (%s lists them)", warning, DROPPED_NAME)
         with atomic_write(draft.path / DROPPED_NAME) as path:
-            lines = (dropped_line(key, f"{FAILED}: {reason}", "") for key, reason in found)
+            lines = (dropped_line(key, f"{FAILED}: {reason}", "") for key, reason in rows)
             path.write_text(DROPPED_HEADER + "".join(lines), encoding="utf-8")
         draft.files_without_rows.add(DROPPED_NAME)
-        draft.counts[FAILED] = len(found)
+        draft.counts[FAILED] = len(rows)

@@ -113,8 +113,8 @@ def load_manifest(
         else:
             size = path.stat().st_size if path.is_file() else None
         if size != entry["bytes"]:
-            found = "is missing" if size is None else f"has {size} bytes"
-            raise ArtifactError(f"{path}: {found}, expected {entry['bytes']} bytes; make the artifact again")
+            state = "is missing" if size is None else f"has {size} bytes"
+            raise ArtifactError(f"{path}: {state}, expected {entry['bytes']} bytes; make the artifact again")
         if verify == "sha256" and (actual := _sha256_once(path)) != entry["sha256"]:
             raise ArtifactError(
                 f"{path}: sha256 is {actual[:12]}…, expected {entry['sha256'][:12]}…; the file was changed or damaged"
@@ -141,9 +141,9 @@ def read_manifest(directory: Path | str, *, any_format: bool = False) -> Manifes
     if content_sha256(content) != document.get("content_sha256"):
         raise ArtifactError(f"{manifest_path}: its content does not match its own hash; make the artifact again")
     manifest = Manifest(path=files_at, content=content, provenance=provenance)
-    if not any_format and manifest.format_version != (known := FORMAT_VERSIONS.get(manifest.kind, 1)):
+    if not any_format and manifest.format_version != (version := FORMAT_VERSIONS.get(manifest.kind, 1)):
         raise ArtifactError(
-            f"{directory}: its format is {manifest.format_version}, this version of the project reads {known}; "
+            f"{directory}: its format is {manifest.format_version}, this version of the project reads {version}; "
             f"make the {manifest.kind} again, or use the version that made it"
         )
     return manifest
@@ -428,12 +428,12 @@ def refuse_foreign_directory(directory: Path, kind: str, replaces: str = "") -> 
 def _refuse_other_kind(directory: Path, kind: str, replaces: str) -> None:
     """Raise ArtifactError if `directory` holds an artifact of another kind: by a typo, a corpus."""
     try:
-        found = read_manifest(directory, any_format=True).kind
+        existing = read_manifest(directory, any_format=True).kind
     except (ArtifactError, OSError):  # there is none, or it is damaged
         return
-    if found not in (kind, replaces):
+    if existing not in (kind, replaces):
         raise ArtifactError(
-            f"{directory}: holds a {found}, which a {kind} would replace; give another path, or remove it"
+            f"{directory}: holds a {existing}, which a {kind} would replace; give another path, or remove it"
         )
 
 
@@ -513,9 +513,9 @@ def checked_copy(path: Path | str, sha256: str) -> Iterator[Path]:
 
 def check_shard(path: str, sha256: str, *, name: Path | str = "") -> None:
     """Raise ArtifactError if the shard's sha256 differs from the one in its manifest; `name` is what a copy is of."""
-    found = file_sha256(path)
-    if found != sha256:
+    actual = file_sha256(path)
+    if actual != sha256:
         raise ArtifactError(
-            f"{name or path}: sha256 is {found[:12]}…, expected {sha256[:12]}…; the file was changed or damaged, "
+            f"{name or path}: sha256 is {actual[:12]}…, expected {sha256[:12]}…; the file was changed or damaged, "
             "make it again"
         )

@@ -36,14 +36,14 @@ def open_parquet(
             raise failure from error
         raise InputError(f"{path}: not {what}: {error}") from error
     # Further columns are allowed. The caller gets no file to close on an error, so it is closed here.
-    found = file.schema_arrow
+    file_schema = file.schema_arrow
     for field in schema:
-        if field.name not in found.names:
+        if field.name not in file_schema.names:
             file.close()
-            columns = ", ".join(found.names)
+            columns = ", ".join(file_schema.names)
             raise InputError(f"{path}: not {what}: found columns {columns}, expected {field.name!r} too{remedy}")
-        if not _same_type(found.field(field.name).type, field.type):
-            kind = found.field(field.name).type
+        if not _same_type(file_schema.field(field.name).type, field.type):
+            kind = file_schema.field(field.name).type
             file.close()
             raise InputError(f"{path}: not {what}: column {field.name!r} holds {kind}, expected {field.type}")
     return file
@@ -158,8 +158,8 @@ def string_array(texts: Sequence[str]) -> pa.StringArray:
 def list_array(offsets: np.ndarray, values: np.ndarray | pa.Array) -> pa.ListArray:
     """Return N lists with `offsets` (N + 1,) into `values`, which are int32 if they are numbers."""
     base = offsets[0]
-    some = values[base : offsets[-1]]
-    flat = some if isinstance(some, pa.Array) else number_array(some.astype(np.int32))
+    elements = values[base : offsets[-1]]
+    flat = elements if isinstance(elements, pa.Array) else number_array(elements.astype(np.int32))
     return pa.ListArray.from_arrays(number_array((offsets - base).astype(np.int32)), flat)
 
 

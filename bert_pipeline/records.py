@@ -288,10 +288,10 @@ def _named_rows(lines: Iterable[Record], names: Sequence[str]) -> Iterator[Recor
             yield record
             continue
         cells: list[Any] = record.line.split("\t")
-        found = len(cells)
+        num_fields = len(cells)
         if names[-1].endswith("*"):
             cells[len(names) - 1 :] = [cells[len(names) - 1 :]]
-        error = f"{record.where}: {found} tab-separated fields, expected {expected}"
+        error = f"{record.where}: {num_fields} tab-separated fields, expected {expected}"
         yield Record(
             record.where,
             dict(zip(plain, cells)),
@@ -388,14 +388,14 @@ def _open_arrow(source: Source) -> tuple[list[str], dict[str, tuple[str, ...]], 
     # The schema is read now, so that a damaged file is an error of opening it; the rows only when they are asked for.
     if source.format == "parquet":
         file = open_parquet(path, pa.schema([]), "a whole parquet file", buffer_size=1 << 20)
-        schema, found = file.schema_arrow, parquet_rows(file, path, range(file.num_row_groups))
+        schema, contents = file.schema_arrow, parquet_rows(file, path, range(file.num_row_groups))
     else:
         tables = [_arrow_table(file) for file in (saved_files(path) if path.is_dir() else [path])]
         schema = tables[0].schema
-        found = (row for table in tables for batch in table.to_batches(_ARROW_ROWS) for row in rows_of(batch))
+        contents = (row for table in tables for batch in table.to_batches(_ARROW_ROWS) for row in rows_of(batch))
 
     def rows() -> Iterator[Record]:
-        for number, row in enumerate(found, start=1):
+        for number, row in enumerate(contents, start=1):
             where = f"{path}: row {number}"
             problem = f"{where}: {row}; convert the file" if isinstance(row, Exception) else ""
             yield Record(where, {} if isinstance(row, Exception) else row, problem)

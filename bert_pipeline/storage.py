@@ -73,8 +73,8 @@ def to_path(name: Path | str) -> Path:
         remedy = f"install the extra: pip install 'bert-workflow[{extra}]'" if extra else str(error)
         raise UsageError(f"{name}: the client of {scheme}:// is not installed; {remedy}") from None
     except ValueError:
-        known = suggest(scheme, [*EXTRAS, "file", "hdfs", "memory"])
-        raise UsageError(f"{name}: no kind of storage is called {scheme!r}{known}; give a path or such a URL") from None
+        hint = suggest(scheme, [*EXTRAS, "file", "hdfs", "memory"])
+        raise UsageError(f"{name}: no kind of storage is called {scheme!r}{hint}; give a path or such a URL") from None
     from upath import UPath
 
     # What a listing showed minutes ago is not what the store holds: other machines write to it.
@@ -159,11 +159,11 @@ def sizes_below(path: Path) -> dict[str, int]:
     store, key = _store(path), _key(path)
     with store_errors(path):
         try:
-            found = store.find(key, detail=True)
+            entries = store.find(key, detail=True)
         except FileNotFoundError:
             return {}
     # Consoles of stores mark a folder by an empty object whose name ends in a slash.
-    files = {name: entry["size"] for name, entry in found.items() if name.rstrip("/") != key and name[-1:] != "/"}
+    files = {name: entry["size"] for name, entry in entries.items() if name.rstrip("/") != key and name[-1:] != "/"}
     sizes = {name[len(key) :].strip("/"): size for name, size in files.items()}
     return dict(sorted(sizes.items(), key=lambda item: item[0].split("/")))  # in the order of paths
 

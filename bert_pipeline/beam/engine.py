@@ -120,16 +120,16 @@ class Job:
 
     def _jobs(self) -> list[dict[str, Any]]:
         """Return Flink's jobs of this name that have not ended."""
-        found = self._ask("/jobs/overview").get("jobs", [])
-        return [job for job in found if job["name"] == self.name and job["state"] not in _ENDED]
+        jobs = self._ask("/jobs/overview").get("jobs", [])
+        return [job for job in jobs if job["name"] == self.name and job["state"] not in _ENDED]
 
     def _served(self) -> list[str]:
         """Return what a job server has running under this name."""
         running = (beam_job_api_pb2.JobState.STARTING, beam_job_api_pb2.JobState.RUNNING)
         with contextlib.suppress(grpc.RpcError), grpc.insecure_channel(self.endpoint or "localhost:1") as channel:
             service = beam_job_api_pb2_grpc.JobServiceStub(channel)
-            found = service.GetJobs(beam_job_api_pb2.GetJobsRequest(), timeout=_ANSWER_SECONDS).job_info
-            return [job.job_id for job in found if job.job_id.startswith(f"{self.name}_") and job.state in running]
+            jobs = service.GetJobs(beam_job_api_pb2.GetJobsRequest(), timeout=_ANSWER_SECONDS).job_info
+            return [job.job_id for job in jobs if job.job_id.startswith(f"{self.name}_") and job.state in running]
         return []
 
     def _count(self) -> int:
@@ -208,9 +208,9 @@ def explain(text: str, options: PipelineOptions) -> str:
             "one beside each: deploy/flink/start.sh workers"
         )
     master = options.view_as(beam_options.FlinkRunnerOptions).flink_master
-    given = "the address that it was started with" if master.startswith("[") else master
+    address = "the address that it was started with" if master.startswith("[") else master
     asker = f"the job server at {portable.job_endpoint}" if portable.job_endpoint else "this command's job server"
     return (
-        f"the JobManager or Spark master does not answer at {given}, asked from {asker}; start it: "
+        f"the JobManager or Spark master does not answer at {address}, asked from {asker}; start it: "
         "deploy/flink/start.sh jobmanager or deploy/spark/start.sh master"
     )

@@ -116,10 +116,10 @@ def _refuse_unknown(arguments: Sequence[str]) -> None:
 
     try:
         # Beam adds the options of all its classes to a parser of its own, which is passed to `parse` before it is used.
-        known = PipelineOptions([]).get_all_options(add_extra_args_fn=parse)
+        declared = PipelineOptions([]).get_all_options(add_extra_args_fn=parse)
     except argparse.ArgumentError as error:
         raise UsageError(f"Beam option: {error}") from error
     if unknown:
         name = unknown[0].partition("=")[0]
-        hint = suggest(name, [f"--{option}" for option in known]) if name.startswith("--") else ""
+        hint = suggest(name, [f"--{option}" for option in declared]) if name.startswith("--") else ""
         raise UsageError(f"Beam option {unknown[0]!r} is not known{hint if 'did you mean' in hint else ''}")

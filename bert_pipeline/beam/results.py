@@ -63,17 +63,17 @@ def check_results(results: Sequence[Result], plan: Mapping[str, int | None]) -> 
     `plan` maps a name to its number of rows, None where that is not known. ArtifactError if a result is missing,
     repeated or not planned, or if its rows are others.
     """
-    found = {result["name"]: result for result in results}
-    if lost := [name for name in plan if name not in found]:
+    by_name = {result["name"]: result for result in results}
+    if lost := [name for name in plan if name not in by_name]:
         rows = sum(plan[name] or 0 for name in lost)
         size = f" ({rows:,} rows)" if rows else ""
-        raise _mismatch(f"no result for {', '.join(lost[:5])}{size}; found {len(found)} of {len(plan)} shards")
+        raise _mismatch(f"no result for {', '.join(lost[:5])}{size}; found {len(by_name)} of {len(plan)} shards")
     if len(results) != len(plan):
         raise _mismatch(f"found {len(results)} results, expected those of {len(plan)} shards")
     for name, expected in plan.items():
-        if expected is not None and found[name]["rows"] != expected:
-            raise _mismatch(f"{name}: found {found[name]['rows']:,} rows, expected {expected:,}")
-    return [found[name] for name in plan]
+        if expected is not None and by_name[name]["rows"] != expected:
+            raise _mismatch(f"{name}: found {by_name[name]['rows']:,} rows, expected {expected:,}")
+    return [by_name[name] for name in plan]
 
 
 def check_total(what: str, found: int, expected: int) -> None:

@@ -81,8 +81,8 @@ def _metric(pipeline: Any) -> int:
     """Return the progress by the metrics of a runner with workers of its own; 0 where it shows none."""
     # Whatever is wrong with the runner is raised by the pipeline itself.
     with contextlib.suppress(Exception):
-        found = pipeline.result.metrics().query(beam.metrics.MetricsFilter().with_name(_COUNTER))["counters"]
-        return sum(item.committed or item.attempted or 0 for item in found)
+        counters = pipeline.result.metrics().query(beam.metrics.MetricsFilter().with_name(_COUNTER))["counters"]
+        return sum(item.committed or item.attempted or 0 for item in counters)
     return 0
 
 

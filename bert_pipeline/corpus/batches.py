@@ -153,12 +153,12 @@ class PageBatchWriter:
             pa.ipc.new_file(sink, DOCUMENT_SCHEMA) as writer,
         ):
             for start in range(0, len(self._documents), DOCUMENTS_PER_ROW_GROUP):
-                some = slice(start, start + DOCUMENTS_PER_ROW_GROUP)
-                table = document_table(self._documents[some])
+                rows = slice(start, start + DOCUMENTS_PER_ROW_GROUP)
+                table = document_table(self._documents[rows])
                 writer.write_table(table)
-                _fill_in(statistics[some], self._documents[some], self._revisions[some], table)
+                _fill_in(statistics[rows], self._documents[rows], self._revisions[rows], table)
                 signed.append(sign_documents(table, start))
-                statistics["words"][some] = signed[-1].num_words
+                statistics["words"][rows] = signed[-1].num_words
 
         # The planning of shards reads the statistics; the dropped articles are listed at the end.
         with atomic_write(self._directory / f"{stem}.npy") as path, open(path, "wb") as stream:

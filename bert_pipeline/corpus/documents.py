@@ -40,11 +40,11 @@ def make_document(
     sentences: list[str] = []
     starts: list[int] = []
     for passage in passages:
-        found = split_sentences(passage, language)
+        of_passage = split_sentences(passage, language)
         # A passage without sentences must not add a start: starts are strictly ascending.
-        if found:
+        if of_passage:
             starts.append(len(sentences))
-            sentences.extend(found)
+            sentences.extend(of_passage)
     return document_of_sentences(
         document_id=document_id, title=title, language=language, sentences=sentences, starts=starts, split=split
     )
@@ -81,6 +81,6 @@ def content_digest(document: Document) -> bytes:
     """Hash the sentences of a document to sixteen bytes, without its title and passages."""
     digest = hashlib.blake2b(digest_size=16)
     for first in range(0, len(document.sentences), _HASHED_AT_A_TIME):  # a document may have megabytes
-        some = "\n".join(document.sentences[first : first + _HASHED_AT_A_TIME])
-        digest.update((f"\n{some}" if first else some).encode())
+        text = "\n".join(document.sentences[first : first + _HASHED_AT_A_TIME])
+        digest.update((f"\n{text}" if first else text).encode())
     return digest.digest()

@@ -98,8 +98,8 @@ def find_equal(task: EqualTask, stems: Sequence[str], directory: Path) -> np.nda
     start = 0
     for stem in stems:
         statistics = read_statistics(stem, directory)
-        here = np.flatnonzero(statistics[names[0]] % np.uint64(task.num_parts) == task.part)
-        for column, values in zip(columns, (*(statistics[name][here] for name in names), start + here)):
+        rows = np.flatnonzero(statistics[names[0]] % np.uint64(task.num_parts) == task.part)
+        for column, values in zip(columns, (*(statistics[name][rows] for name in names), start + rows)):
             column.append(values)
         start += len(statistics)
     *keys, revision, number = (np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64) for parts in columns)
@@ -224,22 +224,22 @@ def _split(
     for stem, start, stop in zip(stems, bounds, bounds[1:]):
         of_batch = read_statistics(stem, directory)["id"]
         ids.append(of_batch[members[slice(*np.searchsorted(members, [start, stop]))] - start])
-        here = np.flatnonzero(is_single[start:stop])
-        if len(here):
-            bucket = of_batch[here] % 1000
-            codes[start + here] = np.where(bucket < config.held_out_per_mille, HELD_OUT, TRAIN)
-            order = np.lexsort((of_batch[here], bucket))[[0, -1]]
-            ends += zip(bucket[order].tolist(), of_batch[here[order]].tolist(), (start + here[order]).tolist())
+        singles = np.flatnonzero(is_single[start:stop])
+        if len(singles):
+            bucket = of_batch[singles] % 1000
+            codes[start + singles] = np.where(bucket < config.held_out_per_mille, HELD_OUT, TRAIN)
+            order = np.lexsort((of_batch[singles], bucket))[[0, -1]]
+            ends += zip(bucket[order].tolist(), of_batch[singles[order]].tolist(), (start + singles[order]).tolist())
             ends = [min(ends), max(ends)]
 
     # The documents of the least and of the greatest bucket stand for all that are similar to none: they decide whether
     # one of those, or all, are held out, and which one fills an empty split.
     alone = sorted(set(ends))
-    some = np.concatenate([members, np.array([number for *_, number in alone], dtype=np.int64)])
+    documents = np.concatenate([members, np.array([number for *_, number in alone], dtype=np.int64)])
     ids_of_first = np.concatenate([np.concatenate(ids)[first], np.array([id_ for _, id_, _ in alone], dtype=np.uint64)])
     is_trained = np.concatenate([contained.is_trained, np.zeros(len(alone), dtype=bool)])
-    codes[some] = split_codes(
-        ids_of_first, kept[some], config.held_out_per_mille, num_kept=int(kept.sum()), is_trained=is_trained
+    codes[documents] = split_codes(
+        ids_of_first, kept[documents], config.held_out_per_mille, num_kept=int(kept.sum()), is_trained=is_trained
     )
     return codes
 
@@ -279,8 +279,8 @@ def find_contained(
     is_trained[document[concerned & is_common[passage]]] = True
     joins = np.zeros(len(row), dtype=bool)
     joins[passage[concerned]] = True
-    some = (joins & ~is_common)[passage_of]
-    passage_of, group_of = passage_of[some], group_of[some]
+    is_joining = (joins & ~is_common)[passage_of]
+    passage_of, group_of = passage_of[is_joining], group_of[is_joining]
     first = np.flatnonzero(np.diff(passage_of, prepend=-1))
     pairs = np.column_stack([group_of, np.repeat(group_of[first], np.diff(first, append=len(group_of)))])
     return ContainedDocuments(pairs=pairs, is_trained=is_trained)

@@ -153,13 +153,13 @@ def _run(
             | "Read batches" >> beam.ParDo(ParallelFlatMap(read, _num_pages))
             | "All batches" >> beam.combiners.ToList()
         )
-        found = (
+        duplicates = (
             batches
             | "Plan comparisons" >> beam.ParDo(FlatMap(comparisons))
             | "Spread comparisons" >> beam.Reshuffle()
             | "Compare" >> beam.ParDo(ParallelFlatMap(find))
         )
-        plans = batches | "Plan shards" >> beam.ParDo(FlatMap(plan), beam.pvalue.AsList(found)).with_outputs(
+        plans = batches | "Plan shards" >> beam.ParDo(FlatMap(plan), beam.pvalue.AsList(duplicates)).with_outputs(
             _TOTALS, main="shards"
         )
         _ = plans[_TOTALS] | "Totals" >> WriteResults(scratch / _TOTALS)
@@ -250,7 +250,7 @@ def _sum_counts(shards: Iterable[dict[str, int]]) -> dict[str, float]:
     for shard in shards:
         counts.update(shard)
     names = ("documents", "documents_train", "documents_held_out", "passages", "sentences", "words", "characters_out")
-    found: dict[str, float] = {name: counts[name] for name in (*names, *QUALITY_COUNTS)}
+    sums: dict[str, float] = {name: counts[name] for name in (*names, *QUALITY_COUNTS)}
     for name in QUALITY_COUNTS:
-        found[f"{name}_per_million_characters"] = round(found[name] * 1e6 / max(1, counts["characters_out"]), 2)
-    return found
+        sums[f"{name}_per_million_characters"] = round(sums[name] * 1e6 / max(1, counts["characters_out"]), 2)
+    return sums

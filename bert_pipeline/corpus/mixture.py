@@ -194,13 +194,13 @@ def plan_passes(shard: Path | str, texts: Sequence[WeightedText], passes: int, s
     for table, offsets, sentences in read_sentences(shard):
         is_train = pc.equal(table.column("split"), "train").combine_chunks().to_numpy(zero_copy_only=False)
         words.append(count_words(sentences, offsets)[is_train])
-        some = table.filter(pa.array(is_train))
-        keys += [key_of_text(identifier) for identifier in some.column("document_id").to_pylist()]
-        text_of += [numbers[name] for name in sources_and_languages(some)]
+        train = table.filter(pa.array(is_train))
+        keys += [key_of_text(identifier) for identifier in train.column("document_id").to_pylist()]
+        text_of += [numbers[name] for name in sources_and_languages(train)]
     key, text = np.array(keys, dtype=np.uint64), np.array(text_of, dtype=np.int64)
-    wanted = np.array([text.weight for text in texts])[text] * passes
-    whole = np.floor(wanted).astype(np.int64)
-    is_more = fraction(combine(combine(seed, key), _PASSES)) < wanted - whole
+    exact = np.array([text.weight for text in texts])[text] * passes
+    whole = np.floor(exact).astype(np.int64)
+    is_more = fraction(combine(combine(seed, key), _PASSES)) < exact - whole
     return DocumentPasses(
         keys=key, text=text, words=np.concatenate([np.zeros(0, dtype=np.int64), *words]), passes=whole + is_more
     )

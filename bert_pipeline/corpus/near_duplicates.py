@@ -72,7 +72,7 @@ def find_words(text: str) -> tuple[np.ndarray, np.ndarray]:
 
     A word is a run of letters, marks and digits, in lower case; a letter of a script without spaces is a word.
     """
-    found: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint64))]
+    blocks: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint64))]
     start = 0
     while start < len(text):
         # Between words, if there is a space at all
@@ -80,9 +80,9 @@ def find_words(text: str) -> tuple[np.ndarray, np.ndarray]:
         if stop <= start or len(text) - start <= _BLOCK_CHARACTERS:
             stop = start + _BLOCK_CHARACTERS
         positions, hashes = _find_words(text[start:stop])
-        found.append((start + positions, hashes))
+        blocks.append((start + positions, hashes))
         start = stop
-    positions, hashes = map(np.concatenate, zip(*found))
+    positions, hashes = map(np.concatenate, zip(*blocks))
     return positions, hashes
 
 
@@ -132,8 +132,8 @@ def _polynomials(values: np.ndarray, starts: np.ndarray, stops: np.ndarray, base
     # Differences of one sum over all values, divided by the powers before each start
     sums = np.zeros(len(values) + 1, dtype=np.uint64)
     np.cumsum(values * powers[: len(values)], out=sums[1:])
-    found: np.ndarray = (sums[stops] - sums[starts]) * inverse_powers[starts]
-    return found
+    polynomials: np.ndarray = (sums[stops] - sums[starts]) * inverse_powers[starts]
+    return polynomials
 
 
 @functools.lru_cache(maxsize=4)
@@ -182,17 +182,17 @@ def compute_signatures(
             continue
         first = np.flatnonzero(np.diff(owner, prepend=-1))  # of each passage with words
         lengths = np.diff(first, append=len(owner))
-        here = owner[first]
-        num_words[here] += lengths
+        passages = owner[first]
+        num_words[passages] += lengths
         shingles, starts = _shingles(hashes, first, lengths)
         permuted = np.empty_like(shingles)
-        least = np.empty((NUM_VALUES, len(here)), dtype=np.uint32)
+        least = np.empty((NUM_VALUES, len(passages)), dtype=np.uint32)
         for multiplier, row in zip(_MULTIPLIERS, least):
             # Each multiplication with an odd number is a permutation of the 32-bit numbers from 1.
             np.multiply(shingles, multiplier, out=permuted)
             np.minimum.reduceat(permuted, starts, out=row)
         # A long passage may have been cut into several chunks.
-        values[:, here] = np.minimum(values[:, here], least)
+        values[:, passages] = np.minimum(values[:, passages], least)
     return values, num_words
 
 
@@ -252,8 +252,8 @@ def sign_documents(table: pa.Table, first_row: int = 0) -> SignedTexts:
     # Documents never share a band with passages.
     bands = np.empty((NUM_BANDS + 1, len(texts)), dtype=np.uint64)
     is_document = texts["passage"] < 0
-    for band, some in enumerate(values.reshape(NUM_BANDS, VALUES_PER_BAND, -1)):
-        bands[band] = combine(is_document, *some)
+    for band, of_band in enumerate(values.reshape(NUM_BANDS, VALUES_PER_BAND, -1)):
+        bands[band] = combine(is_document, *of_band)
     bands[_ALL_VALUES] = combine(*bands[:NUM_BANDS])
     low_bytes = np.ascontiguousarray(values.astype(np.uint8).T)
     return SignedTexts(texts, bands, low_bytes, words_of_documents)
@@ -282,17 +282,17 @@ def _read_rows(rows: np.ndarray, stem: str, name: str, directory: Path) -> np.nd
     """Return the rows (R,), one or more and ascending, of an array of a batch that has texts."""
     path = directory / f"{stem}{_SUFFIXES[name]}"
     if not is_remote(path):
-        some: np.ndarray = np.load(path, mmap_mode="r")[rows]
-        return some
+        array: np.ndarray = np.load(path, mmap_mode="r")[rows]
+        return array
     header = io.BytesIO(read_range(path, 0, _HEADER_BYTES))
     np.lib.format.read_magic(header)
     shape, _, dtype = np.lib.format.read_array_header_1_0(header)
     row_bytes = dtype.itemsize * math.prod(shape[1:])
-    found = []
+    runs = []
     for run in np.split(rows, np.flatnonzero((np.diff(rows) - 1) * row_bytes > _GAP_BYTES) + 1):
         start, stop = (header.tell() + row * row_bytes for row in (int(run[0]), int(run[-1]) + 1))
-        found.append(np.frombuffer(read_range(path, start, stop), dtype).reshape(-1, *shape[1:])[run - run[0]])
-    return np.concatenate(found)
+        runs.append(np.frombuffer(read_range(path, start, stop), dtype).reshape(-1, *shape[1:])[run - run[0]])
+    return np.concatenate(runs)
 
 
 # --- pairs over all batches ---
@@ -352,11 +352,11 @@ def find_pairs(task: BandTask, stems: Sequence[str], bounds: np.ndarray, directo
     for stem, base, end in zip(stems, bounds, bounds[1:]):
         if base == end:
             continue
-        some, all_values = _read_rows(np.array([task.band, _ALL_VALUES]), stem, "bands", directory)
-        here = np.flatnonzero(some % np.uint64(task.num_parts) == task.part)
-        hashes.append(some[here])
-        of_all_values.append(all_values[here])
-        numbers.append((base + here).astype(np.int32))  # below 2^31
+        of_band, all_values = _read_rows(np.array([task.band, _ALL_VALUES]), stem, "bands", directory)
+        rows = np.flatnonzero(of_band % np.uint64(task.num_parts) == task.part)
+        hashes.append(of_band[rows])
+        of_all_values.append(all_values[rows])
+        numbers.append((base + rows).astype(np.int32))  # below 2^31
     hashed, values, number = _joined(hashes), _joined(of_all_values), _joined(numbers)
 
     # Of texts with equal values the first one stays.
@@ -364,10 +364,10 @@ def find_pairs(task: BandTask, stems: Sequence[str], bounds: np.ndarray, directo
     values = values[order]
     is_first = np.concatenate([[True], values[1:] != values[:-1]])[: len(values)]
     del values
-    found = [np.zeros(0, dtype=np.uint64)]
+    packed = [np.zeros(0, dtype=np.uint64)]
     if task.band == 0:
         first = order[is_first][np.cumsum(is_first)[~is_first] - 1]
-        found.append(pack_pairs(number[first], number[order[~is_first]], np.ones(len(first), dtype=bool)))
+        packed.append(pack_pairs(number[first], number[order[~is_first]], np.ones(len(first), dtype=bool)))
     first = np.sort(order[is_first])
     del order, is_first
     hashed, number = hashed[first], number[first]
@@ -382,10 +382,10 @@ def find_pairs(task: BandTask, stems: Sequence[str], bounds: np.ndarray, directo
     unknown = np.zeros(len(second), dtype=bool)
     candidates = np.unique(np.concatenate([pack_pairs(number[i], number[second], unknown) for i in (left, second - 1)]))
     for start in range(0, len(candidates), _PAIRS_AT_A_TIME):
-        some, _ = unpack_pairs(candidates[start : start + _PAIRS_AT_A_TIME])
-        similarity = estimate_similarity(some, stems, bounds, directory)
-        found.append(pack_pairs(some[:, 0], some[:, 1], similarity >= THRESHOLD)[similarity >= SPLIT_THRESHOLD])
-    return np.concatenate(found)
+        pairs, _ = unpack_pairs(candidates[start : start + _PAIRS_AT_A_TIME])
+        similarity = estimate_similarity(pairs, stems, bounds, directory)
+        packed.append(pack_pairs(pairs[:, 0], pairs[:, 1], similarity >= THRESHOLD)[similarity >= SPLIT_THRESHOLD])
+    return np.concatenate(packed)
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:
@@ -409,12 +409,12 @@ def estimate_similarity(pairs: np.ndarray, stems: Sequence[str], bounds: np.ndar
 def _rows(numbers: np.ndarray, name: str, stems: Sequence[str], bounds: np.ndarray, directory: Path) -> np.ndarray:
     """Return the rows of one array for ascending numbers of texts."""
     cuts = np.searchsorted(numbers, bounds)
-    found = [
+    parts = [
         _read_rows(numbers[start:stop] - base, stem, name, directory)
         for stem, base, start, stop in zip(stems, bounds, cuts, cuts[1:])
         if stop > start
     ]
-    return np.concatenate(found) if found else np.concatenate([getattr(_NOTHING, name)])
+    return np.concatenate(parts) if parts else np.concatenate([getattr(_NOTHING, name)])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -98,7 +98,7 @@ def sample_passages(shards: Sequence[tuple[Path, int, str]]) -> list[dict[str, s
     # Choose rows over all shards first, then read only the row groups that hold one.
     chosen = sorted(rng.sample(range(total), min(SAMPLE_PASSAGES, total)))
     per_document = 1 if total >= SAMPLE_PASSAGES else SAMPLE_PASSAGES
-    found: list[dict[str, str]] = []
+    passages: list[dict[str, str]] = []
     first = 0  # row of all shards at which the current row group begins
     for path, rows, _ in shards:
         if not any(first <= row < first + rows for row in chosen):
@@ -107,14 +107,14 @@ def sample_passages(shards: Sequence[tuple[Path, int, str]]) -> list[dict[str, s
         with open_parquet(path, DOCUMENT_SCHEMA, "a corpus shard") as file:
             for group in range(file.num_row_groups):
                 size = file.metadata.row_group(group).num_rows
-                here = [row - first for row in chosen if first <= row < first + size]
+                in_group = [row - first for row in chosen if first <= row < first + size]
                 first += size
-                if here:
+                if in_group:
                     columns = ["document_id", "title", "sentences", "passage_starts"]
-                    table = read_row_group(file, group, path, columns).take(here)
-                    found += [entry for record in table.to_pylist() for entry in _draw(record, per_document, rng)]
+                    table = read_row_group(file, group, path, columns).take(in_group)
+                    passages += [entry for record in table.to_pylist() for entry in _draw(record, per_document, rng)]
     # A small corpus gives several passages per document, which may be too many.
-    return [found[place] for place in sorted(rng.sample(range(len(found)), min(SAMPLE_PASSAGES, len(found))))]
+    return [passages[place] for place in sorted(rng.sample(range(len(passages)), min(SAMPLE_PASSAGES, len(passages))))]
 
 
 def _draw(record: Mapping[str, Any], number: int, rng: random.Random) -> list[dict[str, str]]:

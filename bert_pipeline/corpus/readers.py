@@ -96,8 +96,8 @@ def _text_document(
     else:
         sentences = [field.strip() for field in text.rstrip("\r\n").split("\t")]
         if len(sentences) != 2 or not all(sentences):
-            found = f"{len(sentences)} columns" if len(sentences) != 2 else "an empty sentence"
-            raise InputError(f"{where}: {found}, expected 2 sentences separated by a tab")
+            content = f"{len(sentences)} columns" if len(sentences) != 2 else "an empty sentence"
+            raise InputError(f"{where}: {content}, expected 2 sentences separated by a tab")
     # A pair is one passage of two sentences, so that B follows A in the text.
     return document_of_sentences(sentences=sentences, **rest)
 
@@ -202,9 +202,8 @@ def _parse_record(line: str, where: str) -> dict[str, Any]:
     record = parse_object(line, where)
     # Null is an empty text, as in Parquet.
     if "text" not in record or not isinstance(record["text"], str | None):
-        keys = f"keys {', '.join(record)}"
-        found = f'"text" of type {type(record["text"]).__name__}' if "text" in record else keys
-        raise InputError(f'{where}: found {found}, expected an object with a string "text"')
+        content = f'"text" of type {type(record["text"]).__name__}' if "text" in record else f"keys {', '.join(record)}"
+        raise InputError(f'{where}: found {content}, expected an object with a string "text"')
     return record
 
 

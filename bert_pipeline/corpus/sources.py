@@ -65,16 +65,16 @@ def parse_languages(texts: Sequence[str]) -> tuple[str | None, dict[str, str]]:
 
     UsageError if a name is missing, or a language is given twice.
     """
-    found: dict[str, str] = {}
+    languages: dict[str, str] = {}
     for text in texts:
         name, _, code = text.rpartition("=")
         if text.startswith("="):
             raise UsageError(f"--language {text}: the name of the source is missing, as in dewiki=de")
-        if name in found:
+        if name in languages:
             what = f"the source {name}" if name else "the corpus"
-            raise UsageError(f"--language {text}: {what} has the language {found[name]!r} already; leave one out")
-        found[name] = code
-    return found.pop("", None), found
+            raise UsageError(f"--language {text}: {what} has the language {languages[name]!r} already; leave one out")
+        languages[name] = code
+    return languages.pop("", None), languages
 
 
 def parse_source(source: str) -> tuple[SourceKind, list[str]]:
@@ -87,9 +87,9 @@ def parse_source(source: str) -> tuple[SourceKind, list[str]]:
     kind: SourceKind = "wikipedia"
     path = source
     # Only a known kind is a prefix: any other name with a colon is a path.
-    for known in SOURCE_KINDS:
-        if colon and prefix == known:
-            kind, path = known, rest
+    for candidate in SOURCE_KINDS:
+        if colon and prefix == candidate:
+            kind, path = candidate, rest
     if not path:
         raise UsageError(f"{source!r}: expected a path after {prefix}:")
     if scheme_of(path) and not is_remote(path):

@@ -116,10 +116,10 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
     splits: list[Split] = []
     for source in sources:
         name, source = split_name(source)
-        given, files = parse_source(source)
+        source_kind, files = parse_source(source)
         formats: dict[SourceKind, list[str]] = {}
         for path in files:
-            kind = given
+            kind = source_kind
             _check_name(path)
             if kind != "wikipedia":
                 _check_text_file(path)
@@ -131,8 +131,8 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
                 where = dataclasses.asdict(span)
                 splits.append(Split(index=len(splits), kind=kind, path=path, name=name, version=version, **where))
         for kind, names in formats.items():
-            some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-            logger.info("%s: read as %s (%s): %s", without_secrets(source), kind, _FORMATS[kind], some)
+            listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            logger.info("%s: read as %s (%s): %s", without_secrets(source), kind, _FORMATS[kind], listed)
     if config.languages:
         _check_languages(splits, config)
     stems = _stems_of(splits, config)

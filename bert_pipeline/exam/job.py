@@ -88,14 +88,14 @@ def build_exam(
         if not words:
             raise InputError(f"{source.path}: no training text; the trigrams of an exam need some")
         share = min(1.0, config.max_words / num_words)
-        found = run("pairs", functools.partial(_count_and_make, config=config, share=share))
+        results = run("pairs", functools.partial(_count_and_make, config=config, share=share))
 
-        files = [scratch / result["file"] for result in found if result["pairs"]]
+        files = [scratch / result["file"] for result in results if result["pairs"]]
         chosen = _of_both_parts(itertools.chain.from_iterable(map(read_pairs, files)), config)
         if not chosen:
             raise no_pairs
-        trigrams = merge_trigrams([_read_trigrams(scratch / result["trigrams_file"]) for result in found])
-        check_total("trigrams", int(trigrams.counts.sum()), sum(result["trigrams"] for result in found))
+        trigrams = merge_trigrams([_read_trigrams(scratch / result["trigrams_file"]) for result in results])
+        check_total("trigrams", int(trigrams.counts.sum()), sum(result["trigrams"] for result in results))
         if not len(trigrams.counts):
             raise InputError(
                 f"{source.path}: none of its training documents is in the share of them ({share:.2g}) that "

@@ -88,8 +88,8 @@ class PairMaker:
             text, names = self._names(passage)
             if bad := self._exchange(text, names, f"entity:{place}"):
                 yield _pair("entity", place, document, (text,), (bad,))
-            if found := self._neighbors(passage, f"{NEXT_SENTENCE}:{place}"):
-                yield _pair(NEXT_SENTENCE, place, document, found, found[::-1])
+            if neighbors := self._neighbors(passage, f"{NEXT_SENTENCE}:{place}"):
+                yield _pair(NEXT_SENTENCE, place, document, neighbors, neighbors[::-1])
             number += len(passage)
 
     def _draw(self, limit: int, name: str) -> int:
@@ -204,7 +204,7 @@ def without_attested(pairs: Sequence[Pair], words: Sequence[str], trigrams: Trig
 
     def is_attested(pair: Pair) -> bool:
         good, bad = (splitter.encode(text[0])[0] for text in (pair.good, pair.bad))
-        place = next(index for index, (one, other) in enumerate(zip(good, bad)) if one != other)
+        place = next(index for index, (good_id, bad_id) in enumerate(zip(good, bad)) if good_id != bad_id)
         before, wrong, after = [BEGIN, *bad, END][place : place + 3]
         return UNKNOWN not in (before, after) and trigrams.has(before, wrong, after)
 

@@ -88,18 +88,18 @@ def sample_pairs(pairs: Iterable[Pair], per_kind: int, part: Part | Literal["eac
     for pair in pairs:
         own = "" if part is None else pair.part
         if part in (None, "each", own):
-            found = kinds[own, pair.kind]
-            found.append((_hash(pair.pair_id), pair.pair_id, pair))
-            if len(found) >= 2 * per_kind:
-                _keep_first(found, per_kind)
-    for found in kinds.values():
-        _keep_first(found, per_kind)
+            kept = kinds[own, pair.kind]
+            kept.append((_hash(pair.pair_id), pair.pair_id, pair))
+            if len(kept) >= 2 * per_kind:
+                _keep_first(kept, per_kind)
+    for kept in kinds.values():
+        _keep_first(kept, per_kind)
     return [pair for key in sorted(kinds) for _, _, pair in kinds[key]]
 
 
-def _keep_first(found: list[tuple[bytes, str, Pair]], count: int) -> None:
-    found.sort(key=operator.itemgetter(0, 1))
-    del found[count:]
+def _keep_first(entries: list[tuple[bytes, str, Pair]], count: int) -> None:
+    entries.sort(key=operator.itemgetter(0, 1))
+    del entries[count:]
 
 
 def _hash(text: str) -> bytes:
@@ -204,9 +204,9 @@ def _pair_of(record: Record, stem: str, number: int) -> Pair:
         keys = ", ".join(sorted(row))
         raise InputError(f"{where}: found the keys {keys}; expected sentence_good and sentence_bad, or good and bad")
     good, bad = (_texts(row[key], key, where) for key in texts)
-    for one, other in itertools.zip_longest(good, bad, fillvalue=""):
-        if not one.strip() or not other.strip():
-            raise InputError(f"{where}: found {one!r} and {other!r}, expected two texts")
+    for good_text, bad_text in itertools.zip_longest(good, bad, fillvalue=""):
+        if not good_text.strip() or not bad_text.strip():
+            raise InputError(f"{where}: found {good_text!r} and {bad_text!r}, expected two texts")
     kind = field("UID", "kind").strip() or unicode_text(stem, "the file's name", where)
     group = field("linguistics_term", "group")
     # BLiMP numbers the pairs of a paradigm as `pairID`, its fast subset as `pair_id`; that of our own lines is whole.

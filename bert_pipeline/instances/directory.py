@@ -39,11 +39,11 @@ def verify_shard(manifest: Manifest, path: Path) -> None:
     """
     if is_tfrecord(path.name):
         return
-    found = footer_sha256(path)
+    footer = footer_sha256(path)
     expected = manifest.files[path.relative_to(manifest.path).as_posix()].get("footer_sha256", "")
-    if found != expected:
+    if footer != expected:
         raise ArtifactError(
-            f"{path}: the file was changed or damaged: its footer is {found[:12]}…, expected {expected[:12]}…; "
+            f"{path}: the file was changed or damaged: its footer is {footer[:12]}…, expected {expected[:12]}…; "
             "make the instances again"
         )
 
@@ -161,22 +161,22 @@ def check_vocabulary(columns: InstanceColumns, tokenizer: Tokenizer, where: Path
             )
         _check_ids(columns.masked_lm_ids, "masked_lm_ids", tokenizer, where)
     # Another vocabulary may be as large; if its layout differs, so do the ids of [CLS] and [SEP].
-    for name, found, expected in (
+    for name, ids, expected in (
         ("[CLS]", columns.input_ids[columns.offsets[:-1]], tokenizer.cls_id),
         ("[SEP]", columns.input_ids[columns.offsets[1:] - 1], tokenizer.sep_id),
     ):
-        if (found != expected).any():
-            row = int((found != expected).argmax())
+        if (ids != expected).any():
+            row = int((ids != expected).argmax())
             raise InputError(
-                f"{where}: instance {row} has token id {int(found[row])} where {name} belongs, which is {expected} in "
+                f"{where}: instance {row} has token id {int(ids[row])} where {name} belongs, which is {expected} in "
                 "the vocabulary next to it; put the vocab.txt there that the instances were made with"
             )
 
 
 def _check_ids(ids: np.ndarray, name: str, tokenizer: Tokenizer, where: Path | str) -> None:
-    for found in (int(ids.min()), int(ids.max())) if ids.size else ():
-        if not 0 <= found < tokenizer.vocab_size:
+    for token_id in (int(ids.min()), int(ids.max())) if ids.size else ():
+        if not 0 <= token_id < tokenizer.vocab_size:
             raise InputError(
-                f"{where}: {name} holds token id {found}, but the vocabulary next to it has {tokenizer.vocab_size} "
+                f"{where}: {name} holds token id {token_id}, but the vocabulary next to it has {tokenizer.vocab_size} "
                 "tokens; put the vocab.txt there that the instances were made with"
             )

@@ -231,10 +231,10 @@ class TfrecordInstances(Closing):
         values = {name: np.empty((size, width), "<f4" if name == _WEIGHTS else int) for name, width in widths.items()}
         for row, record in enumerate(self._record_bytes(index, size)):
             where = f"{self.path}: record {first + row}"
-            for name, found in _parse(record, where).items():
-                if len(found) != widths[name]:
-                    raise InputError(f"{where}: {name} has {len(found)} values, expected {widths[name]}")
-                values[name][row] = found
+            for name, feature in _parse(record, where).items():
+                if len(feature) != widths[name]:
+                    raise InputError(f"{where}: {name} has {len(feature)} values, expected {widths[name]}")
+                values[name][row] = feature
         for name in _INT_FEATURES:
             if values[name].size and not 0 <= values[name].min() <= values[name].max() <= np.iinfo(np.int32).max:
                 raise InputError(f"{self.path}: {name} holds a value outside 0 to 2147483647; not instances of BERT")
@@ -358,10 +358,10 @@ def _parse(record: bytes, where: str) -> dict[str, list[float]]:
         features = Example.FromString(record).features.feature
     except DecodeError as error:
         raise InputError(f"{where}: not a tf.train.Example ({error})") from error
-    wanted = (*_INT_FEATURES, _WEIGHTS)
-    for name in wanted:
+    names = (*_INT_FEATURES, _WEIGHTS)
+    for name in names:
         if name not in features:
-            found = ", ".join(sorted(set(wanted) & set(features)))
-            raise InputError(f"{where}: no feature {name!r}; found {found or 'none of instances'}")
+            present = ", ".join(sorted(set(names) & set(features)))
+            raise InputError(f"{where}: no feature {name!r}; found {present or 'none of instances'}")
     integers = {name: features[name].int64_list.value[:] for name in _INT_FEATURES}
     return integers | {_WEIGHTS: features[_WEIGHTS].float_list.value[:]}

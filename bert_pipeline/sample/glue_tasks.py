@@ -152,9 +152,9 @@ def inference(split: Split, index: int, genres: tuple[str, ...]) -> tuple[str, s
     writer, genre = split.writer(), TASKS["mnli"][genre_name]
     person, town = split.person(), split.town().title
     name = {"PER": person.title, "LOC": town, "ORG": person.employer.title}[genre["kind"]]
-    given, other_trait = rng.sample(_TRAITS_OF[genre_name], 2)
-    given_pole, claimed_pole, field = rng.randrange(2), rng.randrange(2), person.trade.field
-    claimed = given
+    told, other_trait = rng.sample(_TRAITS_OF[genre_name], 2)
+    told_pole, claimed_pole, field = rng.randrange(2), rng.randrange(2), person.trade.field
+    claimed = told
     # Choose premises and a claim that make the label true.
     if claims_trade:
         premises = genre["trait"] if label == "neutral" else rng.choice((genre["trade"], genre["both"]))
@@ -164,10 +164,10 @@ def inference(split: Split, index: int, genres: tuple[str, ...]) -> tuple[str, s
         premises, claimed = rng.choice((genre["trade"], genre["both"])), other_trait
     else:
         premises = rng.choice((genre["trait"], genre["both"]))
-        claimed_pole = given_pole if label == "entailment" else 1 - given_pole
+        claimed_pole = told_pole if label == "entailment" else 1 - told_pole
 
     # x and sign describe the trait that is told, y the one that is claimed, c_field the claimed field.
-    adjectives = TRAITS[given][given_pole]
+    adjectives = TRAITS[told][told_pole]
     slots: Slots = {
         **writer.grammar.trade_slots(person.trade),
         "N": mark(genre["kind"], name),

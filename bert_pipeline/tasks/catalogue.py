@@ -254,5 +254,5 @@ def _check_description(task: Task, name: str) -> None:
                 "convert the tags to IOB2"
             )
     if task.reader == "tsv" and task.pair != bool(task.columns.text_b):
-        found, expected = ("true without", "the second text's column there") if task.pair else ("false with", "true")
-        raise ConfigurationError(f"{name}: pair: found {found} columns.text_b, expected {expected}")
+        stated, expected = ("true without", "the second text's column there") if task.pair else ("false with", "true")
+        raise ConfigurationError(f"{name}: pair: found {stated} columns.text_b, expected {expected}")

@@ -43,8 +43,8 @@ def _text_example(task: Task, row: TableRow) -> TextExample | None:
     layout, where, labeled = row.table.layout, row.where, row.table.reading.labeled
     value = None if labeled is False else row.value(layout.label)
     if labeled and value is None and layout.label.partition(".")[0] not in row.fields:
-        found = ", ".join(name[:40] for name in list(row.fields)[:14])
-        raise InputError(f"{where}: no {layout.label!r}, which holds the label (found: {found})")
+        columns = ", ".join(name[:40] for name in list(row.fields)[:14])
+        raise InputError(f"{where}: no {layout.label!r}, which holds the label (found: {columns})")
     if value == NO_CONSENSUS and task.labels and NO_CONSENSUS not in task.labels:
         row.table.reading.count("rows without a gold label")
         return None
@@ -66,8 +66,8 @@ def _label(task: Task, value: Any, names: Sequence[str], where: str, *, required
         if not names and _is_one_hot(task, values, where):
             return tuple(label for label, applies in zip(task.labels, values) if applies)
         values = [item.strip() if isinstance(item, str) else item for item in values]
-        found = {class_label(task, item, names, where) for item in values if item != ""}
-        return tuple(label for label in task.labels if label in found)
+        applying = {class_label(task, item, names, where) for item in values if item != ""}
+        return tuple(label for label in task.labels if label in applying)
 
     # Without a label: allowed unless required. A task may have a label "-1" of its own.
     if task.labels:

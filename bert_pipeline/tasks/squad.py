@@ -161,8 +161,8 @@ def _example(
 
     # The offset is trusted only if the answer's text is there.
     answers: list[Answer] = []
-    given = _list(path, question, "answers", where) if "answers" in question and reading.labeled is not False else []
-    for number, answer in enumerate(given):
+    entries = _list(path, question, "answers", where) if "answers" in question and reading.labeled is not False else []
+    for number, answer in enumerate(entries):
         text = _text(path, answer, "text", f"{where}, answers[{number}]")
         start = answer.get("answer_start")
         if not isinstance(start, int) or isinstance(start, bool):
@@ -187,17 +187,17 @@ def _example(
 
 
 def _list(path: str, value: Any, key: str, where: str) -> list[Any]:
-    found = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(found, list):
+    items = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(items, list):
         raise InputError(f"{path}: {where}: {key!r} is {_kind(value, key)}, expected a list")
-    return found
+    return items
 
 
 def _text(path: str, value: Any, key: str, where: str) -> str:
-    found = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(found, str):
+    text = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(text, str):
         raise InputError(f"{path}: {where}: {key!r} is {_kind(value, key)}, expected a text")
-    return unicode_text(found, repr(key), f"{path}: {where}")
+    return unicode_text(text, repr(key), f"{path}: {where}")
 
 
 def _kind(value: Any, key: str) -> str:

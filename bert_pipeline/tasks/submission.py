@@ -50,14 +50,14 @@ def write_submission(output: Path | str, predictions: Mapping[str, Mapping[str, 
     output = Path(output)
 
     # By file of the submission, as one task (MNLI) fills several.
-    given = {submission_file(*_parts(key)): (_parts(key)[0], values) for key, values in predictions.items()}
+    by_file = {submission_file(*_parts(key)): (_parts(key)[0], values) for key, values in predictions.items()}
     notes: list[str] = []
     contents: dict[str, str] = {}
 
     # Every official file is written: predictions, WNLI's majority class, or a constant.
     for task in TASKS.values():
         for file in task.submission_files.values():
-            values = given[file][1] if file in given else None
+            values = by_file[file][1] if file in by_file else None
             if task.name == "wnli":
                 notes.append(WNLI_NOTE)
                 values = dict.fromkeys(values or map(str, range(OFFICIAL_ROWS[file])), task.submission_default)

@@ -102,16 +102,16 @@ def _rows(record: Record, table: Table) -> list[Row]:
     """Return the rows of a record; [] if it is blank, set aside or counted out."""
     reading, columns, items = table.reading, table.records.columns, table.layout.items
     # The fields of a line with an error are there if only their number is wrong, which is known of official files.
-    found = len(record.line.split("\t")) if record.error and record.fields else len(columns)
+    num_fields = len(record.line.split("\t")) if record.error and record.fields else len(columns)
     if not record.error and not record.is_blank:
         try:
             return list(_expand(record.fields, items.split("."))) if items else [record.fields]
         except (KeyError, TypeError):
             reading.refuse(InputError(f"{record.where}: no list {items!r}, expected the task's form"))
-    elif found == len(columns) + 4 and columns[-2:] == ("label1", "gold_label"):
+    elif num_fields == len(columns) + 4 and columns[-2:] == ("label1", "gold_label"):
         # SNLI mixes rows with one annotator's label and rows with five under one header; the gold label is always last.
         return [record.fields | {"gold_label": record.line.rpartition("\t")[2]}]
-    elif found < len(columns) and reading.counts.get(INCOMPLETE, 0) < reading.incomplete_rows:
+    elif num_fields < len(columns) and reading.counts.get(INCOMPLETE, 0) < reading.incomplete_rows:
         reading.count(INCOMPLETE)
     elif record.error:
         reading.refuse(InputError(record.error))

@@ -358,9 +358,9 @@ def _find_files(task: Task, path: Path, dev_fraction: float) -> _Files:
     folder = _folder(task, path)
     files = _official_files(task, folder)
     if not (files.train and files.dev):
-        found = [files, *filter(None, (_hub_files(task, place) for place in _places(task, path)))]
-        complete = [files for files in found if files.train and files.dev]
-        files = (complete or [files for files in found if files.train or files.dev] or found)[0]
+        candidates = [files, *filter(None, (_hub_files(task, place) for place in _places(task, path)))]
+        complete = [files for files in candidates if files.train and files.dev]
+        files = (complete or [files for files in candidates if files.train or files.dev] or candidates)[0]
     if files.train and files.dev:
         return files
 
@@ -391,9 +391,8 @@ def _official_files(task: Task, folder: Path) -> _Files:
     test: dict[str, tuple[Path, ...]] = {}
     for split, file in task.test_files.items():
         alternatives = (folder / place for place in (file, *ELSEWHERE.get(file, ())))
-        found = next((place for place in alternatives if place.is_file()), None)
-        if found is not None:
-            test[split] = (found,)
+        if present := next((place for place in alternatives if place.is_file()), None):
+            test[split] = (present,)
 
     # The training file is not among the absent ones: without it there is an error, or a split of another file.
     expected = {**task.dev_files, **task.test_files}
@@ -435,21 +434,21 @@ def _places(task: Task, path: Path) -> list[Path]:
 
 def _hub_files(task: Task, folder: Path) -> _Files | None:
     """Return the files of a data set in the hub's layout, by the names of its splits; None without train and dev."""
-    found = {}
+    splits = {}
     for split in ("train", *task.dev_files, *task.test_files):
         stems = [split.replace("dev", stem, 1) for stem in DEV_STEMS] if split.startswith("dev") else [split]
-        found[split] = next(filter(None, (_hub_split(task, folder, stem) for stem in stems)), ())
-    if not any(found[split] for split in task.dev_files):  # MNLI with one dev set that is not named "matched"
-        found[next(iter(task.dev_files))] = next(filter(None, (_hub_split(task, folder, s) for s in DEV_STEMS)), ())
-    if "ax" in found:  # GLUE's diagnostics are a data set of their own
-        found["ax"] = found["ax"] or _hub_split(task, folder.parent / "ax", "test")
+        splits[split] = next(filter(None, (_hub_split(task, folder, stem) for stem in stems)), ())
+    if not any(splits[split] for split in task.dev_files):  # MNLI with one dev set that is not named "matched"
+        splits[next(iter(task.dev_files))] = next(filter(None, (_hub_split(task, folder, s) for s in DEV_STEMS)), ())
+    if "ax" in splits:  # GLUE's diagnostics are a data set of their own
+        splits["ax"] = splits["ax"] or _hub_split(task, folder.parent / "ax", "test")
     dev, test = (
-        {split: found[split] for split in names if found[split]} for names in (task.dev_files, task.test_files)
+        {split: splits[split] for split in names if splits[split]} for names in (task.dev_files, task.test_files)
     )
-    if not found["train"] and not dev:
+    if not splits["train"] and not dev:
         return None
-    absent = tuple(split for split, paths in found.items() if not paths and split != "train")
-    return _Files(train=found["train"], dev=dev, test=test, absent=absent)
+    absent = tuple(split for split, paths in splits.items() if not paths and split != "train")
+    return _Files(train=splits["train"], dev=dev, test=test, absent=absent)
 
 
 def _hub_split(task: Task, folder: Path, stem: str) -> tuple[Path, ...]:
@@ -473,9 +472,9 @@ def _hub_split(task: Task, folder: Path, stem: str) -> tuple[Path, ...]:
     # A single file, or all shards of one: nothing tells which of two versions of a split is meant.
     versions = {(match[1], match[2]): file for file, match in files.items()}
     if len(versions) > 1:
-        one, other, *_ = versions.values()
+        file, other, *_ = versions.values()
         raise InputError(
-            f"{one}: {other.name} there is the split {stem!r} too, expected one version of it; move the other one away"
+            f"{file}: {other.name} there is the split {stem!r} too, expected one version of it; move the other one away"
         )
     for file, match in files.items():
         if match[2] and len(files) != int(match[2]):
@@ -529,5 +528,5 @@ def _stream(task: Task, paths: Sequence[Path | Source], reading: Reading) -> Ite
         left_out = ", ".join(
             defect_note(what, count, reading.ids.get(what, ())) for what, count in reading.counts.items()
         )
-        found = f"no {units}" + (f" are left ({left_out})" if left_out else "")
-        raise InputError(f"{paths[0]}: {found}, expected at least one example")
+        reason = f"no {units}" + (f" are left ({left_out})" if left_out else "")
+        raise InputError(f"{paths[0]}: {reason}, expected at least one example")

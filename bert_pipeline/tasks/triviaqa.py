@@ -41,9 +41,9 @@ def convert_triviaqa(questions: Path, evidence: Path, output: Path) -> dict[str,
         stream.write("\n]}\n")
         # Raised within the block, so that no empty file replaces an earlier one.
         if not counts["pairs"]:
-            found = ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "no questions"
+            summary = ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "no questions"
             raise InputError(
-                f"{questions}: no question has a document with its answer in {evidence} ({found}); give "
+                f"{questions}: no question has a document with its answer in {evidence} ({summary}); give "
                 "wikipedia-train.json and the folder evidence/wikipedia of the same release"
             )
     return counts

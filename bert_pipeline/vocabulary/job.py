@@ -89,8 +89,8 @@ def build_vocabulary(
     """
     source = load_manifest(corpus, kind="corpus")
     # Read and check the other vocabularies before the count, which takes most of the time.
-    given = {"extend": extend_vocabulary, "compare": compare_vocabulary}
-    paths = {name: vocabulary_file(path) for name, path in given.items() if path}
+    vocabularies = {"extend": extend_vocabulary, "compare": compare_vocabulary}
+    paths = {name: vocabulary_file(path) for name, path in vocabularies.items() if path}
     for path in paths.values():
         _check_case(path, config.do_lower_case)
     base = read_vocabulary(paths["extend"]) if "extend" in paths else None
@@ -253,7 +253,7 @@ def _count_shard(
             lambda sentences: WordCounter(do_lower_case).count(sentences),
         )
         leave_out = [document_id for document_id, _ in failed]
-        found = [count_marks(sentences[:_SAMPLED_SENTENCES]) for *_, sentences in read_sentences(local, leave_out)]
+        samples = [count_marks(sentences[:_SAMPLED_SENTENCES]) for *_, sentences in read_sentences(local, leave_out)]
     result: Result = {
         "name": to_path(shard).name,
         "rows": num_read + len(failed),
@@ -262,8 +262,8 @@ def _count_shard(
         "words": train.total(),
         "held_out_file": f"held-out-{index:05d}.parquet",
         "held_out_words": held_out.total(),
-        "marks": sum(marks for marks, _ in found),
-        "sampled_characters": sum(characters for _, characters in found),
+        "marks": sum(marks for marks, _ in samples),
+        "sampled_characters": sum(characters for _, characters in samples),
     }
     # Held-out words only serve the measurement, which one process does: they need no partitions.
     _write_counts(directory / result["held_out_file"], [sorted(held_out.items())])
@@ -303,11 +303,11 @@ def count_words(
         of_sentence = np.repeat(times, np.diff(offsets))  # (S,)
         different = np.unique(of_sentence).tolist()
         for time in different:
-            some = sentences if len(different) == 1 else sentences.filter(pa.array(of_sentence == time))
+            chosen = sentences if len(different) == 1 else sentences.filter(pa.array(of_sentence == time))
             if time == _HELD_OUT:
-                held_out.add(some)
+                held_out.add(chosen)
             elif time:
-                train.setdefault(time, WordCounter(do_lower_case)).add(some)
+                train.setdefault(time, WordCounter(do_lower_case)).add(chosen)
     # Without weights there is one counter, whose words need no copy.
     counts = train.pop(1).counts() if 1 in train else collections.Counter()
     for time, counter in train.items():
@@ -370,8 +370,8 @@ def _training_counts(
     characters = collections.Counter({piece: _rounded(count, unit) for piece, count in characters.items()})
     # By word: the same list for any number of partitions.
     counts.sort()
-    found = {"frequent_distinct_words": num_frequent, "training_distinct_words": len(counts)}
-    return counts, characters, {**totals, **found}
+    totals |= {"frequent_distinct_words": num_frequent, "training_distinct_words": len(counts)}
+    return counts, characters, totals
 
 
 def _held_out_counts(scratch: Path, shards: Sequence[Result]) -> collections.Counter[str]:

@@ -30,8 +30,8 @@ def quality(tokenizer: Tokenizer, counts: Mapping[str, int]) -> dict[str, Any]:
     unknown_of: collections.Counter[str] = collections.Counter()
     # All sums are over occurrences, not distinct words. Batches bound the memory of the encoder.
     for start in range(0, len(words), 10_000):
-        some = words[start : start + 10_000]
-        for word, ids in zip(some, tokenizer.encode_batch(some)):
+        batch = words[start : start + 10_000]
+        for word, ids in zip(batch, tokenizer.encode_batch(batch)):
             count = counts[word]
             num_words += count
             num_tokens += count * len(ids)

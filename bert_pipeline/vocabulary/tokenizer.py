@@ -207,8 +207,8 @@ def check_tokens(tokens: Sequence[str], where: str) -> dict[str, int]:
     for index, token in enumerate(tokens):
         if token in ids:
             # Without the line, all later tokens would have other ids. BERT's own code takes the last of two lines.
-            first, known = ids[token] + 1, set(tokens)
-            unused = next(name for name in map("[unused{}]".format, itertools.count()) if name not in known)
+            first, taken = ids[token] + 1, set(tokens)
+            unused = next(name for name in map("[unused{}]".format, itertools.count()) if name not in taken)
             raise InputError(
                 f"{where}:{index + 1}: {token!r} is on line {first} already; replace it by an unused entry such as "
                 f"{unused} on line {first}, and remove no line: a token's id is its line"
@@ -285,14 +285,14 @@ def _stated_tokens(directory: Path, configuration: dict[str, Any], fast: dict[st
         FAST_NAME: {_content(entry): entry.get("id") for entry in added} | fast_ids,
         CONFIGURATION_NAME: {_content(entry): index for index, entry in decoder.items()},
     }
-    for name, found in stated.items():
-        own = [token for token in found if token in fast_ids or token in SPECIAL_TOKENS]
-        others = [token for token in own if str(found[token]) != str(ids.get(token))]
+    for name, stated_ids in stated.items():
+        own = [token for token in stated_ids if token in fast_ids or token in SPECIAL_TOKENS]
+        others = [token for token in own if str(stated_ids[token]) != str(ids.get(token))]
         if name == FAST_NAME and fast:
-            others += [token for token in tokens if token not in found and not token.startswith("[unused")]
+            others += [token for token in tokens if token not in stated_ids and not token.startswith("[unused")]
         if others:
             raise InputError(
-                f"{directory / name}: {others[0]!r} has id {found.get(others[0], 'none')}, in {where} it has "
+                f"{directory / name}: {others[0]!r} has id {stated_ids.get(others[0], 'none')}, in {where} it has "
                 f"{ids.get(others[0], 'none')} (the first of {len(others)}); give files of one vocabulary, in which a "
                 "token's id is the row of its embedding"
             )
@@ -310,8 +310,8 @@ def _ids_of_fast(fast: dict[str, Any], path: Path) -> dict[str, int]:
 
 def _normalization_of_fast(fast: dict[str, Any]) -> dict[str, Any]:
     """Return the step of a tokenizer.json's normalizer that states the case, also within a Sequence; {} without one."""
-    found = fast.get("normalizer")
-    steps = [found, *(found.get("normalizers") or ())] if isinstance(found, dict) else []
+    entry = fast.get("normalizer")
+    steps = [entry, *(entry.get("normalizers") or ())] if isinstance(entry, dict) else []
     return next((step for step in steps if isinstance(step, dict) and "lowercase" in step), {})
 
 
@@ -326,8 +326,8 @@ _BASIC_STEPS = {
 
 def _refuse_other_words(configuration: dict[str, Any], path: Path) -> None:
     """Raise UsageError for settings that split a text into other words, such as MeCab's of Japanese models."""
-    found = {key: configuration[key] for key in _BASIC_STEPS if configuration.get(key) is not None}
-    other = {key: value for key, value in found.items() if value != _BASIC_STEPS[key]}
+    stated = {key: configuration[key] for key in _BASIC_STEPS if configuration.get(key) is not None}
+    other = {key: value for key, value in stated.items() if value != _BASIC_STEPS[key]}
     if configuration.get("tokenizer_class") == "BertJapaneseTokenizer":
         other["tokenizer_class"] = "BertJapaneseTokenizer"
     if other:
@@ -350,8 +350,8 @@ def _refuse_other_normalization(configuration: dict[str, Any], do_lower_case: bo
 def _refuse_other_fast_settings(fast: dict[str, Any], do_lower_case: bool, path: Path) -> None:
     """Raise UsageError for steps and settings of a tokenizer.json that tokenize differently from BERT's own code."""
     for step, expected in (("normalizer", "BertNormalizer"), ("pre_tokenizer", "BertPreTokenizer")):
-        found = fast.get(step)
-        name = found.get("type") if isinstance(found, dict) else found
+        entry = fast.get(step)
+        name = entry.get("type") if isinstance(entry, dict) else entry
         if name != expected:
             raise UsageError(f"{path}: its {step} is {name}, expected {expected}, which is what BERT's own code does")
     if fast["normalizer"].get("clean_text") not in (None, True):
@@ -442,12 +442,12 @@ class StringEncoder:
         if len(self._ids) > self._max_cached or self._num_characters > self._max_characters:
             self._ids.clear()
             self._num_characters = 0
-        known = self._ids
-        unknown = [word for word in words if word not in known]
+        cached = self._ids
+        unknown = [word for word in words if word not in cached]
         self._num_characters += sum(map(len, unknown))
         for word, ids in zip(unknown, self._encode_batch(unknown)):
-            known[word] = array.array("i", ids).tobytes()
-        return [known[word] for word in words]
+            cached[word] = array.array("i", ids).tobytes()
+        return [cached[word] for word in words]
 
 
 class SentenceEncoder(StringEncoder):

@@ -89,10 +89,10 @@ class WordCounter:
     def add(self, texts: pa.StringArray | Sequence[str]) -> None:
         """Count the words of some texts."""
         sentences = texts if isinstance(texts, pa.Array) else pa.array(texts, type=pa.string())
-        found = pc.split_pattern(sentences, " ").flatten().value_counts()
-        self._raw.append(pa.table({"text": found.field("values"), "count": found.field("counts")}))
-        self._num_raw += len(found)
-        self._num_raw_bytes += found.nbytes
+        counts = pc.split_pattern(sentences, " ").flatten().value_counts()
+        self._raw.append(pa.table({"text": counts.field("values"), "count": counts.field("counts")}))
+        self._num_raw += len(counts)
+        self._num_raw_bytes += counts.nbytes
         if self._num_raw > self._max_rows or self._num_raw_bytes > self._max_bytes:
             self._flush()
 
@@ -128,12 +128,12 @@ class WordCounter:
                 split = self._pre_tokenizer.pre_tokenize_str(self._normalizer.normalize_str(text))
                 self._add_words([word for word, _ in split], count)
 
-    def _add_words(self, found: list[str], count: int) -> None:
+    def _add_words(self, occurrences: list[str], count: int) -> None:
         words = self._words
         if count == 1:
-            words.update(found)
+            words.update(occurrences)
         else:
-            for word, times in collections.Counter(found).items():
+            for word, times in collections.Counter(occurrences).items():
                 words[word] += times * count
 
 
@@ -280,9 +280,9 @@ def _repeated(counts: Sequence[tuple[str, int]]) -> Iterator[str]:
     for word, count in counts:
         left = max(1, round(count * scale))
         while left:
-            some = min(left, _TRAINING_LINE)
-            yield " ".join([word] * some)
-            left -= some
+            times = min(left, _TRAINING_LINE)
+            yield " ".join([word] * times)
+            left -= times
 
 
 def extend(
@@ -294,11 +294,11 @@ def extend(
     """
     slots = [index for index, token in enumerate(tokens) if _UNUSED.fullmatch(token)]
     tokenizer = Tokenizer.from_tokens(tokens, do_lower_case)
-    known = set(tokens)
+    present = set(tokens)
     candidates = [
         (word, count)
         for word, count in counts
-        if count >= min_count and word not in known and len(word) <= MAX_INPUT_CHARS_PER_WORD
+        if count >= min_count and word not in present and len(word) <= MAX_INPUT_CHARS_PER_WORD
     ]
     pieces = tokenizer.encode_batch([word for word, _ in candidates])
     # An unknown word is one piece without information: as bad as one piece per character.

@@ -51,19 +51,19 @@ def read_blocks(path: Path | str, start: int, stop: int | None) -> Iterator[tupl
     limit = (size if stop is None else stop) * 8
     with open_binary(path) as stream:
         magics = _find_magics(stream, start, size)
-        here = next(magics, None)
+        magic = next(magics, None)
         # In an intact file the first block directly follows the header.
-        if start == 0 and here and here[0] != _HEADER_BITS:
+        if start == 0 and magic and magic[0] != _HEADER_BITS:
             raise DamagedError(0, truncated=False)
-        while here is not None:
-            position, is_block = here
+        while magic is not None:
+            position, is_block = magic
             following = next(magics, None)
             # A stream ends here, after its checksum; the next one begins at a whole byte.
             if not is_block:
                 end = -(-(position + _MAGIC_BITS + _CHECKSUM_BITS) // 8) * 8
                 if following and following[0] != end + _HEADER_BITS:  # a block whose magic number is damaged
                     raise DamagedError(end // 8, truncated=False)
-                here = following
+                magic = following
                 continue
             # The next magic number ends the block, unless it is one that occurs in its data, once in 2^48 bits
             block = None
@@ -78,7 +78,7 @@ def read_blocks(path: Path | str, start: int, stop: int | None) -> Iterator[tupl
             if block is None:
                 raise DamagedError(position // 8, truncated=is_cut_off)
             yield block, position < limit
-            here = following
+            magic = following
 
 
 def ends_cleanly(path: Path | str) -> bool:
@@ -153,21 +153,21 @@ def _find_magics(stream: BinaryIO, start: int, size: int) -> Iterator[tuple[int,
     for offset in range(start, size, _WINDOW_BYTES):
         # Windows overlap by 7 bytes: a number of 48 bits that begins in the last byte of one ends within them.
         window = read_at(stream, _WINDOW_BYTES + 7, offset)
-        found: list[tuple[int, bool]] = []
+        magics: list[tuple[int, bool]] = []
         for at in _find_starts(window):
             for (shift, inner, head, tail), is_block in _PATTERNS:
                 position = at * 8 - (8 - shift) % 8
                 is_here = window.startswith(inner, at) and 0 <= position < _WINDOW_BYTES * 8
                 if is_here and _edges_match(window, at, len(inner), shift, head, tail):
-                    found.append((offset * 8 + position, is_block))
-        yield from sorted(found)
+                    magics.append((offset * 8 + position, is_block))
+        yield from sorted(magics)
 
 
 def _find_starts(window: bytes) -> list[int]:
     """Return where the first two whole bytes of any pattern are: one look instead of a search for each of sixteen."""
     values = np.frombuffer(window, dtype=np.uint8).astype(np.uint16)
-    found: list[int] = np.flatnonzero(_IS_START[values[:-1] << 8 | values[1:]]).tolist()
-    return found
+    starts: list[int] = np.flatnonzero(_IS_START[values[:-1] << 8 | values[1:]]).tolist()
+    return starts
 
 
 def _edges_match(window: bytes, at: int, num_inner: int, shift: int, head: int, tail: int) -> bool:

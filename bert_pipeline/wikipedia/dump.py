@@ -123,8 +123,8 @@ def _check_is_export(path: Path, header: str) -> None:
     if "<!DOCTYPE" in header.partition("<page>")[0] or "<!doctype" in header.partition("<page>")[0]:
         raise InputError(f"{path}: declares a DOCTYPE, which MediaWiki exports never do; refused for safety")
     if "<mediawiki" not in header:
-        found = "XML of another kind" if head.startswith("<") else "no XML"
-        raise InputError(f"{path}: found {found}, expected a MediaWiki export (its first element is <mediawiki>)")
+        content = "XML of another kind" if head.startswith("<") else "no XML"
+        raise InputError(f"{path}: found {content}, expected a MediaWiki export (its first element is <mediawiki>)")
     declared = re.match(r'<\?xml[^>]*\bencoding="([^"]+)"', head)
     if declared and declared[1].lower() not in ("utf-8", "utf8", "utf-16", "ascii", "us-ascii"):
         raise InputError(f"{path}: its encoding is {declared[1]}; expected UTF-8, or UTF-16 with a byte-order mark")
@@ -190,22 +190,22 @@ def _page_blobs(dump: Dump, start: int, stop: int | None, report: ReadReport) ->
         while True:
             if not is_inside:
                 # Search the next page; only white space and comments may be before it
-                found = buffer.find(b"<page>", position)
+                begin = buffer.find(b"<page>", position)
                 if is_after_page:
-                    gap = buffer[position : found if found >= 0 else None]
-                    if found < 0 and b"</mediawiki>" not in gap and len(gap) < _MAX_GAP_BYTES:
+                    gap = buffer[position : begin if begin >= 0 else None]
+                    if begin < 0 and b"</mediawiki>" not in gap and len(gap) < _MAX_GAP_BYTES:
                         break  # it is checked when it is complete
                     _check_gap(gap)
                     is_after_page = False
-                    report.is_closed = found < 0 and b"</mediawiki>" in gap
-                elif start == 0 and found >= 0 and b"<title>" in buffer[position:found]:
+                    report.is_closed = begin < 0 and b"</mediawiki>" in gap
+                elif start == 0 and begin >= 0 and b"<title>" in buffer[position:begin]:
                     raise _StrayError("<title>")
-                if found < 0:
+                if begin < 0:
                     position = max(position, len(buffer) - 64)
                     break
-                if base + found >= own_end:
+                if base + begin >= own_end:
                     return
-                is_inside, position, searched = True, found, found
+                is_inside, position, searched = True, begin, begin
             # Search its end
             end = buffer.find(b"</page>", searched)
             if end < 0:

@@ -39,8 +39,8 @@ def _date(arguments: Arguments) -> str | None:
             parts = [iso[1], iso[2], iso[3]]
         elif _IN_NUMBERS.fullmatch(text):
             parts = text.split()
-        elif found := _DAY_FIRST.fullmatch(text):
-            return f"{wiki.tables.get('days', {}).get(found[1], found[1])} {found[2]}"
+        elif match := _DAY_FIRST.fullmatch(text):
+            return f"{wiki.tables.get('days', {}).get(match[1], match[1])} {match[2]}"
         else:
             return text or None
     is_year_first = len(parts[0]) > 2 and parts[0].isdigit()

@@ -184,10 +184,10 @@ class _File:
                     yield normalize_name(expanded) if section == "templates" else expanded.lower(), shown, key
 
     def _mapping(self, section: str) -> dict[str, Any]:
-        found = self.content.get(section, {})
-        if not isinstance(found, dict):
+        table = self.content.get(section, {})
+        if not isinstance(table, dict):
             raise self.error(section, f"{section} is no table")
-        return found
+        return table
 
 
 _TABLE_IN_NAME = re.compile(r"\{([\w ]+)\}")

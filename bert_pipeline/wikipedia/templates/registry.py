@@ -63,10 +63,10 @@ class Arguments:
 
     def positional(self) -> list[str]:
         """Return the positional arguments in order, up to the first one missing."""
-        found: list[str] = []
-        while (value := self.values.get(str(len(found) + 1))) is not None:
-            found.append(value)
-        return found
+        values: list[str] = []
+        while (value := self.values.get(str(len(values) + 1))) is not None:
+            values.append(value)
+        return values
 
     def given(self) -> list[str]:
         """Return the positional arguments that are not empty."""
