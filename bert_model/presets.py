@@ -47,9 +47,9 @@ class BeamConfig:
     @property
     def arguments(self) -> tuple[str, ...]:
         """The same as arguments after `--` on the command line."""
-        given = {"runner": self.runner or False, **self.options}
+        flags = {"runner": self.runner or False, **self.options}
         return tuple(
-            f"--{name}" if value is True else f"--{name}={value}" for name, value in given.items() if value is not False
+            f"--{name}" if value is True else f"--{name}={value}" for name, value in flags.items() if value is not False
         )
 
 

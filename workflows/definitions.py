@@ -14,16 +14,16 @@ from workflows.lib.resources import BertHome
 def defs() -> dg.Definitions:
     end_with_parent()  # Dagster loads this in every process of a run and in its code server, which it starts itself
     # An asset that another module imports is found there too: the same object, until it gets a reference to its source.
-    found = dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
+    loaded = dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)
-        assets = dg.with_source_code_references(list({id(asset): asset for asset in found.assets or []}.values()))
+        assets = dg.with_source_code_references(list({id(asset): asset for asset in loaded.assets or []}.values()))
     return dg.Definitions(
         assets=assets,
-        asset_checks=found.asset_checks,
-        jobs=found.jobs,
-        schedules=found.schedules,
-        sensors=found.sensors,
+        asset_checks=loaded.asset_checks,
+        jobs=loaded.jobs,
+        schedules=loaded.schedules,
+        sensors=loaded.sensors,
         resources={"home": BertHome()},
         loggers={"console": progress_logger},
     )

@@ -129,8 +129,8 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
 
     # An option that would be ignored is refused.
     if arguments.stage != "all":
-        given = {name for name in set().union(*OPTIONS.values()) if getattr(arguments, name) not in (None, "", [])}
-        if others := sorted(given - OPTIONS[arguments.stage]):
+        options = {name for name in set().union(*OPTIONS.values()) if getattr(arguments, name) not in (None, "", [])}
+        if others := sorted(options - OPTIONS[arguments.stage]):
             option = f"--{others[0].replace('_', '-')}"
             raise UsageError(f"{option} has no effect on stage {arguments.stage}; remove it or choose another --stage")
     if arguments.tasks and not arguments.tasks.strip(","):
@@ -140,8 +140,9 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     home = BertHome()
     for problem in read_own_tasks(home.tasks).problems.values():
         print(f"workflows.run: {problem}; this task is left out", file=sys.stderr)
-    known = home.task_names
-    tasks = checked_tasks([name for name in arguments.tasks.split(",") if name], known) if arguments.tasks else known
+    tasks = home.task_names
+    if arguments.tasks:
+        tasks = checked_tasks([name for name in arguments.tasks.split(",") if name], tasks)
     dev_fraction = arguments.dev_fraction
     if dev_fraction is not None and not 0 <= dev_fraction < 1:
         raise UsageError(f"--dev-fraction {dev_fraction}: expected a number from 0 to below 1")
@@ -174,8 +175,8 @@ def check_dump_is_known(dump: str, arguments: argparse.Namespace) -> None:
             return
         except UsageError:
             problem = "is no known, generated or published dump, such as enwiki-20261101; give --dump-file for another"
-    known = {DEFAULT_DUMP, *(folder.name for folder in home.dump_directory(dump).parent.glob("*/"))} - {dump}
-    raise UsageError(f"--dump {dump}: {problem}{suggest(dump, known) if known else ''}")
+    dumps = {DEFAULT_DUMP, *(folder.name for folder in home.dump_directory(dump).parent.glob("*/"))} - {dump}
+    raise UsageError(f"--dump {dump}: {problem}{suggest(dump, dumps) if dumps else ''}")
 
 
 def run_stages(plan: Plan, stages: Sequence[str]) -> int:

@@ -168,9 +168,9 @@ def _difference(session: Any, model: _Plain) -> float:
     # A length that the exporter fixed by mistake would fail here.
     for batch_size, length in ((1, 5), (3, min(19, model.config.max_position_embeddings))):
         inputs = _example(model, batch_size=batch_size, length=length)
-        found = session.run(list(model.outputs), {name: tensor.numpy() for name, tensor in inputs.items()})
+        outputs = session.run(list(model.outputs), {name: tensor.numpy() for name, tensor in inputs.items()})
         expected = model(*inputs.values())
-        gaps += [np.abs(one - other.numpy()).max() for one, other in zip(found, expected, strict=True)]
+        gaps += [np.abs(output - other.numpy()).max() for output, other in zip(outputs, expected, strict=True)]
     return float(np.max(gaps))
 
 

@@ -173,8 +173,8 @@ def _passages(corpus: Manifest) -> tuple[list[str], str]:
         texts: list[str] = []
         for path in shards:
             documents = (document for document in read_documents(path) if document.split == split)
-            found = (" ".join(sentences) for document in documents for sentences in document.passages)
-            texts += itertools.islice(found, -(-NUM_PASSAGES // len(shards)))
+            passages = (" ".join(sentences) for document in documents for sentences in document.passages)
+            texts += itertools.islice(passages, -(-NUM_PASSAGES // len(shards)))
         if texts:
             return texts, split
     raise InputError(f"{corpus.path}: has no passage to measure on; give another corpus")

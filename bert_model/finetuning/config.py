@@ -128,7 +128,7 @@ def task_configuration(task: str | Task, settings: dict[str, Any] | None = None)
 
     A task of one's own has those of SQuAD if it answers with spans, and of CoNLL-2003 if it tags.
     """
-    known = TASKS.get(task) if isinstance(task, str) else task
+    definition = TASKS.get(task) if isinstance(task, str) else task
     name = str(task) if isinstance(task, str) else task.name
-    merged = {**PAPER_SETTINGS.get(kind_of(known).paper_task if known else name, {}), **(settings or {})}
+    merged = {**PAPER_SETTINGS.get(kind_of(definition).paper_task if definition else name, {}), **(settings or {})}
     return from_mapping(FinetuningConfig, merged, where=f"finetuning ({name})")

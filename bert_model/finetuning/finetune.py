@@ -348,9 +348,9 @@ def check_fit(
     for name, examples in (("training", data.train), *data.dev.items()):
         if not examples:
             raise UsageError(f"{task.name}: no {name} examples; check the files, or give a larger dev_fraction")
-    if task.labels and len(found := {example.gold for example in data.train}) == 1 and kind_of(task).reads_first_token:
+    if task.labels and len(labels := {example.gold for example in data.train}) == 1 and kind_of(task).reads_first_token:
         raise UsageError(
-            f"{task.name}: every training example has the label {next(iter(found))!r}, expected two or more of "
+            f"{task.name}: every training example has the label {next(iter(labels))!r}, expected two or more of "
             f"{', '.join(task.labels)}; check the file and the task's labels"
         )
 
@@ -368,8 +368,8 @@ def replaced_model(output: Path, task: str, model: Path) -> str:
         return ""
     if manifest.kind != KIND:  # which is refused elsewhere
         return ""
-    if (found := manifest.configuration.get("task")) != task:
-        return f"holds a finished model for {found}"
+    if (other := manifest.configuration.get("task")) != task:
+        return f"holds a finished model for {other}"
     start, expected = (next(reversed(entry.values())) for entry in (manifest.inputs["model"], model_identity(model)))
     return "" if start == expected else f"holds a finished model that was fine-tuned from another one ({start[:12]}…)"
 

@@ -66,17 +66,14 @@ def results_document(
     # The keys are read by the registry, the model card and the report: they are a format, not names of this module.
     task = data.task
     main_split = next(iter(data.dev))
-    main_key, metrics, official = (
-        f"{task.name}/{main_split}/{task.main_metric}",
-        _metrics(data, searches),
-        data.is_official,
-    )
-    known = known_about(data, metrics[main_key], official=official, steps=searches[0].best.steps, truncated=truncated)
+    main_key = f"{task.name}/{main_split}/{task.main_metric}"
+    metrics, official = _metrics(data, searches), data.is_official
+    caveats = known_about(data, metrics[main_key], official=official, steps=searches[0].best.steps, truncated=truncated)
     return {
         "task": task.name,
         "title": task.title,
         "main_key": main_key,
-        "known": [dataclasses.asdict(caveat) for caveat in known],
+        "known": [dataclasses.asdict(caveat) for caveat in caveats],
         "official": official,
         "own_split": data.own_split,
         "generated_sample": data.generated,
@@ -299,8 +296,10 @@ class SearchLog:
 
         # Children are written last, in one go: trials of seconds would otherwise wait for the server one by one.
         self.tracker.record("end", len(self._logged), metrics, degenerate=results["degenerate"])
-        known = ", ".join(map(str, read_caveats(results["known"]))) or "nothing"
-        self.tracker.set_tags({"output": str(output), "degenerate": str(results["degenerate"]).lower(), "known": known})
+        caveats = ", ".join(map(str, read_caveats(results["known"]))) or "nothing"
+        self.tracker.set_tags(
+            {"output": str(output), "degenerate": str(results["degenerate"]).lower(), "known": caveats}
+        )
         for path in (output / "results.json", output / "results.md", *pages):
             self.tracker.log_artifact(path)
         for result in searches[0].trials:

@@ -245,9 +245,9 @@ def _labels_of_head(directory: Path, task: Task, config: BertConfig) -> tuple[st
         return assumed
 
     # Names may be the hub's ("equivalent" for 1), and differ in case.
-    known = {name.casefold(): label for name, label in zip(task.hub_names, task.labels)}
-    known |= {label.casefold(): label for label in task.labels}
-    labels = tuple(known.get(name.casefold(), "") for name in config.labels)
+    label_of = {name.casefold(): label for name, label in zip(task.hub_names, task.labels)}
+    label_of |= {label.casefold(): label for label in task.labels}
+    labels = tuple(label_of.get(name.casefold(), "") for name in config.labels)
     if set(labels) != set(task.labels):
         raise InputError(
             f"{directory / 'config.json'}: its head answers {', '.join(config.labels)}, "

@@ -416,14 +416,14 @@ class TrialRunner:
         for name, logits in outputs.items():
             split = name.removesuffix(CONTEXT_SET)
             threshold = evaluations[self.main_split].null_threshold if split in self.data.test else None
-            found = self.kind.evaluate(
+            evaluation = self.kind.evaluate(
                 self.examples[split], self.encoded[name], logits, self.config, null_threshold=threshold
             )
             if split != name:
-                more = {metric + WITH_CONTEXT: score for metric, score in found.scores.items()}
+                more = {metric + WITH_CONTEXT: score for metric, score in evaluation.scores.items()}
                 own = evaluations[split]
-                found = dataclasses.replace(own, scores={**own.scores, **more})
-            evaluations[split] = found
+                evaluation = dataclasses.replace(own, scores={**own.scores, **more})
+            evaluations[split] = evaluation
         return evaluations
 
     def _save_if_best(self, new: SavedTrial) -> None:

@@ -185,8 +185,8 @@ def check_input(fields: Mapping[str, Any], form: str, where: str) -> PredictionI
 
     names = [name.rstrip("?") for name in names if not name.endswith("?") or fields.get(name.rstrip("?")) is not None]
     if missing := [name for name in names if fields.get(name) is None]:
-        found = ", ".join(map(str, fields)) or "nothing"
-        raise InputError(f"{where}: found {found}, {_expected(form)}; {missing[0]} is missing")
+        present = ", ".join(map(str, fields)) or "nothing"
+        raise InputError(f"{where}: found {present}, {_expected(form)}; {missing[0]} is missing")
     for name in names:
         texts = fields[name] if name in _LISTS else [fields[name]]
         are_texts = isinstance(texts, list | tuple) and all(isinstance(text, str) for text in texts)

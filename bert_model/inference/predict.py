@@ -217,9 +217,9 @@ class TaskPredictor:
 
         # Models of other authors have no tuned threshold.
         if self.task.has_impossible:
-            thresholds = [model.description.get("null_threshold") for model in models]
-            known = [NULL_LOGIT_DIFFERENCE if threshold is None else threshold for threshold in thresholds]
-            self.null_threshold = float(np.mean(known))
+            tuned = [model.description.get("null_threshold") for model in models]
+            thresholds = [NULL_LOGIT_DIFFERENCE if threshold is None else threshold for threshold in tuned]
+            self.null_threshold = float(np.mean(thresholds))
 
         # Means over models need the same outputs, for spans also the same rows of tokens.
         for model in models[1:]:

@@ -56,8 +56,8 @@ def score_files(
         scores = score_columns(task, examples, source) if is_columns else {}
     if predictions is not None:
         # Predictions for other examples are counted and ignored, unless none of them fits: then it is the wrong file.
-        known = {example.example_id for example in examples}
-        unknown = len(predictions.keys() - known)
+        ids = {example.example_id for example in examples}
+        unknown = len(predictions.keys() - ids)
         if unknown == len(predictions):
             raise InputError(
                 f"{predictions_file}: none of its ids is in {data_file}; expected predictions for that file"
@@ -69,7 +69,7 @@ def score_files(
 
         # SQuAD 1.1 scores a missing answer 0, which a reader of the score should know.
         if kind.scores_missing:
-            scores["unanswered"] = len(known - predictions.keys())
+            scores["unanswered"] = len(ids - predictions.keys())
     return {
         "task": task.name,
         **scores,
@@ -135,6 +135,5 @@ def _rows(source: Source) -> Iterator[tuple[str, str, Row]]:
 def _read_object(source: Source, check: Callable[[str, Any], Any]) -> dict[str, Any]:
     document = source.document()
     if not isinstance(document, dict):
-        found = type(document).__name__
-        raise InputError(f"{source.name}: found a {found}, expected one JSON object of question ids")
+        raise InputError(f"{source.name}: found a {type(document).__name__}, expected one JSON object of question ids")
     return {key: check(f"{source.name}: question {key!r}", value) for key, value in document.items()}

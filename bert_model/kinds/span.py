@@ -249,10 +249,10 @@ class Span(Kind):
     def answer(self, examples: Questions, outputs: Outputs, config: EncodingConfig, threshold: float | None) -> Answers:
         # The models share vocabulary and windows, so their start and end logits are averaged token by token.
         logits = np.mean([output for _, output in outputs], axis=0)
-        found = span_answers(examples, outputs[0][0], logits, config.n_best_size, config.max_answer_length)
-        texts = choose_answers(found, threshold)
+        answers = span_answers(examples, outputs[0][0], logits, config.n_best_size, config.max_answer_length)
+        texts = choose_answers(answers, threshold)
         documents: Answers = []
-        for key, answer in found.items():
+        for key, answer in answers.items():
             candidates, text = n_best(answer), texts[key]
             documents.append(
                 {

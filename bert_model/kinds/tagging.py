@@ -331,14 +331,14 @@ def score_columns(task: Task, examples: Sentences, source: Source) -> dict[str, 
     if has_gold:
         _require_same_gold(task, source.name, examples, gold)
     else:
-        gold, predicted = ([to_iob2(tags, task.labels) for tags in found] for found in (gold, predicted))
+        gold, predicted = ([to_iob2(tags, task.labels) for tags in sentences] for sentences in (gold, predicted))
     scores = ner.score_tags(gold, predicted)
     return {metric: scores[metric] for metric in task.metrics}
 
 
 def _require_same_gold(task: Task, name: str, examples: Sentences, gold: Sequence[Sequence[str]]) -> None:
     """Raise InputError if the gold tags are not those of the data file, whichever scheme either is in."""
-    found = [tag for sentence in gold for tag in to_iob2(sentence, task.labels)]
+    gold_tags = [tag for sentence in gold for tag in to_iob2(sentence, task.labels)]
     expected = [tag for example in examples for tag in example.tags or ()]
-    if [tag for tag in found if tag != "O"] != [tag for tag in expected if tag != "O"]:
+    if [tag for tag in gold_tags if tag != "O"] != [tag for tag in expected if tag != "O"]:
         raise InputError(f"{name}: its gold tags (the last column but one) are not those of the data file")

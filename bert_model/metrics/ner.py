@@ -43,7 +43,7 @@ def chunks(tags: Sequence[str]) -> set[Chunk]:
 
     An entity starts at B-, at I- after O, and wherever the type changes; that of a B or I alone is "".
     """
-    found: set[Chunk] = set()
+    entities: set[Chunk] = set()
     start = 0
     current: str | None = None  # the type of the open entity
 
@@ -52,9 +52,9 @@ def chunks(tags: Sequence[str]) -> set[Chunk]:
         prefix, separator, name = tag.partition("-")
         entity = name if separator or prefix in ("B", "I") else None
         if current is not None and (prefix == "B" or entity != current):
-            found.add((start, position, current))
+            entities.add((start, position, current))
             current = None
         if entity is not None and current is None:
             # conlleval also starts an entity at I- without a B- in front of it.
             start, current = position, entity
-    return found
+    return entities

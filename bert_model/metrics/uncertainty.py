@@ -81,22 +81,22 @@ class UnitStatistics:
         """Read what `to_json` wrote; InputError if it is something else."""
         try:
             document = json.loads(text)
-            found = cls(**document | {key: tuple(document[key]) for key in ("ids", "seeds")})
-            values = np.asarray(found.values)
-            sizes = (len(found.seeds), len(found.ids))
-            if found.form not in _FORMS or values.shape[:2] != sizes or values.ndim != 3 or not all(values.shape):
+            statistics = cls(**document | {key: tuple(document[key]) for key in ("ids", "seeds")})
+            values = np.asarray(statistics.values)
+            sizes = (len(statistics.seeds), len(statistics.ids))
+            if statistics.form not in _FORMS or values.shape[:2] != sizes or values.ndim != 3 or not all(values.shape):
                 raise ValueError(f"values of the shape {values.shape}, expected {sizes}")
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"not the statistics of a score ({error})") from error
-        return dataclasses.replace(found, values=values)
+        return dataclasses.replace(statistics, values=values)
 
 
 def stacked(trainings: Sequence[UnitStatistics]) -> UnitStatistics:
     """Return the statistics of several trainings as one."""
     return dataclasses.replace(
         trainings[0],
-        seeds=tuple(seed for one in trainings for seed in one.seeds),
-        values=np.concatenate([one.values for one in trainings]),
+        seeds=tuple(seed for training in trainings for seed in training.seeds),
+        values=np.concatenate([training.values for training in trainings]),
     )
 
 
@@ -110,7 +110,7 @@ def resample(sides: Sequence[UnitStatistics], *, seed: int = 0) -> NDArray[np.fl
     # A draw of units is a multinomial one over the distinct rows, of which there are few for most metrics.
     joint = np.concatenate([values for side in sides for values in side.values], axis=1)  # (N, all K)
     _, units, counts = np.unique(joint, axis=0, return_index=True, return_counts=True)
-    found = []
+    chunks = []
     for _ in range(RESAMPLES // CHUNK):
         weights = rng.multinomial(len(joint), counts / len(joint), size=CHUNK).astype(np.float64)  # (R, U)
         means = []
@@ -118,8 +118,8 @@ def resample(sides: Sequence[UnitStatistics], *, seed: int = 0) -> NDArray[np.fl
             num_seeds = len(side.seeds)
             drawn = rng.multinomial(num_seeds, np.full(num_seeds, 1.0 / num_seeds), size=CHUNK)  # (R, S)
             means.append((side.scores(weights, units) * drawn).sum(axis=1) / num_seeds)
-        found.append(np.stack(means, axis=1))
-    return np.concatenate(found)
+        chunks.append(np.stack(means, axis=1))
+    return np.concatenate(chunks)
 
 
 def interval_of(values: NDArray[np.float64]) -> tuple[float, float]:

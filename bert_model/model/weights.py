@@ -152,17 +152,17 @@ def fill_model(
     kept = target_heads & source_heads & loadable
     created = {name for name in parameters if _starts(name, target_heads - kept)}
     dropped = {name for name in tensors if _starts(name, source_heads - kept) or name == POSITION_IDS}
-    expected, found = set(parameters) - created, set(tensors) - dropped
+    expected, stored = set(parameters) - created, set(tensors) - dropped
 
     # All problems in one error: one at a time would take as many runs.
-    problems = [f"missing {name}" for name in sorted(expected - found)]
+    problems = [f"missing {name}" for name in sorted(expected - stored)]
     problems += [
         f"{name} differs from {TIED[name]}, to which this model ties it" if name in TIED else f"unexpected {name}"
-        for name in sorted(found - expected)
+        for name in sorted(stored - expected)
     ]
     problems += [
         f"{name} has shape {tuple(tensors[name].shape)}, expected {tuple(parameters[name].shape)}"
-        for name in sorted(expected & found)
+        for name in sorted(expected & stored)
         if tensors[name].shape != parameters[name].shape
     ]
     if problems:
@@ -240,12 +240,12 @@ def name_weights(tensors: Mapping[str, Tensor], where: str, architectures: Seque
 
 def _architecture(tensors: Iterable[str], where: str, architectures: Sequence[str]) -> str:
     # Only heads of tasks must be known in this combination; shared heads may be there or not.
-    found = _heads_of(tensors) - {BILSTM}
-    fitting = [name for name, heads in HEADS.items() if found & TASK_HEADS == set(heads) & TASK_HEADS]
+    present = _heads_of(tensors) - {BILSTM}
+    fitting = [name for name, heads in HEADS.items() if present & TASK_HEADS == set(heads) & TASK_HEADS]
     if not fitting:
-        raise InputError(f"{where}: holds the heads {', '.join(sorted(found))}, which no known architecture has")
+        raise InputError(f"{where}: holds the heads {', '.join(sorted(present))}, which no known architecture has")
     named = [name for name in architectures if name in fitting]
-    nearest = sorted(fitting, key=lambda name: (not found <= set(HEADS[name]), len(found ^ set(HEADS[name]))))
+    nearest = sorted(fitting, key=lambda name: (not present <= set(HEADS[name]), len(present ^ set(HEADS[name]))))
     return (named or nearest)[0]
 
 

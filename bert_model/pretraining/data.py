@@ -118,9 +118,9 @@ class InstanceSplit:
                     first_row += num_rows
             # A shard of another run has a valid footer too; google's files have no rows in the manifest.
             listed = self.manifest.files[path.relative_to(self.manifest.path).as_posix()].get("rows")
-            found = sum(shard.row_group_sizes)
-            if listed not in (None, found):
-                raise ArtifactError(f"{path}: holds {found} instances, its manifest lists {listed}; make it again")
+            total = sum(shard.row_group_sizes)
+            if listed not in (None, total):
+                raise ArtifactError(f"{path}: holds {total} instances, its manifest lists {listed}; make it again")
         self.num_instances = first_row
 
     def read(self, group: RowGroup) -> InstanceColumns:

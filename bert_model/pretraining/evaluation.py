@@ -96,8 +96,8 @@ def batch_totals(model: BertForPreTraining, batch: Batch, precision: str) -> Ten
     next_correct = (output.seq_relationship_logits.argmax(-1) == batch.next_sentence_label).sum()  # of (B,)
     random_next = batch.next_sentence_label.sum()
     # One transfer from a GPU; the rest is known on the host.
-    found = torch.stack([masked_lm, correct, next_sentence, next_correct, random_next]).double().cpu()  # (5,)
-    masked_lm, correct, next_sentence, next_correct, random_next = found.unbind()
+    sums = torch.stack([masked_lm, correct, next_sentence, next_correct, random_next]).double().cpu()  # (5,)
+    masked_lm, correct, next_sentence, next_correct, random_next = sums.unbind()
     predictions, instances = float(batch.num_predictions), float(len(batch.labels))
     return torch.tensor([masked_lm, correct, predictions, next_sentence, next_correct, random_next, instances])
 

@@ -118,18 +118,18 @@ def whole_exam(
         table[index_of[pair.pair_id]] = good, bad, 1.0
     table = np.array(group.all_reduce_numbers(*table.flatten().tolist())).reshape(-1, 3)
     scored = table[:, 2] > 0
-    found = PairScores(
+    total = PairScores(
         tuple(pair for pair, is_scored in zip(pairs, scored) if is_scored), table[scored, 0], table[scored, 1]
     )
 
     trigrams = Path(path) / NGRAM_BASELINE_NAME
-    baseline = group.call_on_main(lambda: ngram_baseline_correct(trigrams if trigrams.is_file() else None, found.pairs))
-    return (exam_result(found, baseline), list(found.pairs)) if found.pairs else None
+    baseline = group.call_on_main(lambda: ngram_baseline_correct(trigrams if trigrams.is_file() else None, total.pairs))
+    return (exam_result(total, baseline), list(total.pairs)) if total.pairs else None
 
 
 def report_metrics(result: ExamResult) -> dict[str, float]:
     """Return "exam_report/…" (0-100): accuracy of each kind, their mean as "accuracy", and "ngram_baseline"."""
-    kinds = {f"exam_report/{kind}": found.score.accuracy for kind, found in result.kinds.items()}
+    kinds = {f"exam_report/{kind}": kind_result.score.accuracy for kind, kind_result in result.kinds.items()}
     baseline = result.ngram_baseline_mean
     means = {"accuracy": result.mean} | ({} if baseline is None else {"ngram_baseline": baseline})
     return kinds | {f"exam_report/{name}": mean for name, mean in means.items()}

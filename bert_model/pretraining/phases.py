@@ -115,15 +115,15 @@ def place_phases(phases: Sequence[Phase], ends: Sequence[int]) -> list[Phase]:
 
 def data_inputs(phases: Sequence[Phase]) -> list[DataInput]:
     """Return the data sets of a run: the instances of its phases, and the corpora and vocabularies they are made of."""
-    found: list[DataInput] = []
+    inputs: list[DataInput] = []
     for phase in phases:
-        found.append(phase.data)
+        inputs.append(phase.data)
         # An artifact is identified by its content, a vocabulary by what decides the ids.
         for name, entry in phase.train.manifest.inputs.items():
             sha256 = entry.get("content_sha256") or entry.get("sha256")
             if sha256:
-                found.append({"name": name, "kind": name, "sha256": sha256, "context": "source"})
-    return [item for index, item in enumerate(found) if item not in found[:index]]
+                inputs.append({"name": name, "kind": name, "sha256": sha256, "context": "source"})
+    return [item for index, item in enumerate(inputs) if item not in inputs[:index]]
 
 
 def describe_vocabularies(one: str, tokenizer: Tokenizer, other: str, other_tokenizer: Tokenizer) -> str:

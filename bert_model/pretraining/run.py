@@ -102,8 +102,8 @@ def pretrain(
         if run.status == "finished":
             return group.call_on_main(lambda: _already_finished(output, store, checkpoints))
         # One rank chooses the checkpoint for all: another machine might see the files of a shared disk later.
-        found = group.call_on_main(lambda: _newest_checkpoint(checkpoints, store))
-        newest = _here(store, group, *found) if found is not None else None
+        chosen = group.call_on_main(lambda: _newest_checkpoint(checkpoints, store))
+        newest = _here(store, group, *chosen) if chosen is not None else None
         initial = initialize_or_resume(config, newest, run.tokenizer, group)
         state, precision = initial.state, resolve_precision(config.precision, group.device)
         step = state.get("step", 0)
@@ -379,20 +379,20 @@ def _take_exam(trainer: Trainer, step: int, run: _Run, output: Path) -> tuple[Ex
     Returns the result and the pairs that were scored, or None if no exam is configured.
     """
     path = trainer.config.exam
-    found = path and whole_exam(
+    exam = path and whole_exam(
         path, trainer.model, run.tokenizer, trainer.group, next_sentence=trainer.config.objective == "mlm_nsp"
     )
-    if not found:
+    if not exam:
         return None
-    metrics = report_metrics(found[0])
+    metrics = report_metrics(exam[0])
     trainer.metrics = trainer.metrics | metrics
     if trainer.tracker is not None:
         # A run that was killed before its publication has recorded the same.
         lines = [line for line in read_lines(output) if line.get("event") == "exam_report"]
         if (step, metrics) not in [(line["step"], line["metrics"]) for line in lines]:
             trainer.tracker.record("exam_report", step, metrics)
-        logger.info("exam of the model, pairs for reporting:\n%s", exam_table(found[0]))
-    return found
+        logger.info("exam of the model, pairs for reporting:\n%s", exam_table(exam[0]))
+    return exam
 
 
 def _publish_model(

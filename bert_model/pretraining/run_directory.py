@@ -159,8 +159,8 @@ def _differences(stored: Any, current: Any, key: str = "") -> Iterator[str]:
         for name in sorted({*stored, *current}):
             yield from _differences(stored.get(name), current.get(name), f"{key}.{name}" if key else str(name))
     elif isinstance(stored, list) and isinstance(current, list) and len(stored) == len(current):
-        for index, (one, other) in enumerate(zip(stored, current)):
-            yield from _differences(one, other, f"{key}.{index}")
+        for index, (old, new) in enumerate(zip(stored, current)):
+            yield from _differences(old, new, f"{key}.{index}")
     elif stored != current:
         yield f"{key}: was {stored!r}, is {current!r}"
 

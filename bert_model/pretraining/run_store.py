@@ -241,10 +241,10 @@ class RunStore:
         with contextlib.suppress(ArtifactError):
             if load_manifest(path).sha256 == sha256:
                 return path
-        found = local_artifact(self.url / CHECKPOINTS / path.name, artifact_cache())
-        if load_manifest(found).sha256 != sha256:
+        local = local_artifact(self.url / CHECKPOINTS / path.name, artifact_cache())
+        if load_manifest(local).sha256 != sha256:
             raise TrainingError(f"{self.url}: {path.name} is not the one that rank 0 resumes from; start again")
-        return found
+        return local
 
     def _describe_owner(self) -> str:
         """Return a phrase for the run that writes to the store now."""

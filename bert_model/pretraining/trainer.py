@@ -132,9 +132,9 @@ class Trainer:
     @property
     def arithmetic(self) -> dict[str, Any]:
         """What sums depend on in their last bits, and dropout, besides the configuration."""
-        found = {"precision": self.precision, "data_parallel": self.data_parallel, "world_size": self.group.world_size}
+        run = {"precision": self.precision, "data_parallel": self.data_parallel, "world_size": self.group.world_size}
         machine = {"processor": processor(), "onednn": onednn_width()}
-        return found | (machine if self.group.device.type == "cpu" else {})
+        return run | (machine if self.group.device.type == "cpu" else {})
 
     def restore(self, state: Mapping[str, Any], *, has_best: bool) -> None:
         """Restore the counters of a checkpoint's state, {} for a new run, and warn of what has changed since.

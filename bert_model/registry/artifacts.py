@@ -233,7 +233,7 @@ def exam_on_pairs_of(
     except (UsageError, InputError) as error:  # it cannot score them; any other error is no reason to compare less
         logger.warning("%s is not examined on the pairs of %s: %s", champion, candidate, error)
         return {}
-    if sum(found.score.count for found in result.kinds.values()) < len(pairs):
+    if sum(kind_result.score.count for kind_result in result.kinds.values()) < len(pairs):
         return {}
     return {EXAM_ACCURACY: str(result.mean), EXAM_PAIRS: candidate.exam_pairs}
 
@@ -272,14 +272,14 @@ def check_outputs(directory: Path, recorded: str) -> str | None:
     """Compare a model's outputs with recorded reference outputs (a JSON list); describe the difference, if any."""
     if not recorded:
         return "its logits were not recorded; register it again"
-    expected, found = np.asarray(json.loads(recorded)), np.asarray(reference_logits(directory))
-    if expected.shape != found.shape:
-        return f"{found.size} logits, {expected.size} were recorded"
+    expected, logits = np.asarray(json.loads(recorded)), np.asarray(reference_logits(directory))
+    if expected.shape != logits.shape:
+        return f"{logits.size} logits, {expected.size} were recorded"
     # NaN compares as false, so it is looked for by itself.
-    gap = np.abs(expected - found)
-    if not np.isfinite(found).all() or gap.max(initial=0.0) > TOLERANCE * max(1.0, np.abs(expected).max(initial=0.0)):
+    gap = np.abs(expected - logits)
+    if not np.isfinite(logits).all() or gap.max(initial=0.0) > TOLERANCE * max(1.0, np.abs(expected).max(initial=0.0)):
         worst = int(np.nanargmax(gap)) if np.isfinite(gap).any() else 0
-        return f"logit {worst} is {found[worst]:.6g}, {expected[worst]:.6g} was recorded"
+        return f"logit {worst} is {logits[worst]:.6g}, {expected[worst]:.6g} was recorded"
     return None
 
 
@@ -339,8 +339,8 @@ def _download(client: "MlflowClient", version: RegisteredVersion, scratch: Path)
     refuse_unsafe_files(manifest)
     # Files of another model are intact too, by their own manifest.
     if manifest.sha256 != (expected := version.content_sha256):
-        found = f"{manifest.sha256[:12]}…, expected {expected[:12]}… as registered"
-        raise ArtifactError(f"{version}: holds {found}; it was replaced")
+        hashes = f"{manifest.sha256[:12]}…, expected {expected[:12]}… as registered"
+        raise ArtifactError(f"{version}: holds {hashes}; it was replaced")
     return manifest
 
 

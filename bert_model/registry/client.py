@@ -163,8 +163,8 @@ def with_finetuning_scores(client: "MlflowClient", version: RegisteredVersion) -
         return version
     scores: dict[str, TaskScore] = {}
     # Of several registrations for a task the last is kept, which may be that of an old version with the same content.
-    found = _search_versions(f"tags.pretrained_model_sha256 = '{version.content_sha256}'")
-    for item in sorted(found, key=lambda item: item.tags.get(REGISTERED_TAG, "")):
+    versions = _search_versions(f"tags.pretrained_model_sha256 = '{version.content_sha256}'")
+    for item in sorted(versions, key=lambda item: item.tags.get(REGISTERED_TAG, "")):
         score = TaskScore.from_description(int(item.version), _description_of(client, item))
         if score is not None and item.name == f"{version.name}-{score.task}":
             scores[score.task] = score
@@ -184,8 +184,8 @@ def read_description(client: "MlflowClient", name: str, version: int, identity: 
         description = json.loads(read_stored_file(client, name, version, DESCRIPTION_NAME) or "{}")
     except ValueError:
         return {}
-    known = isinstance(description, dict) and description.get("content_sha256") == identity
-    return {key: str(value) for key, value in description.items()} if known else {}
+    matches = isinstance(description, dict) and description.get("content_sha256") == identity
+    return {key: str(value) for key, value in description.items()} if matches else {}
 
 
 def read_stored_file(client: "MlflowClient", name: str, version: int, file: str) -> str | None:

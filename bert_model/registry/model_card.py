@@ -326,16 +326,15 @@ def _data(manifest: Manifest, tags: Mapping[str, str]) -> str:
 
 def _limits(manifest: Manifest, results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
     # The text is known only of a model that was pre-trained here.
-    known = "the text passages named above and nothing else" if tags.get("dump") else "texts that are not known here"
-    lines = [f"It has read {known}, with their errors, gaps and prejudices."]
+    texts = "the text passages named above and nothing else" if tags.get("dump") else "texts that are not known here"
+    lines = [f"It has read {texts}, with their errors, gaps and prejudices."]
     if tags.get("generated_sample") == "true":
         lines.append(
             "Trained on generated text: its scores say that the machinery works, and nothing about a language."
         )
     if results:
         lines.append("Settings were chosen and scores taken on the same dev set, which flatters the scores a little.")
-        known = describe(read_caveats(results["known"]))
-        lines.append(f"Known about this score: {known}.")
+        lines.append(f"Known about this score: {describe(read_caveats(results['known']))}.")
     if results.get("degenerate"):
         lines.append("It predicts the same for every dev example: do not use it.")
     if not results:

@@ -129,11 +129,11 @@ def register(
 
     # Content is registered once. A version that is damaged, and can no longer be promoted, gets a successor.
     with registry_client() as client:
-        known = _newest_with(manifest, find_versions(client, name))
-        if known is None and manifest.kind == FINETUNED:
+        earlier = _newest_with(manifest, find_versions(client, name))
+        if earlier is None and manifest.kind == FINETUNED:
             _refuse_other_score(manifest)
         # It is downloaded: too long to hold the lock.
-        damaged = known.version if known is not None and inspect(client, known).damage is not None else 0
+        damaged = earlier.version if earlier is not None and inspect(client, earlier).damage is not None else 0
         with registry_lock(name):
             with ignoring("RESOURCE_ALREADY_EXISTS"):
                 client.create_registered_model(name, description=_description(describe_model(manifest)))
@@ -266,16 +266,16 @@ def promote(
 
 def _statistics_of(client: "MlflowClient", *versions: RegisteredVersion) -> dict[tuple[str, int], UnitStatistics]:
     """Return task and version -> what the scores of some versions are computed from, where it is as registered."""
-    found = {}
+    statistics = {}
     for version in versions:
         for score in version.scores:
             name = version.name if version.kind == FINETUNED else f"{version.name}-{score.task}"
             text = read_stored_file(client, name, score.version, STATISTICS_NAME)
             if text is not None and hashlib.sha256(text.encode()).hexdigest() == score.statistics_sha256:
-                found[score.task, score.version] = UnitStatistics.from_json(text)
+                statistics[score.task, score.version] = UnitStatistics.from_json(text)
             else:
                 logger.warning("%s version %d: %s is missing or was changed", name, score.version, STATISTICS_NAME)
-    return found
+    return statistics
 
 
 def _refuse_other_score(manifest: Manifest) -> None:
@@ -289,10 +289,10 @@ def _refuse_other_score(manifest: Manifest) -> None:
     entry = read_results(manifest)["metrics"][key]
     statistics = UnitStatistics.from_json((manifest.path / STATISTICS_NAME).read_text(encoding="utf-8"))
     expected = statistics.scores()[0].tolist()  # by seed
-    found = [*entry["values"], entry["mean"]]
+    recorded = [*entry["values"], entry["mean"]]
     if key.rpartition("/")[2] != statistics.metric or list(entry["seeds"]) != list(statistics.seeds):
         raise ArtifactError(f"{manifest.path / STATISTICS_NAME}: is of another score than {key} of results.json")
-    differ = [a for a, b in zip(found, [*expected, statistics.mean()], strict=True) if not abs(a - b) <= TOLERANCE]
+    differ = [a for a, b in zip(recorded, [*expected, statistics.mean()], strict=True) if not abs(a - b) <= TOLERANCE]
     of_weights = description["scores"][key]
     if differ or not any(abs(of_weights - value) <= TOLERANCE for value in expected):
         raise ArtifactError(
@@ -375,8 +375,8 @@ def list_models(name: str | None = None) -> list[RegisteredVersion]:
     """Return all versions of a model, or of every model that is named by this project, by name and version."""
     with registry_client() as client:
         names = [check_name(name)] if name else known_names()
-        found = [version for item in names for version in find_versions(client, item)]
-    return sorted(found, key=lambda version: (version.name, version.version))
+        versions = [version for item in names for version in find_versions(client, item)]
+    return sorted(versions, key=lambda version: (version.name, version.version))
 
 
 def why_no_champion(name: str) -> str:
@@ -395,8 +395,8 @@ def why_no_champion(name: str) -> str:
             refusing = [gate for gate in decision["gates"] if not (gate["passed"] or gate["waived"])]
         except (ValueError, KeyError):  # there is none
             return f"version {newest.version} {outcome}"
-    found = "; ".join(f"{gate['name']}: {gate['detail']}" for gate in refusing)
-    return f"version {newest.version} is refused ({found})" if found else f"version {newest.version} {outcome}"
+    reasons = "; ".join(f"{gate['name']}: {gate['detail']}" for gate in refusing)
+    return f"version {newest.version} is refused ({reasons})" if reasons else f"version {newest.version} {outcome}"
 
 
 def models_table(versions: list[RegisteredVersion]) -> str:

@@ -253,9 +253,10 @@ def decide(
     tasks = _compare(candidate, champion, config)
     drawn = [_drawn_differences(task, statistics or {}, seed) for seed, task in enumerate(tasks)]
     tasks = tuple(
-        task if one is None else dataclasses.replace(task, interval=interval_of(one)) for task, one in zip(tasks, drawn)
+        task if draws is None else dataclasses.replace(task, interval=interval_of(draws))
+        for task, draws in zip(tasks, drawn)
     )
-    counted = [one for one in drawn if one is not None]
+    counted = [draws for draws in drawn if draws is not None]
     interval = interval_of(np.mean(counted, axis=0)) if counted else None
 
     # Whether the version is sound, by itself.

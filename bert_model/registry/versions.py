@@ -177,7 +177,8 @@ class TaskScore:
     @property
     def repeats(self) -> float:
         """Share of the examples that are known from training; 0 for the published files, which are as they are."""
-        return 0.0 if self.official else max((one.share for one in self.known if one.kind == REPEATS), default=0.0)
+        shares = (caveat.share for caveat in self.known if caveat.kind == REPEATS)
+        return 0.0 if self.official else max(shares, default=0.0)
 
     @classmethod
     def from_results(cls, results: Mapping[str, Any], key: str = "", *, generated: bool = False) -> "TaskScore":
@@ -215,8 +216,8 @@ class TaskScore:
         fields: dict[str, Any] = {name: description[key] for name, key in names.items() if key in description}
         if description.get("generated_sample") == "true":
             fields.pop("paper", None)
-        known = json.loads(description.get("caveats") or "[]")
-        return _SCORE.validate_python({**fields, "mean": mean, "known": known, "version": version})
+        caveats = json.loads(description.get("caveats") or "[]")
+        return _SCORE.validate_python({**fields, "mean": mean, "known": caveats, "version": version})
 
     def __str__(self) -> str:
         return f"{self.mean:.2f} ± {self.sd:.2f} ({self.num_seeds})"

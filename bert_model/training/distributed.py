@@ -278,13 +278,13 @@ class Watchdog:
         store = self.group.store
         if store is None:
             return ""
-        found: list[str] = []
+        answers: list[str] = []
         # In a thread, which may be left behind: a request to a machine that is cut off from the network never ends, and
         # neither do those that wait for their turn behind it.
-        asking = threading.Thread(target=lambda: found.append(self._ask(store, is_lost)), name="store", daemon=True)
+        asking = threading.Thread(target=lambda: answers.append(self._ask(store, is_lost)), name="store", daemon=True)
         asking.start()
         asking.join(2 * STORE_TIMEOUT_SECONDS)
-        return found[0] if found else _SILENT_STORE.format(os.environ.get("MASTER_ADDR", "unknown"))
+        return answers[0] if answers else _SILENT_STORE.format(os.environ.get("MASTER_ADDR", "unknown"))
 
     def _ask(self, store: "Store", is_lost: bool) -> str:
         behind: list[str] = []

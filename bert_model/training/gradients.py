@@ -159,10 +159,10 @@ class ReplicatedGradients(GradientSum):
 
     def all_reduce(self) -> None:
         # DDP sends a bucket when all its gradients are ready, and reports one that never is in the next step only.
-        found, self._num_summed = self._num_summed, 0
-        if found != len(self._parameters):
+        summed, self._num_summed = self._num_summed, 0
+        if summed != len(self._parameters):
             raise TrainingError(
-                f"DistributedDataParallel summed {found} of {len(self._parameters)} gradients, because the loss does "
+                f"DistributedDataParallel summed {summed} of {len(self._parameters)} gradients, because the loss does "
                 "not depend on some parameter; take data_parallel=fsdp, or on CPUs data_parallel=buffer"
             )
         dist.all_reduce(self.numbers)

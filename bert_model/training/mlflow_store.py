@@ -58,24 +58,24 @@ def experiment_id(client: "MlflowClient", name: str) -> str:
     With SQLite its artifacts are stored under BERT_HOME.
     """
     note = EXPERIMENT_NOTES.get(name, "")
-    found = client.get_experiment_by_name(name)
-    if found is None:
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
         location = (bert_home() / "artifacts").as_uri() if tracking_uri().startswith("sqlite:") else None
         try:
             created = client.create_experiment(name, location, {NOTE_TAG: note} if note else {})
         except Exception:  # another process created it in the meantime
-            found = client.get_experiment_by_name(name)
-            if found is None:
+            experiment = client.get_experiment_by_name(name)
+            if experiment is None:
                 raise
         else:
             _delete_empty_default(client)
             return created
-    if found.lifecycle_stage != "active":  # its name stays taken, so that another one cannot replace it
+    if experiment.lifecycle_stage != "active":  # its name stays taken, so that another one cannot replace it
         raise ArtifactError(
             f"the experiment {name} was deleted, so nothing can be logged there; restore it with `mlflow experiments "
-            f"restore --experiment-id {found.experiment_id}` and this store as MLFLOW_TRACKING_URI"
+            f"restore --experiment-id {experiment.experiment_id}` and this store as MLFLOW_TRACKING_URI"
         )
-    return found.experiment_id
+    return experiment.experiment_id
 
 
 @contextlib.contextmanager

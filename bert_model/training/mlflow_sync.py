@@ -302,14 +302,14 @@ class _Copy:
         # The answer to an earlier creation may have been lost, so the run is looked up by its key first.
         if not run_id:
             condition = f"tags.`{KEY_TAG}` = '{self.state['key']}'"
-            found = client.search_runs([self._experiment_id], filter_string=condition, max_results=1)
+            runs = client.search_runs([self._experiment_id], filter_string=condition, max_results=1)
             tags = {KEY_TAG: self.state["key"]}
             if self.state.get("is_child"):
                 parent_run_id = read_state(self.directory.parent / STATE_NAME).get("run_id")
                 if parent_run_id is None:
                     raise _NoParentError
                 tags["mlflow.parentRunId"] = parent_run_id
-            run = next(iter(found), None) or client.create_run(
+            run = next(iter(runs), None) or client.create_run(
                 self._experiment_id, run_name=self.state["run_name"], tags=tags
             )
             run_id = str(run.info.run_id)
@@ -360,10 +360,10 @@ class _Copy:
         # The flag is set before sending: tags that are added meanwhile clear it again.
         self.update(described=True)
         try:
-            known = self._client.get_run(self._run_id).data
-            params = [Param(key, value) for key, value in self.state["params"].items() if key not in known.params]
+            stored = self._client.get_run(self._run_id).data
+            params = [Param(key, value) for key, value in self.state["params"].items() if key not in stored.params]
             note = {NOTE_TAG: self.state.get("note", "")}
-            tags = self.state["tags"] | (note if note[NOTE_TAG] and NOTE_TAG not in known.tags else {})
+            tags = self.state["tags"] | (note if note[NOTE_TAG] and NOTE_TAG not in stored.tags else {})
             self._client.log_batch(self._run_id, params=params, tags=[RunTag(*tag) for tag in tags.items()])
             if inputs := [dataset_input(item) for item in self.state.get("inputs", [])]:
                 self._client.log_inputs(self._run_id, datasets=inputs)
@@ -394,15 +394,15 @@ class _Copy:
         for key, value in line.get("metrics", {}).items():
             if not isinstance(value, (int, float)):
                 continue
-            known = self._sent.get((key, step))
-            is_superseded = known and known.num_resumes < self._num_resumes and step > self._resumed_from
-            if known is None or (is_superseded and value != known.value):
-                known = self._sent[key, step] = _Sent(value, milliseconds, self._num_resumes)
+            sent = self._sent.get((key, step))
+            is_superseded = sent and sent.num_resumes < self._num_resumes and step > self._resumed_from
+            if sent is None or (is_superseded and value != sent.value):
+                sent = self._sent[key, step] = _Sent(value, milliseconds, self._num_resumes)
             elif line.get("event") != "checkpoint":
                 continue
             # The time of the first line is sent every time, so that MLflow recognizes a repeated metric.
             if math.isfinite(value):
-                values.append(Metric(metric_key(key), float(value), known.milliseconds, step))
+                values.append(Metric(metric_key(key), float(value), sent.milliseconds, step))
         return values
 
     def _log_checkpoint(self, line: Mapping[str, Any], values: "list[Metric]") -> None:
@@ -414,8 +414,8 @@ class _Copy:
             return
         name = f"step-{step:08d}"
         condition = f"source_run_id = '{self._run_id}' AND name = '{name}'"
-        found = client.search_logged_models([self._experiment_id], filter_string=condition)
-        model: LoggedModel | None = next(iter(found), None)
+        models = client.search_logged_models([self._experiment_id], filter_string=condition)
+        model: LoggedModel | None = next(iter(models), None)
         if model is None or model.status != "READY":  # else finalized by an attempt that could not note it
             model = model or client.create_logged_model(
                 self._experiment_id,

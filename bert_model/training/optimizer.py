@@ -119,9 +119,9 @@ def load_optimizer_tensors(model: nn.Module, optimizer: Optimizer, tensors: dict
             for key in ("step", "exp_avg", "exp_avg_sq"):
                 stored = remaining.pop(f"{key}:{names[parameter]}", None)
                 if stored is None or (key != "step" and stored.shape != parameter.shape):
-                    found = "nothing" if stored is None else f"shape {tuple(stored.shape)}"
+                    actual = "nothing" if stored is None else f"shape {tuple(stored.shape)}"
                     raise ArtifactError(
-                        f"optimizer state: {key} of {names[parameter]}: found {found}, expected shape "
+                        f"optimizer state: {key} of {names[parameter]}: found {actual}, expected shape "
                         f"{tuple(parameter.shape)}; it belongs to another model: give a checkpoint of this one"
                     )
                 if key == "step":  # one number, never sharded

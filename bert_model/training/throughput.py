@@ -113,6 +113,6 @@ def peak_memory(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     with contextlib.suppress(OSError):  # getrusage may return the peak of the parent process
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-        if found := re.search(r"VmHWM:\s*(\d+) kB", status):
-            return int(found[1]) * 1024
+        if match := re.search(r"VmHWM:\s*(\d+) kB", status):
+            return int(match[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -58,9 +58,9 @@ class ExamResult:
         """Return the result that `to_json` wrote, which may be part of a larger document."""
         fields = {field.name: values[field.name] for field in dataclasses.fields(cls)}
         kinds: dict[str, KindResult] = {}
-        for kind, found in fields["kinds"].items():
-            scores = {name: KindScore(**part) for name, part in found.items() if isinstance(part, Mapping)}
-            kinds[kind] = dataclasses.replace(KindResult(score=scores.pop("score")), **scores, chance=found["chance"])
+        for kind, parts in fields["kinds"].items():
+            scores = {name: KindScore(**part) for name, part in parts.items() if isinstance(part, Mapping)}
+            kinds[kind] = dataclasses.replace(KindResult(score=scores.pop("score")), **scores, chance=parts["chance"])
         return cls(**{**fields, "kinds": kinds})
 
 
@@ -68,10 +68,10 @@ def exam_table(result: ExamResult) -> str:
     """Format a result as plain text."""
     head = ["kind", "N", "model", "95 %", "trigram", "chance", "trigram wrong: N", "model", "95 %"]
     rows = []
-    for kind, found in result.kinds.items():
-        ngram_baseline = f"{found.ngram_baseline.accuracy:.1f}" if found.ngram_baseline else "-"
-        beyond = _cells(found.ngram_baseline_unsolved)
-        rows.append([kind, *_cells(found.score), ngram_baseline, f"{found.chance:.1f}", *beyond])
+    for kind, kind_result in result.kinds.items():
+        ngram_baseline = f"{kind_result.ngram_baseline.accuracy:.1f}" if kind_result.ngram_baseline else "-"
+        beyond = _cells(kind_result.ngram_baseline_unsolved)
+        rows.append([kind, *_cells(kind_result.score), ngram_baseline, f"{kind_result.chance:.1f}", *beyond])
     lines = [format_table(head, rows, "simple", numbers=range(1, len(head)))]
     ngram_baseline = "" if result.ngram_baseline_mean is None else f", trigram {result.ngram_baseline_mean:.1f}"
     lines.append(f"mean over {len(result.kinds)} kinds: {result.mean:.1f}{ngram_baseline}, chance {CHANCE:.1f}")

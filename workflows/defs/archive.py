@@ -72,12 +72,12 @@ def dumps_to_archive(instance: dg.DagsterInstance, named: Sequence[str], keep: i
     UsageError for one that is unknown or has an unfinished run, and during a backfill or a run of a range. The
     generated sample stays, because every start of the UI adds it.
     """
-    known = [dump for dump in instance.get_dynamic_partitions(str(dump_partitions.name)) if dump != DEFAULT_DUMP]
-    unknown = [dump for dump in named if dump not in known]
+    dumps = [dump for dump in instance.get_dynamic_partitions(str(dump_partitions.name)) if dump != DEFAULT_DUMP]
+    unknown = [dump for dump in named if dump not in dumps]
     if unknown:
-        raise UsageError(f"dumps: {unknown[0]!r} is no partition that can be archived; expected names of {known}")
+        raise UsageError(f"dumps: {unknown[0]!r} is no partition that can be archived; expected names of {dumps}")
     refusals = refused(instance, dump_partitions, checked_dump_name)
-    usable = [dump for dump in known if dump not in refusals]
+    usable = [dump for dump in dumps if dump not in refusals]
     old = usable[:-keep] if keep else []
     chosen = [dump for dump in usable if dump in named or dump in old]
 

@@ -217,14 +217,13 @@ def why_not_requested(instance: dg.DagsterInstance, home: BertHome, dump: str) -
 
     A partition alone does not count: the daemon may have ended between adding it and starting its run.
     """
-    record = home.archive_record(dump)
-    if record.is_file():
-        return f"was archived ({record})"
+    archive = home.archive_record(dump)
+    if archive.is_file():
+        return f"was archived ({archive})"
     if not instance.has_dynamic_partition(str(dump_partitions.name), dump):
         return ""
     records = retraining_records(instance, dump)
-    for found in records:
-        run = found.dagster_run
+    for run in (record.dagster_run for record in records):
         if run.is_success or not run.is_finished:
             return f"has a run already ({run.run_id}, {run.status.value.lower()})"
     if not records:
@@ -268,15 +267,15 @@ def monthly_retraining(context: dg.ScheduleEvaluationContext, home: BertHome) ->
     for first in (month, (month - datetime.timedelta(days=1)).replace(day=1)):
         date = f"{first:%Y%m%d}"
         name = f"{wiki}-{date}"
-        known = why_not_requested(context.instance, home, name)
-        reason = f"{name} {known}" if known else why_unfinished(wiki, date, sites=dump_sites())
+        refusal = why_not_requested(context.instance, home, name)
+        reason = f"{name} {refusal}" if refusal else why_unfinished(wiki, date, sites=dump_sites())
         if not reason:
             failed = failed_attempts(context.instance, name)
             request = retraining_run(name, start=starting_model(home), failed=failed)
             context.instance.add_dynamic_partitions(str(dump_partitions.name), [name])
             return request
         reasons.append(reason)
-        if known:
+        if refusal:
             break
     return dg.SkipReason("; ".join(reasons))
 
@@ -296,9 +295,9 @@ def new_dump_on_site(context: dg.SensorEvaluationContext, home: BertHome) -> dg.
     except InputError as error:
         return dg.SkipReason(str(error))
     name = f"{wiki_name()}-{date}"
-    known = why_not_requested(context.instance, home, name)
-    if known:
-        return dg.SkipReason(f"{name}, the newest finished dump, {known}")
+    refusal = why_not_requested(context.instance, home, name)
+    if refusal:
+        return dg.SkipReason(f"{name}, the newest finished dump, {refusal}")
     return request_runs(context.instance, home, {name: []})
 
 
@@ -338,7 +337,7 @@ def why_incomplete(parts: Sequence[DumpPart]) -> str:
 def new_dump_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> dg.SensorResult | dg.SkipReason:
     folder = home.dumps
     # Each edition of a dump has all pages: one file or many, as one stream or as several.
-    found: dict[str, dict[tuple[bool, bool], dict[DumpPart, Path]]] = {}
+    editions_of: dict[str, dict[tuple[bool, bool], dict[DumpPart, Path]]] = {}
     ages: dict[str, float] = {}
     for path in sorted(folder.glob("*")) if folder.is_dir() else []:
         match = DUMP_FILE.fullmatch(path.name)
@@ -355,21 +354,21 @@ def new_dump_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> d
         part = DumpPart(*(int(match[group] or 0) for group in ("number", "first", "last")))
         edition = (any(part), bool(match["multistream"]))
         # The compressed file, which comes later in the order, has a checksum that its unpacked copy lacks.
-        found.setdefault(name, {}).setdefault(edition, {})[part] = path
+        editions_of.setdefault(name, {}).setdefault(edition, {})[part] = path
         # Absolute: the clock of a file server may be ahead, by seconds as well as by hours.
         ages[name] = min(ages.get(name, PARTS_SETTLING_SECONDS), abs(time.time() - status.st_mtime))
 
     new: dict[str, list[str]] = {}
     notes = []
-    for name, editions in found.items():
-        known = why_not_requested(context.instance, home, name)
-        if known:
+    for name, editions in editions_of.items():
+        refusal = why_not_requested(context.instance, home, name)
+        if refusal:
             # Dumps that were trained on stay in the folder; a tick names those that need somebody.
             runs = [record.dagster_run for record in retraining_records(context.instance, name)]
-            if runs and runs[0].is_finished and not (any(run.is_success for run in runs) or "archived" in known):
-                notes.append(f"{name} {known}")
+            if runs and runs[0].is_finished and not (any(run.is_success for run in runs) or "archived" in refusal):
+                notes.append(f"{name} {refusal}")
             elif name.endswith("-latest"):
-                notes.append(f"{name} {known}: a newer dump needs its date in the names of its files")
+                notes.append(f"{name} {refusal}: a newer dump needs its date in the names of its files")
             continue
         gaps = {edition: why_incomplete(list(parts)) for edition, parts in editions.items()}
         edition = min(editions, key=lambda edition: (bool(gaps[edition]), edition))
@@ -394,11 +393,11 @@ def new_dump_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> d
 )
 def new_task_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> dg.SensorResult | dg.SkipReason:
     name = str(task_partitions.name)
-    known = context.instance.get_dynamic_partitions(name)
+    partitions = context.instance.get_dynamic_partitions(name)
     own = read_own_tasks(home.tasks)
     for problem in own.problems.values():
         context.log.warning(problem)
-    new = [task for task in home.task_names if task not in known]
+    new = [task for task in home.task_names if task not in partitions]
     if not new:
         problems = "".join(f"; {problem}" for problem in own.problems.values())
         return dg.SkipReason(f"no new task in {home.tasks or 'BERT_TASKS, which is not set'}{problems}")

@@ -151,10 +151,10 @@ def _download(wiki: str, date: str, directory: Path, context: dg.AssetExecutionC
         try:
             date = newest_finished_dump(wiki, sites=dump_sites())
         except InputError as error:
-            known = load_manifest(directory).configuration if (directory / MANIFEST_NAME).is_file() else {}
-            if "date" not in known:
+            configuration = load_manifest(directory).configuration if (directory / MANIFEST_NAME).is_file() else {}
+            if "date" not in configuration:
                 raise
-            date = known["date"]
+            date = configuration["date"]
             context.log.warning(f"{error}; the dump of {date} is kept")
     is_due = RateLimit()
 

@@ -121,8 +121,8 @@ def _find_task(
     former: list[tuple[Path, float]] = []
     if name in TASK_NAMES and not folder:
         if is_file(source := home.task_data(dump, name) / TASK_SOURCE_NAME):
-            known = json.loads(source.read_text(encoding="utf-8"))
-            former = [(Path(known["path"]), known["dev_fraction"])]
+            recorded = json.loads(source.read_text(encoding="utf-8"))
+            former = [(Path(recorded["path"]), recorded["dev_fraction"])]
         sample = [(home.dump(dump), config.dev_fraction)] if sample_seed(dump) is not None else []
         places += [*former, *sample]
     reasons = {place: missing_task_data(task, *place) for place in places}

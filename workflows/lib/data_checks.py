@@ -172,13 +172,13 @@ def corpus_not_shrunken(home: BertHome, dump: str) -> Verdict:
     others = home.dump_directory(dump).parent.glob(f"{wiki}-*") if wiki else ()
     # Names end with the date, so that their order is that of time; the newest earlier dump with a corpus counts.
     earlier = sorted((path.name for path in others if path.name < dump), reverse=True)
-    found = sum(len(document.sentences) for document in _documents(home.corpus(dump)))
+    num_sentences = sum(len(document.sentences) for document in _documents(home.corpus(dump)))
     for previous in earlier:
         try:
             expected = int(load_manifest(home.corpus(previous), kind="corpus").counts.get("sentences", 0))
         except BertError:  # that dump has no corpus
             continue
-        share = found / max(1, expected)
+        share = num_sentences / max(1, expected)
         return Verdict(
             passed=share >= MIN_SHARE_OF_EARLIER,
             description=f"{share:.0%} of the {expected:,} sentences of {previous}, expected at least "

@@ -105,8 +105,8 @@ def add_partitions(
     instance: dg.DagsterInstance, definition: dg.DynamicPartitionsDefinition, names: Sequence[str]
 ) -> None:
     """Add the partitions that are missing."""
-    known = instance.get_dynamic_partitions(str(definition.name))
-    missing = [name for name in dict.fromkeys(names) if name not in known]
+    existing = instance.get_dynamic_partitions(str(definition.name))
+    missing = [name for name in dict.fromkeys(names) if name not in existing]
     if missing:
         instance.add_dynamic_partitions(str(definition.name), missing)
 

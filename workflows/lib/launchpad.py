@@ -75,8 +75,8 @@ def from_launchpad(settings_class: type[Settings], config: dg.Config) -> Setting
 
     Fields that `config_class` added by `extra` are left to the asset.
     """
-    known = _fields(settings_class)
-    values = {key: value for key, value in config.model_dump(warnings=False).items() if key in known}
+    fields = _fields(settings_class)
+    values = {key: value for key, value in config.model_dump(warnings=False).items() if key in fields}
     return from_mapping(settings_class, values, where=settings_class.__name__)
 
 

@@ -50,8 +50,8 @@ def load_published_task(home: BertHome, dump: str, task: str) -> Any:
     # The files are not copied, so they are read again and must still be the same. An own task is read as it was
     # described then: its YAML file may have changed, or be gone.
     described = manifest.configuration.get("description")
-    found: str | Task = from_mapping(Task, described, where=str(manifest.path)) if described else task
-    data = load_task_data(found, source["path"], source["dev_fraction"])
+    described_task: str | Task = from_mapping(Task, described, where=str(manifest.path)) if described else task
+    data = load_task_data(described_task, source["path"], source["dev_fraction"])
     expected = {name: entry["sha256"] for name, entry in manifest.inputs.items()}
     if data.sha256 != expected:
         changed = sorted(name for name in expected | data.sha256 if expected.get(name) != data.sha256.get(name))
@@ -77,7 +77,7 @@ def lineage_tags(dump: str, pretrained: Path, *, run_id: str) -> dict[str, str]:
     hashes: dict[str, list[str]] = {}
     for item in load_manifest(pretrained, kind="pretrained_model").provenance.get("data", []):
         hashes.setdefault(item["kind"], []).append(item["sha256"])
-    return tags | {f"{kind}_sha256": " ".join(found) for kind, found in hashes.items()}
+    return tags | {f"{kind}_sha256": " ".join(digests) for kind, digests in hashes.items()}
 
 
 def packages_version(root: Path = ROOT) -> str:
@@ -148,10 +148,10 @@ def check_origin(finetuned: Path, pretrained: Path) -> None:
     from bert_model.finetuning.task_model import read_task_description
 
     load_manifest(finetuned, kind="finetuned_model")
-    found = str((read_task_description(finetuned) or {}).get("model_sha256") or "unknown")
+    recorded = str((read_task_description(finetuned) or {}).get("model_sha256") or "unknown")
     expected = load_manifest(pretrained, kind="pretrained_model").sha256
-    if found != expected:
+    if recorded != expected:
         raise ArtifactError(
-            f"{finetuned}: fine-tuned from another pre-trained model ({found[:12]}…), expected {expected[:12]}… of "
+            f"{finetuned}: fine-tuned from another pre-trained model ({recorded[:12]}…), expected {expected[:12]}… of "
             f"{pretrained}; materialize finetuned_model"
         )

@@ -63,7 +63,7 @@ def pretraining_loss_falls(home: BertHome, dump: str) -> Verdict:
     # The first loss may be of training: phases of different lengths are evaluated on different instances.
     first, guessing = measured[0], math.log(vocab_size)
     published = manifest.counts.get("published_step", held_out[-1][0])  # the last one, unless `choose` took another
-    last = next((found for found in held_out if found[0] == published), held_out[-1])
+    last = next((evaluation for evaluation in held_out if evaluation[0] == published), held_out[-1])
     metadata = {"first_loss": first[1], "last_loss": last[1], "guessing": guessing, "evaluations": len(held_out)}
 
     # Otherwise the log next to the model is that of another training.
@@ -90,17 +90,17 @@ def held_out_reproduces(home: BertHome, dump: str) -> Verdict:
     recorded = {key: value for key, value in manifest.counts.items() if key in HELD_OUT_TOLERANCES}
     if not recorded:
         return failed("its manifest records no held-out loss")
-    found = measure_held_out(directory, instances=functools.partial(home.instances, dump))
+    metrics = measure_held_out(directory, instances=functools.partial(home.instances, dump))
     differences = [
-        f"{key}: recorded {value:.4f}, now {found.get(key, math.nan):.4f}"
+        f"{key}: recorded {value:.4f}, now {metrics.get(key, math.nan):.4f}"
         for key, value in recorded.items()
-        if not abs(found.get(key, math.nan) - value) <= HELD_OUT_TOLERANCES[key]  # NaN differs
+        if not abs(metrics.get(key, math.nan) - value) <= HELD_OUT_TOLERANCES[key]  # NaN differs
     ]
-    reproduced = ", ".join(f"{key} {found[key]:.4f}" for key in recorded if key in found)
+    reproduced = ", ".join(f"{key} {metrics[key]:.4f}" for key in recorded if key in metrics)
     return Verdict(
         passed=not differences,
         description="; ".join(differences) or f"as recorded: {reproduced}",
-        metadata={key: value for key, value in found.items() if math.isfinite(value)},
+        metadata={key: value for key, value in metrics.items() if math.isfinite(value)},
     )
 
 
@@ -121,8 +121,9 @@ def pretrained_model_beats_ngram_baseline(home: BertHome, dump: str) -> Verdict:
     # The pairs for choosing may have chosen the checkpoint.
     pairs = sample_pairs(read_pairs(exam), PAIRS_PER_KIND, "reporting")
     result = take_exam(directory, pairs, ngram_baseline=Path(exam) / NGRAM_BASELINE_NAME)
-    metadata = {f"exam_{kind}": found.score.accuracy for kind, found in result.kinds.items()}
-    metadata |= {"exam_pairs": sum(found.score.count for found in result.kinds.values()), "exam_mean": result.mean}
+    scores = {kind: kind_result.score for kind, kind_result in result.kinds.items()}
+    metadata = {f"exam_{kind}": score.accuracy for kind, score in scores.items()}
+    metadata |= {"exam_pairs": sum(score.count for score in scores.values()), "exam_mean": result.mean}
     assert result.ngram_baseline_mean is not None
     return Verdict(
         passed=result.mean > result.ngram_baseline_mean,
@@ -251,9 +252,9 @@ def registered_consistent(directory: Path, name: str) -> Verdict:
     version = matching[-1]
     uri = f"models:/{name}/{version.version}"
     local = download(uri)
-    found = load_manifest(local, verify="sha256").sha256
-    if found != expected:
-        return failed(f"{uri} holds {found[:12]}…, expected {expected[:12]}…")
+    actual = load_manifest(local, verify="sha256").sha256
+    if actual != expected:
+        return failed(f"{uri} holds {actual[:12]}…, expected {expected[:12]}…")
     if other := check_outputs(local, version.description.get("reference_logits", "")):
         return failed(f"{uri} does not compute what was registered: {other}")
 
@@ -281,9 +282,9 @@ def report_intact(home: BertHome, dump: str) -> Verdict:
     for row in rows:
         path = home.finetuning(dump, row["task"]) / "results.json"
         results = json.loads(path.read_text(encoding="utf-8"))
-        found = results["metrics"][results["main_key"]]["mean"]
-        if found != row["score"]:
-            return failed(f"{row['task']}: the report has {row['score']}, {path} {found}")
+        score = results["metrics"][results["main_key"]]["mean"]
+        if score != row["score"]:
+            return failed(f"{row['task']}: the report has {row['score']}, {path} {score}")
     pictures = sorted(directory.glob("*.png"))
     if not pictures or any(not path.read_bytes().startswith(b"\x89PNG\r\n") for path in pictures):
         return failed("a picture is missing or not a PNG")
@@ -299,12 +300,12 @@ def predictions_complete(home: BertHome, task: str) -> Verdict:
         # Line by line: a file of answers may be larger than memory.
         try:
             with open(path, encoding="utf-8") as lines:
-                found = sum(isinstance(json.loads(line), dict) for line in lines)
+                num_answers = sum(isinstance(json.loads(line), dict) for line in lines)
         except ValueError as error:
             return failed(f"{path}: not JSON lines ({error})")
         expected = manifest.files[path.relative_to(directory).as_posix()].get("rows")
-        if found != expected:
-            return failed(f"{path}: {found} answers, the manifest counts {expected}")
+        if num_answers != expected:
+            return failed(f"{path}: {num_answers} answers, the manifest counts {expected}")
     counts = {name: int(count) for name, count in manifest.counts.items()}
     rest = "".join(f", {count:,} {name}" for name, count in counts.items() if name != "answers")
     return Verdict(True, f"{counts['answers']:,} answers{rest}", dict(counts))

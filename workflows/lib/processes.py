@@ -41,14 +41,14 @@ def process_mark(process_id: int | None = None) -> str:
 
 def left_over(home: Path) -> list[int]:
     """Return the processes of a home that have lost the one that started them: they save, and end within a minute."""
-    found = []
+    process_ids = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):  # of another user, or it has ended
             environment = process.environ()
             owner = environment.get(OWNER_VARIABLE, "")
             if owner and environment.get("BERT_HOME") == str(home) and not process_mark(int(owner)):
-                found.append(process.pid)
-    return found
+                process_ids.append(process.pid)
+    return process_ids
 
 
 def wait_for_left_over(home: Path, log: Callable[[str], None]) -> None:

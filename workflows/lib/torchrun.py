@@ -183,15 +183,15 @@ def _last_line(path: Path) -> str:
 def launch_processes(launch_id: str) -> list[int]:
     """Return the ids of processes that carry the mark of a launch (Linux; empty without /proc)."""
     mark = f"{LAUNCH_VARIABLE}={launch_id}".encode()
-    found = []
+    process_ids = []
     for entry in Path("/proc").glob("[0-9]*"):
         if entry.name == str(os.getpid()):
             continue
         # Other users' processes cannot be read, and a process may end meanwhile.
         with contextlib.suppress(OSError):
             if mark in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-    return found
+                process_ids.append(int(entry.name))
+    return process_ids
 
 
 def _end_launch(process: subprocess.Popen[bytes], launch_id: str, grace_seconds: float) -> None:
