@@ -1,4 +1,5 @@
-"""Layering: imports go down only, between packages and between rooms, and each library is imported in its own files."""
+"""Layering: imports go down only, between packages and between rooms, each library is imported in its own files, and no
+folder grows unnoticed."""
 
 import ast
 import subprocess
@@ -194,3 +195,39 @@ def test_no_import_goes_round_in_a_circle():
     while leaves := {name for name, imported in remaining.items() if not imported & set(remaining)}:
         remaining = {name: imported for name, imported in remaining.items() if name not in leaves}
     assert not remaining, f"these modules import each other: {sorted(remaining)}"
+
+
+LINES = {
+    "bert_pipeline": 3710,
+    "bert_pipeline/beam": 961,
+    "bert_pipeline/corpus": 3016,
+    "bert_pipeline/exam": 914,
+    "bert_pipeline/instances": 1769,
+    "bert_pipeline/sample": 1680,
+    "bert_pipeline/tasks": 2270,
+    "bert_pipeline/vocabulary": 1306,
+    "bert_pipeline/wikipedia": 2520,
+    "bert_pipeline/wikipedia/templates": 1506,
+    "bert_model": 863,
+    "bert_model/conversion": 491,
+    "bert_model/finetuning": 3098,
+    "bert_model/inference": 860,
+    "bert_model/kinds": 2018,
+    "bert_model/metrics": 600,
+    "bert_model/model": 1708,
+    "bert_model/pretraining": 3160,
+    "bert_model/registry": 2385,
+    "bert_model/training": 1919,
+    "bert_model/zero_shot": 423,
+    "workflows": 825,
+    "workflows/defs": 2201,
+    "workflows/lib": 2568,
+}
+"""Lines of Python directly in each folder; to grow by more than a tenth is a decision (docs/decisions)."""
+
+
+def test_no_folder_has_grown_by_more_than_a_tenth():
+    lines = dict.fromkeys(LINES, 0)
+    for path in MODULES:
+        lines[path.parent.relative_to(ROOT).as_posix()] += len(path.read_text(encoding="utf-8").splitlines())
+    assert {folder: count for folder, count in lines.items() if count > 1.1 * LINES[folder]} == {}

@@ -120,7 +120,7 @@ def test_date_is_a_text(tmp_path):
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
-        *((text, "") for text in ("phases.1.steps=5", "phases", "phases.x=1", "=3", "precision.x=1")),
+        *((text, ".") for text in ("phases.1.steps=5", "phases", "phases.x=1", "=3", "precision.x=1")),
         *((f"name={text}", "'name=.*': not valid YAML .*; quote the value") for text in ("[a", "@x", "{", "0x_")),
     ],
 )
