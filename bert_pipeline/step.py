@@ -28,16 +28,19 @@ PACKAGE = Path(__file__).resolve().parent
 class Step:
     """What the result of a step depends on beside its settings and inputs."""
 
-    version: int = 1
-    """Raised with each change of what the step makes from the same settings and inputs; a changed default is one."""
+    version: int | None = 1
+    """Raised with each change of what the step makes from the same settings and inputs; a changed default is one. None
+    for a step that takes an artifact over as it is."""
     data: tuple[str, ...] = ()
     """Folders of this package with data files that the step may read."""
     libraries: tuple[str, ...] = ()
     """Libraries that decide what the step makes."""
 
     @functools.cached_property
-    def code_version(self) -> str:
+    def code_version(self) -> str | None:
         """The version, with those of the libraries and the hash of the data files."""
+        if self.version is None:
+            return None
         versions = [f"{name}=={importlib.metadata.version(name).partition('+')[0]}" for name in self.libraries]
         hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in self.data_files().items()}
         return " ".join([str(self.version), *versions, *([f"data={content_sha256(hashes)[:12]}"] if hashes else [])])
@@ -95,8 +98,8 @@ STEPS = {
     "predictions": Step(libraries=("tokenizers", "numpy", "torch")),
 }
 """The steps by the name of their asset; that of `dump` generates the sample."""
-COPYING = Step()
-"""Takes an artifact over as it is: a published dump, the vocabulary of a model."""
+COPYING = Step(version=None)
+"""That of a published dump and of a model's vocabulary: another version of the project fetches neither again."""
 
 
 def key_path(directory: Path) -> Path:

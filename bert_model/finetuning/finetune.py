@@ -29,7 +29,6 @@ from bert_model.finetuning.trial_runner import (
     SavedTrial,
     TrialRunner,
     Watch,
-    code_sha256,
     trial_directory,
 )
 from bert_model.finetuning.worker_pool import WorkerPool
@@ -52,6 +51,7 @@ from bert_pipeline.manifest import (
     publishing,
     read_manifest,
 )
+from bert_pipeline.step import STEPS
 from bert_pipeline.storage import is_remote, to_path
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import TaskData
@@ -148,7 +148,7 @@ def finetune(
                 "configuration_sha256": content_sha256(decisive),
                 "test_sha256": examples_sha256(data.labeled_test),
                 "task": to_mapping(task),
-                "code": code_sha256(),
+                "code_version": STEPS["finetuned_model"].code_version,
             }
         )
         scratch = stack.enter_context(trial_directory(output, trials_identity))

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import tokenizers
-import torch
 
 from bert_model.finetuning.caveats import FEW_STEPS
 from bert_model.finetuning.config import SMALL_SET_STEPS, FinetuningConfig
@@ -40,7 +38,7 @@ from bert_model.model.heads import HEAD_CLASSES, states_of
 from bert_model.model.weights import fill_model, read_weights
 from bert_pipeline.atomic import creating, locked, replace_text
 from bert_pipeline.errors import ArtifactError, UnavailableError, UsageError
-from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, load_manifest, refuse_foreign_directory
+from bert_pipeline.manifest import Manifest, load_manifest, refuse_foreign_directory
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.ner import DOCUMENT_MARK
 from bert_pipeline.tasks.task import TaskData
@@ -61,14 +59,6 @@ CONTEXT_SET = "+context"
 LOCK_NAME = "lock"
 PUBLISHED_NAME = "published.json"
 """File with the trials whose weights the output directory has: {"sha256": its hash, "weights": trial -> file}."""
-CODE = (
-    "bert_model/model",
-    "bert_model/training",
-    "bert_model/kinds",
-    "bert_model/finetuning",
-    "bert_pipeline/vocabulary",
-)
-"""The folders whose code decides what a trial computes."""
 
 
 @contextlib.contextmanager
@@ -86,10 +76,16 @@ def trial_directory(output: Path, identity: str) -> Iterator[Path]:
     with creating(output):
         directory.mkdir(parents=True, exist_ok=True)
 
-    # Trials of other data, code or machines cannot be reused. A directory with a lock belongs to a running search.
+    # Trials of other data, versions or machines cannot be reused. A directory with a lock belongs to a running search.
     for other in output.parent.glob(f"{glob.escape(prefix)}{'[0-9a-f]' * 16}"):
         if other != directory:
             with contextlib.suppress(UnavailableError), locked(other / LOCK_NAME, wait=0):
+                if trials := _finished_trials(other):
+                    logger.warning(
+                        "%s: %d finished trials of other data, settings, versions or kernels are removed",
+                        output,
+                        len(trials),
+                    )
                 shutil.rmtree(other, ignore_errors=True)
 
     # The lock is held until the end of the block, and released by the system if this process is killed.
@@ -122,14 +118,6 @@ def _remove_all_but(directory: Path, finished: set[Path]) -> None:
             shutil.rmtree(path, ignore_errors=True)
         elif path not in finished and path.name not in (LOCK_NAME, PUBLISHED_NAME):
             path.unlink(missing_ok=True)
-
-
-def code_sha256() -> str:
-    """Hash the code and the versions of the libraries that decide what a trial computes."""
-    root = Path(__file__).resolve().parents[2]
-    files = sorted(path for folder in CODE for path in (root / folder).rglob("*.py"))
-    versions = {"torch": torch.__version__, "numpy": np.__version__, "tokenizers": tokenizers.__version__}
-    return content_sha256({**versions, **{path.relative_to(root).as_posix(): file_sha256(path) for path in files}})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

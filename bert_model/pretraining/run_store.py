@@ -192,6 +192,8 @@ class RunStore:
 
     def push_soon(self, checkpoints: CheckpointDirectory) -> None:
         """Push in a thread, after a push that runs now. A store that fails then is warned of: the next push repeats."""
+        if self._push is not None and self._push.done():
+            self._push.result()
         if self._push is None or self._push.done() or self._push.running():
             self._push = self._executor.submit(self._try_to_push, checkpoints)
 

@@ -216,8 +216,11 @@ class TaskScore:
         fields: dict[str, Any] = {name: description[key] for name, key in names.items() if key in description}
         if description.get("generated_sample") == "true":
             fields.pop("paper", None)
-        caveats = json.loads(description.get("caveats") or "[]")
-        return _SCORE.validate_python({**fields, "mean": mean, "known": caveats, "version": version})
+        try:
+            caveats = json.loads(description.get("caveats") or "[]")
+            return _SCORE.validate_python({**fields, "mean": mean, "known": caveats, "version": version})
+        except ValueError:  # one version that somebody wrote by hand must not hide the others
+            return None
 
     def __str__(self) -> str:
         return f"{self.mean:.2f} ± {self.sd:.2f} ({self.num_seeds})"

@@ -17,6 +17,8 @@ If a run is resumed from step N, the lines of later steps before the `resume` ev
 import contextlib
 import logging
 import math
+import os
+import shutil
 import tempfile
 import threading
 import time
@@ -207,7 +209,10 @@ class _Follower(threading.Thread):
                 self.answered.set()
                 self.copy.send()
                 self._is_copied, self.failure = True, ""
-            except (ImportError, _NoParentError):  # MLflow is not installed, or did not have the parent
+            except ImportError:  # MLflow is not installed
+                self.answered.set()
+                return
+            except _NoParentError:
                 self._is_copied = False
             except Exception as error:  # any error of a server, a database or a network
                 if not self.failure:
@@ -284,6 +289,12 @@ class _Copy:
         """Open a client, and find the run by its key or create it. ImportError if MLflow is not installed."""
         if self._run_id:
             return
+        parent_run_id = None
+        if self.state.get("is_child"):
+            # Asked for first: a server that does not answer is waited for by the parent alone.
+            parent_run_id = read_state(self.directory.parent / STATE_NAME).get("run_id")
+            if parent_run_id is None:
+                raise _NoParentError
         self._client = client = open_client(self._uri)
         self._experiment_id = experiment_id(client, self.state["experiment"])
 
@@ -303,12 +314,7 @@ class _Copy:
         if not run_id:
             condition = f"tags.`{KEY_TAG}` = '{self.state['key']}'"
             runs = client.search_runs([self._experiment_id], filter_string=condition, max_results=1)
-            tags = {KEY_TAG: self.state["key"]}
-            if self.state.get("is_child"):
-                parent_run_id = read_state(self.directory.parent / STATE_NAME).get("run_id")
-                if parent_run_id is None:
-                    raise _NoParentError
-                tags["mlflow.parentRunId"] = parent_run_id
+            tags = {KEY_TAG: self.state["key"]} | ({"mlflow.parentRunId": parent_run_id} if parent_run_id else {})
             run = next(iter(runs), None) or client.create_run(
                 self._experiment_id, run_name=self.state["run_name"], tags=tags
             )
@@ -448,12 +454,19 @@ class _Copy:
         The manifest is one of these files alone, of another kind: a copy of the upload is a model, but no checkpoint
         that a training can resume from.
         """
-        files = [path for path in checkpoint.iterdir() if path.is_file() and path.name != MANIFEST_NAME]
-        for path in files:
-            self._client.log_model_artifact(model_id, str(path))
-        with contextlib.suppress(ArtifactError), tempfile.TemporaryDirectory() as folder:
-            write_part(load_manifest(checkpoint), Path(folder), [path.name for path in files], kind=UPLOAD_KIND)
-            self._client.log_model_artifact(model_id, str(Path(folder) / MANIFEST_NAME))
+        with tempfile.TemporaryDirectory(prefix=".upload-", dir=checkpoint.parent) as folder:
+            # Linked first, because the training removes its old checkpoints while an upload takes its time.
+            files = [path for path in checkpoint.iterdir() if path.is_file() and path.name != MANIFEST_NAME]
+            for path in files:
+                try:
+                    os.link(path, Path(folder) / path.name)
+                except FileNotFoundError:
+                    raise
+                except OSError:  # a file system without links
+                    shutil.copyfile(path, Path(folder) / path.name)
+            with contextlib.suppress(ArtifactError):
+                write_part(load_manifest(checkpoint), Path(folder), [path.name for path in files], kind=UPLOAD_KIND)
+            self._client.log_model_artifacts(model_id, folder)
 
     def _log_artifact(self, line: Mapping[str, Any]) -> None:
         path, target = Path(line["path"]), line.get("artifact_path") or None

@@ -12,7 +12,7 @@ import pytest
 from bert_pipeline.configuration import configuration
 from bert_pipeline.errors import UnavailableError
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
-from bert_pipeline.step import PACKAGE, STEPS, Step, key_path
+from bert_pipeline.step import COPYING, PACKAGE, STEPS, Step, key_path
 
 
 @configuration
@@ -77,6 +77,13 @@ def maker(tmp_path: Path) -> Maker:
 )
 def test_same_key_is_built_once(maker: Maker, again: dict[str, Any]) -> None:
     assert maker.ask().sha256 == maker.ask(**again).sha256
+    assert maker.times == 1
+
+
+def test_copied_artifact_depends_on_no_version(maker: Maker) -> None:
+    maker.ask(step=COPYING)
+    assert json.loads(key_path(maker.directory).read_text(encoding="utf-8"))["key"]["code_version"] is None
+    maker.ask(step=COPYING)
     assert maker.times == 1
 
 

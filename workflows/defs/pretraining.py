@@ -200,7 +200,7 @@ def _train(
             rendezvous_endpoint=launch.rendezvous_endpoint,
             rendezvous_id=output.name,
             threads_per_process=launch.threads_per_process,
-            environment={**home.environment(), CODE_VERSION_VARIABLE: STEPS["pretrained_model"].code_version},
+            environment={**home.environment(), CODE_VERSION_VARIABLE: str(STEPS["pretrained_model"].code_version)},
         ),
         report=report,
         log=context.log.info,

@@ -31,6 +31,7 @@ from bert_model.training.mlflow_store import open_client
 from bert_pipeline import progress
 from bert_pipeline.errors import ArtifactError, TrainingError
 from bert_pipeline.manifest import load_manifest
+from bert_pipeline.step import STEPS, Step
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -469,9 +470,9 @@ def test_further_seeds_and_rates_train_only_what_is_new(name, keep, model, tmp_p
         assert result.manifest.sha256 == whole.manifest.sha256
 
 
-def test_trials_of_other_code_are_not_reused(model, tmp_path, monkeypatch):
+def test_trials_of_another_version_are_not_reused(model, tmp_path, monkeypatch):
     tune("sst2", model, tmp_path / "out", epochs=[1.0])
-    monkeypatch.setattr("bert_model.finetuning.finetune.code_sha256", lambda: "other")
+    monkeypatch.setitem(STEPS, "finetuned_model", Step(version=999))
     pool = Counted()
     tune("sst2", model, tmp_path / "out", pool, epochs=[1.0])
     assert len(pool.trained) == 1

@@ -1,5 +1,6 @@
 """MLflow follows the metrics file: it catches up after failures and gets nothing twice."""
 
+import errno
 import itertools
 import json
 import os
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from instances_fixture import make_tokenizer
@@ -272,6 +274,23 @@ def test_copied_checkpoint_artifact_is_a_model_but_no_checkpoint(store, tmp_path
         load_manifest(copy, kind="checkpoint")
 
 
+@pytest.mark.parametrize("links", [True, False])
+def test_checkpoint_that_is_removed_during_its_upload_is_uploaded_whole(links, store, tmp_path, monkeypatch):
+    def remove_first(client, model_id, folder):
+        shutil.rmtree(tmp_path / "step-00000005", ignore_errors=True)
+        return upload(client, model_id, folder)
+
+    upload = mlflow.MlflowClient.log_model_artifacts
+    monkeypatch.setattr(mlflow.MlflowClient, "log_model_artifacts", remove_first)
+    if not links:
+        monkeypatch.setattr("os.link", mock.Mock(side_effect=OSError(errno.EXDEV, "Invalid cross-device link")))
+    checkpoint, model = log_checkpoint(store, tmp_path)
+    assert not checkpoint.exists()
+    assert model.status == "READY"
+    files = {item.path for item in store.list_logged_model_artifacts(model.model_id)}
+    assert files == {"config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json", "manifest.json"}
+
+
 def test_checkpoint_without_upload_has_path_and_hash(store, tmp_path):
     checkpoint, model = log_checkpoint(store, tmp_path, upload_checkpoints=False)
     assert model.tags["path"] == str(checkpoint)
@@ -378,7 +397,7 @@ def test_copy_interrupted_anywhere_continues_without_duplicates(store, tmp_path,
     checkpoint = make_checkpoint(tmp_path, 2)
     calls = itertools.cycle([False, True])  # every second request loses its answer
     names = ["get_experiment_by_name", "search_runs", "create_run", "get_run", "log_batch", "set_terminated"]
-    names += ["search_logged_models", "create_logged_model", "log_model_artifact", "finalize_logged_model"]
+    names += ["search_logged_models", "create_logged_model", "log_model_artifacts", "finalize_logged_model"]
     with monkeypatch.context() as patched:
         intercept(patched, names, lambda _: next(calls), sent=True)
         run = open_tracker(tmp_path / "run", tags={"kind": "test"}, params={"seed": 1})
@@ -477,10 +496,14 @@ def test_without_experiment_no_client_is_opened(tmp_path, monkeypatch):
     assert sync(tmp_path / "run")
 
 
-def test_child_run_has_parent_tags_and_artifacts(store, tmp_path):
+def test_child_run_has_parent_tags_and_artifacts(store, tmp_path, monkeypatch):
     (tmp_path / "plot.txt").write_text("a plot")
-    child = open_tracker(tmp_path / "run" / "a", run_name="a", is_child=True)
-    assert child.run_id is None  # its parent has none yet
+    with monkeypatch.context() as patched:  # its parent has no run yet, so the server is not asked
+        asked: list[Any] = []
+        intercept(patched, ["get_experiment_by_name"], asked.append, sent=True)
+        child = open_tracker(tmp_path / "run" / "a", run_name="a", is_child=True)
+        assert child.run_id is None
+        assert not asked
     with open_tracker(tmp_path / "run") as parent:
         child.record("evaluation", 0, {"dev/accuracy": 80.0})
         child.log_artifact(tmp_path / "plot.txt", "plots")
