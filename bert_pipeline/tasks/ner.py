@@ -196,10 +196,6 @@ def _tag(value: Any, task: Task, class_names: Sequence[str], where: str) -> str:
     return value
 
 
-def _is_tag(tag: str, labels: Sequence[str]) -> bool:
-    return tag in labels or bool(_entity(tag, labels))
-
-
 def _entity(tag: str, labels: Sequence[str]) -> str:
     """Return the type of a tag B-<type> or I-<type> if the task has B-<type>; "" for other tags, such as -LRB-."""
     prefix, _, entity = tag.partition("-")
@@ -207,7 +203,7 @@ def _entity(tag: str, labels: Sequence[str]) -> str:
 
 
 def _check_tag(tag: str, labels: Sequence[str], where: str) -> None:
-    if not _is_tag(tag, labels):
+    if tag not in labels and not _entity(tag, labels):
         raise InputError(f"{where}: tag {tag[:60]!r}, expected one of {', '.join(labels)}")
 
 

@@ -89,12 +89,12 @@ def _has_answers(path: Path | Source, task: Task) -> bool:
 
 def _json_questions(source: Source, task: Task, reading: Reading) -> Iterator[Question]:
     document, file = _load(source), source.name
-    found_version = _has_impossible(document)
+    has_impossible = _has_impossible(document)
 
     # Without labels, as for predictions, a file of either version is fine.
-    if found_version and not task.has_impossible and reading.labeled is not False:
+    if has_impossible and not task.has_impossible and reading.labeled is not False:
         raise InputError(f"{file}: is SQuAD 2.0 (it has unanswerable questions), expected SQuAD 1.1; use squad2")
-    if task.has_impossible and not found_version and reading.labeled is not False:
+    if task.has_impossible and not has_impossible and reading.labeled is not False:
         raise InputError(f"{file}: is SQuAD 1.1 (no unanswerable questions), expected SQuAD 2.0; use squad1")
     for article_number, article in enumerate(_list(file, document, "data", "the file")):
         where = f"data[{article_number}]"

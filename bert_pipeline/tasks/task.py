@@ -370,9 +370,9 @@ def _find_files(task: Task, path: Path, dev_fraction: float) -> _Files:
     missing = folder / (task.train_file if not files.train else task.dev_files[first_dev])
     # More than one candidate would be a guess.
     if len(splits) != 1:
-        found_names = ", ".join(paths[0].name for paths in splits[:8]) or "none"
+        names = ", ".join(paths[0].name for paths in splits[:8]) or "none"
         raise InputError(
-            f"{missing}: not found (other files of {task.title} there: {found_names}); give the folder that holds "
+            f"{missing}: not found (other files of {task.title} there: {names}); give the folder that holds "
             f"{task.train_file} and {' or '.join(task.dev_files.values())}, or the hub's files, such as "
             "train-00000-of-00001.parquet or train.jsonl"
         )
