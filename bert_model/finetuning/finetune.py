@@ -228,10 +228,7 @@ def _data_inputs(data: TaskData, tokenizer: Tokenizer, hashes: Mapping[str, str]
     ]
     has_manifest = (model / MANIFEST_NAME).is_file()
     earlier: list[DataInput] = load_manifest(model).provenance.get("data", []) if has_manifest else []
-    for item in earlier:
-        if item["kind"] != "vocabulary":
-            own.append({**item, "context": "pre-training"})
-    return own
+    return own + [{**item, "context": "pre-training"} for item in earlier if item["kind"] != "vocabulary"]
 
 
 def _analyze(runner: TrialRunner, saved: SavedTrial) -> tuple[dict[str, Any], str]:
