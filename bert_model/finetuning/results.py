@@ -8,12 +8,11 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bert_model.finetuning.caveats import known_about, read_caveats
 from bert_model.finetuning.config import FinetuningConfig
 from bert_model.finetuning.search import SearchResult, Trial, TrialResult
-from bert_model.finetuning.trial import TrialProgress
 from bert_model.kinds import kind_of
 from bert_model.training.metrics_log import STATE_NAME, DataInput, RunStatus, read_lines, read_state
 from bert_model.training.mlflow_sync import CLOSE_TIMEOUT_SECONDS, Tracker, sync
@@ -21,6 +20,9 @@ from bert_pipeline.errors import DiskFullError
 from bert_pipeline.manifest import Manifest, content_sha256
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import TaskData
+
+if TYPE_CHECKING:  # a trial imports torch, for which the UI and its reports need not wait
+    from bert_model.finetuning.trial import TrialProgress
 
 PROCEDURES = {
     "grid": "every setting is trained with every seed; the setting with the best mean on {split} is taken",
@@ -244,7 +246,7 @@ class SearchLog:
         """The parent's MLflow run id; None without MLflow."""
         return self.tracker.run_id
 
-    def report(self, report: TrialProgress) -> None:
+    def report(self, report: "TrialProgress") -> None:
         """Log the loss of a running trial from pre-trained weights every ten seconds, and its dev scores."""
         if report.trial.initialization.weights != "pretrained":
             return
@@ -345,7 +347,7 @@ class SearchLog:
         child.record("evaluation", result.steps, self._scores(result))
         child.close("FAILED" if result.diverged else "FINISHED")
 
-    def _scores(self, result: TrialResult | TrialProgress) -> dict[str, float]:
+    def _scores(self, result: "TrialResult | TrialProgress") -> dict[str, float]:
         return {
             f"{self.task}/{split}/{metric}": value
             for split, values in result.scores.items()
@@ -361,7 +363,7 @@ class _RunningTrial:
         self._next = time.monotonic() + LOG_INTERVAL_SECONDS
         self._loss_sum, self._num_steps = 0.0, 0
 
-    def add(self, report: TrialProgress) -> dict[str, float]:
+    def add(self, report: "TrialProgress") -> dict[str, float]:
         """Return the metrics of all steps since the last line if one is due, else {}."""
         self._loss_sum += report.loss * report.num_steps
         self._num_steps += report.num_steps
