@@ -179,7 +179,7 @@ def killed(training: Training, find: Callable[[], list[int]]) -> list[int]:
 
 
 def age(process_id: int) -> float:
-    """Return for how many seconds a process has run."""
+    """Return for how many seconds a process has run; the service's own clock begins a little later."""
     return time.time() - psutil.Process(process_id).create_time()
 
 
@@ -203,7 +203,7 @@ def test_viewer_and_daemon_start_again_while_the_training_goes_on(training):
     assert len(training.named("dagster api grpc")) == 2
     old = training.named("mlflow server") + training.named("dagster._daemon")
     for process_id in old:
-        wait_for(lambda pid=process_id: age(pid) > SETTLED_SECONDS, "the age at which a service is started again")
+        wait_for(lambda pid=process_id: age(pid) > SETTLED_SECONDS + 2, "the age at which a service is started again")
         training.kill(process_id)
     wait_for(lambda: training.ui.tail().count("and is started again") == len(old) == 2, "the next processes")
     wait_for(lambda: training.ui.tail().count(READY) == 2, "their answers")
@@ -246,7 +246,7 @@ def test_killed_rank_or_torchrun_fails_the_run_with_a_remedy(training, find):
 @pytest.mark.parametrize("name", ["code-server start", "api grpc"])
 def test_killed_code_server_restarts_and_its_run_is_retried(training, name):
     (server,) = training.named("dagster code-server")
-    wait_for(lambda: age(server) > SETTLED_SECONDS, "the age at which it is started again")
+    wait_for(lambda: age(server) > SETTLED_SECONDS + 2, "the age at which it is started again")
     killed(training, lambda: training.named(f"dagster {name}"))
     follow_retry(training)
     resumed(training)
