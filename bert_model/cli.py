@@ -18,8 +18,15 @@ from bert_model.pretraining.config import add_arguments
 from bert_pipeline import cli as pipeline_cli
 from bert_pipeline.atomic import check_file_target
 from bert_pipeline.cli import add_command
-from bert_pipeline.configuration import CommandParser, add_configuration, configured, print_settings, settings_given
-from bert_pipeline.errors import ArtifactError, PromotionError, UsageError, exit_code_of
+from bert_pipeline.configuration import (
+    CommandParser,
+    add_configuration,
+    configured,
+    naming_options,
+    print_settings,
+    settings_given,
+)
+from bert_pipeline.errors import ArtifactError, BertError, PromotionError, UsageError, exit_code_of
 from bert_pipeline.manifest import fetched, load_manifest
 from bert_pipeline.signals import exiting_on_signals
 from bert_pipeline.storage import local_path, path_or_url, store_errors, to_path, without_secrets
@@ -268,7 +275,11 @@ def _run(arguments: argparse.Namespace) -> int:
     if getattr(arguments, "settings", False):
         print_settings(arguments.configured(arguments))
         return 0
-    return int(arguments.run(arguments))
+    try:
+        return int(arguments.run(arguments))
+    except BertError as error:
+        error.args = (naming_options(str(error), arguments),)
+        raise
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from bert_pipeline.configuration import add_configuration, configured, from_mapping, settings_given
-from bert_pipeline.errors import UsageError
+from bert_pipeline.errors import UsageError, count_of
 from bert_pipeline.progress import Progress
 from bert_pipeline.storage import local_path, path_or_url
 
@@ -361,6 +361,6 @@ def _run_triviaqa(arguments: argparse.Namespace) -> int:
 def _report(manifest: "Manifest", *names: str) -> None:
     """Print the path of the result and its main counts."""
     counts = ", ".join(
-        f"{manifest.counts[name]:,} {name.replace('_', ' ')}" for name in names if name in manifest.counts
+        count_of(manifest.counts[name], name.replace("_", " ")) for name in names if name in manifest.counts
     )
     print(f"{manifest.directory}: {counts or f'{len(manifest.files)} files'}")

@@ -211,6 +211,18 @@ def configured(arguments: argparse.Namespace) -> Any:
     return from_mapping(_class_of(arguments.config_class), settings_given(arguments), where="")
 
 
+def naming_options(text: str, arguments: argparse.Namespace) -> str:
+    """Return an error with a command's options in place of its settings: "--vocab-size 5" for "vocab_size=5"."""
+    fields = dataclasses.fields(_class_of(arguments.config_class)) if hasattr(arguments, "config_class") else ()
+    names = [field.name for field in fields if hasattr(arguments, field.name)]
+    for name in names:
+        option = f"--{name.replace('_', '-')}"
+        text = re.sub(rf"(?<![\w.-]){name}=", f"{option} ", text)
+        # A name of one word is a word of the text, except at its beginning
+        text = re.sub(rf"(?<![\w.-]){name}(?!\w)" if "_" in name else rf"^{name}(?=: )", option, text)
+    return text
+
+
 def _class_of(name: str) -> Any:
     module, name = name.split(":")
     return getattr(importlib.import_module(module), name)

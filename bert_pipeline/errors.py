@@ -7,6 +7,7 @@ what to do about it.
 
 import difflib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 
@@ -69,6 +70,11 @@ def exit_code_of(program: Callable[[], int | None], name: str, *, debug: bool = 
             message = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     print(f"{name}: {' '.join(message.split())}", file=sys.stderr)
     return code
+
+
+def count_of(number: int, nouns: str) -> str:
+    """Return "1 document", "2,000 documents"."""
+    return f"{number:,} " + (re.sub(r"s\b", "", nouns, count=1) if number == 1 else nouns)
 
 
 MAX_SUGGESTIONS = 40

@@ -121,8 +121,10 @@ def footer_sha256(path: Path | str) -> str:
 
 
 def _same_type(found: pa.DataType, expected: pa.DataType) -> bool:
-    """Compare types, ignoring the names that writers give to list elements and how they store the offsets of text."""
-    if pa.types.is_large_string(found):
+    """Compare types, ignoring the names that writers give to list elements and how they store text."""
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    if pa.types.is_large_string(found) or pa.types.is_string_view(found):
         found = pa.string()
     if pa.types.is_list(found) and pa.types.is_list(expected):
         return bool(found.value_type == expected.value_type)

@@ -412,7 +412,7 @@ class Trainer:
             )
         self.metrics_step = step
         self._throughput.exclude(time.perf_counter() - started)
-        if self.tracker is not None:
+        if self.tracker is not None and self.metrics:  # there may be no held-out instances
             self.tracker.record("evaluation", step, self.metrics, phase=phase.index)
             logger.info("step %d: %s", step, ", ".join(f"{key} {value:.4g}" for key, value in self.metrics.items()))
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -40,7 +41,7 @@ def make_document(
     sentences: list[str] = []
     starts: list[int] = []
     for passage in passages:
-        of_passage = split_sentences(passage, language)
+        of_passage = split_sentences(without_controls(passage), language)
         # A passage without sentences must not add a start: starts are strictly ascending.
         if of_passage:
             starts.append(len(sentences))
@@ -48,6 +49,14 @@ def make_document(
     return document_of_sentences(
         document_id=document_id, title=title, language=language, sentences=sentences, starts=starts, split=split
     )
+
+
+_CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def without_controls(text: str) -> str:
+    """Remove control characters, which no text has, except tabs and line feeds; those of white space become blanks."""
+    return text if text.isprintable() else _CONTROLS.sub(lambda match: " " if match[0].isspace() else "", text)
 
 
 def document_of_sentences(

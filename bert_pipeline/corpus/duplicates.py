@@ -121,7 +121,7 @@ class Decisions:
     codes: np.ndarray
     """(N,) uint8: an index into `CODES` for each document."""
     resembled: np.ndarray
-    """(K, 2) int64: the documents that are dropped as near duplicates, and what is kept in their place; ascending."""
+    """(K, 2) int64: the documents dropped for the same or a near text, and what is kept in their place; ascending."""
     dropped: dict[str, int]
     """Dropped documents by reason."""
     near_duplicates: dict[str, int]
@@ -135,10 +135,10 @@ def decide(batches: Sequence[PageBatch], found: Sequence[Found], config: CorpusC
     kept = np.ones(bounds[-1], dtype=bool)
 
     # Same id: all but the first of each id are superseded. Same text: of the rest, all but the first are repetitions.
-    same_id = _equal(found, "id", kept)
+    same_id = _equal(found, "id", kept)[:, 0]
     kept[same_id] = False
     same_text = _equal(found, "text", kept)
-    kept[same_text] = False
+    kept[same_text[:, 0]] = False
     dropped = {"same id": len(same_id), "same text": len(same_text)}
 
     # Near text: all but the first of each group, where that is asked for.
@@ -162,25 +162,27 @@ def decide(batches: Sequence[PageBatch], found: Sequence[Found], config: CorpusC
     codes = _split(similar, kept, stems, bounds, config, directory)
     codes[same_id] = SAME_ID
     codes[members[is_near]] = NEAR
+    near = np.column_stack([members, members[first]])[is_near]
+    in_place_of = dict(near.tolist())  # what stays of a text may be a near duplicate itself
+    same_text[:, 1] = [in_place_of.get(number, number) for number in same_text[:, 1].tolist()]
+    resembled = np.concatenate([same_text, near])
     return Decisions(
         codes=codes,
-        resembled=np.column_stack([members, members[first]])[is_near],
+        resembled=resembled[np.argsort(resembled[:, 0])],
         dropped=dropped,
         near_duplicates=near_duplicates,
     )
 
 
 def _equal(found: Sequence[Found], by: str, kept: np.ndarray) -> np.ndarray:
-    """Return the documents (M,), among the `kept` (N,), that repeat an earlier one."""
+    """Return the documents, among the `kept` (N,), that repeat another one, and the one that stays (M, 2)."""
     groups = np.concatenate([np.zeros((0, 2), dtype=np.int64), *(item.values for item in found if item.by == by)])
-    if by == "id":
-        groups = groups[groups[:, 0] != groups[:, 1]]
-    else:
-        # The first of a text may have been dropped for its id; then the next one is kept.
+    if by == "text":  # the first of a text may have been dropped for its id; then the next one stays
         groups = groups[kept[groups[:, 0]]]
         groups = groups[np.lexsort(groups.T)]
-        groups = groups[np.concatenate([[False], groups[1:, 1] == groups[:-1, 1]])[: len(groups)]]
-    repeated: np.ndarray = groups[:, 0]
+        _, first, group = np.unique(groups[:, 1], return_index=True, return_inverse=True)
+        groups[:, 1] = groups[first[group], 0]
+    repeated: np.ndarray = groups[groups[:, 0] != groups[:, 1]]
     return repeated
 
 

@@ -28,7 +28,7 @@ from bert_pipeline.corpus.near_duplicates import BandTask
 from bert_pipeline.corpus.quality import QUALITY_COUNTS, sample_passages
 from bert_pipeline.corpus.shards import Shard, collect_dropped, plan_shards, shard_name, write_shard
 from bert_pipeline.corpus.splits import CorpusConfig, Split, languages_of_dumps, plan_splits, read_batches
-from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.errors import InputError, UsageError, count_of
 from bert_pipeline.failed_records import DROPPED_NAME, FAILED, check_failures
 from bert_pipeline.manifest import Draft, Manifest, file_sha256, foreign_input, load_manifest, publishing
 from bert_pipeline.storage import absolute, make_directory, remove_tree, to_path, without_secrets
@@ -99,18 +99,19 @@ def build_corpus(
         counts = {**totals["counts"], **_sum_counts(shard["counts"] for shard in shards)}
         for problem in totals["problems"]:
             read, kept = counts.get("pages_read", 0), counts["documents"]
-            logger.warning("%s; of %s pages read, %s documents were kept", problem, f"{read:,}", f"{kept:,}")
+            logger.warning("%s; of %s read, %s kept", problem, count_of(read, "pages"), count_of(kept, "documents"))
         if totals["warning"]:
             logger.warning("%s (%s lists them)", totals["warning"], DROPPED_NAME)
         same_id = counts["dropped"].get("same id", 0)
         if same_id and any(split.kind != "wikipedia" for split in splits):
             logger.warning(
-                "%s documents have the id of another one and are dropped (%s names them); unless they are the same, "
-                "give each source a name, as in books=jsonl:PATH",
-                f"{same_id:,}", DROPPED_NAME,
+                "%s with the id of another one dropped (%s names them); unless they are the same, give each source a "
+                "name, as in books=jsonl:PATH",
+                count_of(same_id, "documents"), DROPPED_NAME,
             )  # fmt: skip
         if config.held_out_per_mille and counts["documents"] and not counts["documents_held_out"]:
-            logger.warning("no document is held out: all are similar to each other; add other text for evaluation")
+            reason = "there is only one" if counts["documents"] == 1 else "all are similar to each other"
+            logger.warning("no document is held out: %s; add other text for evaluation", reason)
         lists = [scratch / name for name in (*totals["dropped_lists"], *(shard["dropped_list"] for shard in shards))]
         counts["articles_without_text"] = collect_dropped(lists, draft.path / DROPPED_NAME)
         remove_tree(scratch)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA
+from bert_pipeline.errors import count_of
 from bert_pipeline.parquet_io import open_parquet, read_row_group
 from bert_pipeline.wikipedia.punctuation import (
     BRACKETS,
@@ -140,7 +141,8 @@ def describe_corpus(counts: Mapping[str, Any]) -> str:
         f"dropped of the pages kept: {elements or 'nothing'}",
         f"per million characters: {counts['markup_per_million_characters']:g} pieces of leftover markup,"
         f" {counts['broken_text_per_million_characters']:g} broken sentences",
-        f"near duplicates: {near['documents']:,} documents, {near['passages']:,} passages of other documents",
+        f"near duplicates: {count_of(near['documents'], 'documents')},"
+        f" {count_of(near['passages'], 'passages of other documents')}",
         f"articles without text: {counts.get('articles_without_text', 0):,}, listed in dropped.tsv",
         "",
         "passages drawn at random:",

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_pipeline.compression import open_bytes
-from bert_pipeline.corpus.documents import Document, document_of_sentences, make_document
+from bert_pipeline.corpus.documents import Document, document_of_sentences, make_document, without_controls
+from bert_pipeline.corpus.sources import CIRRUS_SEARCH
 from bert_pipeline.corpus.text_files import GUTENBERG_END, WHOLE, Span, TextKind, read_records, stem_of
 from bert_pipeline.errors import InputError
 from bert_pipeline.failed_records import failure
@@ -92,9 +93,9 @@ def _text_document(
         return make_document(passages=read_book(text, is_start=number == 0, is_end=is_end), **rest)
     if kind == "lines":
         # The file gives the sentences, so they are not split again, and not at other line ends of Unicode.
-        sentences = [line for line in map(str.strip, _lines_of(text)) if line]
+        sentences = [line for line in map(str.strip, map(without_controls, _lines_of(text))) if line]
     else:
-        sentences = [field.strip() for field in text.rstrip("\r\n").split("\t")]
+        sentences = [without_controls(field).strip() for field in text.rstrip("\r\n").split("\t")]
         if len(sentences) != 2 or not all(sentences):
             content = f"{len(sentences)} columns" if len(sentences) != 2 else "an empty sentence"
             raise InputError(f"{where}: {content}, expected 2 sentences separated by a tab")
@@ -200,6 +201,8 @@ def _is_ended(line: str) -> bool:
 
 def _parse_record(line: str, where: str) -> dict[str, Any]:
     record = parse_object(line, where)
+    if record.keys() == {"index"}:  # the line before each page of a CirrusSearch dump
+        raise InputError(f"{where}: {CIRRUS_SEARCH}")
     # Null is an empty text, as in Parquet.
     if "text" not in record or not isinstance(record["text"], str | None):
         content = f'"text" of type {type(record["text"]).__name__}' if "text" in record else f"keys {', '.join(record)}"

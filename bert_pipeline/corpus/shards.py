@@ -20,7 +20,7 @@ from bert_pipeline.corpus.batches import (
     read_statistics,
     read_tables,
 )
-from bert_pipeline.corpus.duplicates import CODES, HELD_OUT, NEAR, TRAIN, Decisions, Found, decide
+from bert_pipeline.corpus.duplicates import CODES, HELD_OUT, NEAR, SAME_TEXT, TRAIN, Decisions, Found, decide
 from bert_pipeline.corpus.mixture import count_texts, sum_texts
 from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP
 from bert_pipeline.corpus.splits import CorpusConfig
@@ -41,7 +41,7 @@ class Shard:
     counts: dict[str, int]
     """Counts of its kept documents."""
     resembled: bytes = b""
-    """(M, 3) int64: for each near duplicate, in order, the document kept in its place: split, batch and row."""
+    """(M, 3) int64: for each document dropped for its text, in order, the one kept in its place: split, batch, row."""
 
 
 def plan_shards(
@@ -178,8 +178,8 @@ def _kept_documents(shard: Shard, scratch: Path, copied: _Copied) -> Iterator[pa
                 )
                 for row in rows:
                     reason = row["split"]
-                    if reason == CODES[NEAR]:
-                        reason = f"{reason} of {next(resembled)}"
+                    if reason in (CODES[SAME_TEXT], CODES[NEAR]):
+                        reason = f"{reason} {'of' if reason == CODES[NEAR] else 'as'} {next(resembled)}"
                     copied.duplicates.append(dropped_line(row["document_id"], reason, row["title"]))
                 table, words = table.take(number_array(np.flatnonzero(is_kept))), words[is_kept]
             copied.texts += count_texts(table, words)
@@ -187,7 +187,7 @@ def _kept_documents(shard: Shard, scratch: Path, copied: _Copied) -> Iterator[pa
 
 
 def _resembled_ids(shard: Shard, scratch: Path) -> Iterator[str]:
-    """Yield the ids of the documents that were kept in place of the shard's near duplicates."""
+    """Yield the ids of the documents that were kept in place of those that the shard dropped for their texts."""
     places = np.frombuffer(shard.resembled, dtype=np.int64).reshape(-1, 3)
     batches, batch_of = np.unique(places[:, :2], axis=0, return_inverse=True)
     ids = np.empty(len(places), dtype=object)

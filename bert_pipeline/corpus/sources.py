@@ -5,9 +5,9 @@ import glob
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-from bert_pipeline.compression import COMPRESSED_SUFFIXES, without_compression
+from bert_pipeline.compression import COMPRESSED_SUFFIXES, open_bytes, without_compression
 from bert_pipeline.errors import InputError, UsageError, suggest
-from bert_pipeline.storage import files_in, files_matching, is_file, is_remote, open_binary, scheme_of, to_path
+from bert_pipeline.storage import files_in, files_matching, is_file, is_remote, scheme_of, to_path
 
 SourceKind = Literal["wikipedia", "text", "lines", "book", "jsonl", "parquet", "pairs"]
 SOURCE_KINDS: tuple[SourceKind, ...] = get_args(SourceKind)
@@ -23,6 +23,9 @@ _SUFFIXES: dict[SourceKind, tuple[str, ...]] = {
 }
 """Suffixes of the files taken from a directory; a file given by name may have any suffix."""
 _COMPRESSIBLE: tuple[SourceKind, ...] = ("text", "lines", "book", "jsonl", "pairs")
+
+
+CIRRUS_SEARCH = "of a CirrusSearch dump, whose texts have no paragraphs; take the XML dump (pages-articles.xml.bz2)"
 
 
 def _kinds_of(file: str) -> list[SourceKind]:
@@ -41,13 +44,13 @@ def kind_hint(path: str, kinds: Sequence[SourceKind]) -> str:
 
 def file_kind_hint(file: str) -> str:
     """Return the same for a file that is no dump, by its suffix or else its first bytes."""
-    kinds = _kinds_of(file)
-    if not kinds:
-        start = b""
-        with contextlib.suppress(OSError), open_binary(file) as stream:
-            start = stream.read(4)
-        kinds = ["parquet"] if start == b"PAR1" else ["jsonl"] if start.startswith(b"{") else []
-    return kind_hint(file, kinds)
+    start = b""
+    with contextlib.suppress(OSError, InputError), open_bytes(file) as stream:
+        start = stream.read(9)
+    if start == b'{"index":':
+        return f"; it is {CIRRUS_SEARCH}"
+    by_start: list[SourceKind] = ["parquet"] if start[:4] == b"PAR1" else ["jsonl"] if start[:1] == b"{" else []
+    return kind_hint(file, _kinds_of(file) or by_start)
 
 
 def split_name(source: str) -> tuple[str, str]:
@@ -116,5 +119,7 @@ def parse_source(source: str) -> tuple[SourceKind, list[str]]:
         return kind, files
     if colon and path == source and prefix.isalpha() and not scheme_of(path):
         raise UsageError(f"{source}: no such file, and no kind of source {prefix!r}{suggest(prefix, SOURCE_KINDS)}")
+    if not is_remote(path) and to_path(path).is_fifo():
+        raise InputError(f"{path}: a pipe, which can be read only once; write its content to a file, and name that")
     what = "the pattern matches no file" if glob.has_magic(path) else "no such file"
     raise InputError(f"{path}: {what}; check the path")

@@ -47,6 +47,7 @@ from bert_pipeline.wikipedia.dump import (
     read_pages,
 )
 from bert_pipeline.wikipedia.extract import drop_reason, extract_article
+from bert_pipeline.wikipedia.languages import is_code
 from bert_pipeline.wikipedia.site import Site
 
 logger = logging.getLogger(__name__)
@@ -83,8 +84,10 @@ class CorpusConfig:
     def __post_init__(self) -> None:
         codes = {"language": self.language} | {f"languages.{name}": code for name, code in self.languages.items()}
         for key, code in codes.items():
-            if not code.replace("-", "").isalnum():
-                raise ConfigurationError(f"{key}: found {code!r}, expected a code such as 'en'")
+            if not is_code(code):
+                raise ConfigurationError(
+                    f"{key}: found {code!r}, expected a code of a language, such as 'en' or 'pt-br'"
+                )
         if any(char.isspace() or char in "/:" for char in self.name):
             raise ConfigurationError(f"name: found {self.name!r}, expected a name without spaces, '/' and ':'")
 

@@ -9,6 +9,7 @@ the front yields. A block is passed to a decoder as a stream of its own, which v
 
 import bz2
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -27,6 +28,9 @@ _END_MAGIC = 0x177245385090
 _MAGIC_BITS = 48
 _CHECKSUM_BITS = 32  # after the end mark; the next stream begins at the next whole byte
 _HEADER_BITS = 32  # "BZh9"
+_CUT_OFF = re.compile(rb"(?:B(?:Z(?:h(?:[1-9].{0,5})?)?)?)?", re.DOTALL)
+"""What may follow the last stream of a file: nothing, or less than the header and magic number of another one."""
+_BEGIN_BYTES = 10
 _WINDOW_BYTES = 1 << 20
 _READ_BYTES = 1 << 20  # a tenth faster than reading to the end in one call
 _MAX_BLOCK_BYTES = 1_200_000  # a block holds at most 900,000 bytes, and bzip2 grows incompressible data slightly
@@ -61,7 +65,9 @@ def read_blocks(path: Path | str, start: int, stop: int | None) -> Iterator[tupl
             # A stream ends here, after its checksum; the next one begins at a whole byte.
             if not is_block:
                 end = -(-(position + _MAGIC_BITS + _CHECKSUM_BITS) // 8) * 8
-                if following and following[0] != end + _HEADER_BITS:  # a block whose magic number is damaged
+                behind = b"" if following else read_at(stream, _BEGIN_BYTES, end // 8)
+                # A block whose magic number is damaged, or what is no stream
+                if following and following[0] != end + _HEADER_BITS or not _CUT_OFF.fullmatch(behind):
                     raise DamagedError(end // 8, truncated=False)
                 magic = following
                 continue

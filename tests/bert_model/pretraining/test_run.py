@@ -205,6 +205,17 @@ def test_every_step_logs_losses_rates_and_utilization(undisturbed):
     assert {f"held_out/{name}" for name in named} == set(evaluated)
 
 
+def test_training_without_held_out_instances_logs_no_empty_evaluation(tmp_path, caplog):
+    caplog.set_level("INFO")
+    write_instances(tmp_path / "data", max_seq_length=16, shards=(48,), held_out=0, rows_per_write=16)
+    values = configuration({"short": str(tmp_path / "data"), "long": ""}, evaluation_interval_steps=1)
+    values["phases"] = [values["phases"][0] | {"steps": 2, "warmup_steps": 0}]
+    train(values, tmp_path / "training")
+    assert [message for message in caplog.messages if message.endswith(": ")] == []
+    events = (tmp_path / "training" / "metrics.jsonl").read_text().splitlines()
+    assert {json.loads(line)["event"] for line in events}.isdisjoint({"evaluation"})
+
+
 @pytest.mark.parametrize("upload", [True, False])
 def test_upload_checkpoints_is_passed_to_the_tracker(data, tmp_path, upload):
     values = configuration(data, upload_checkpoints=upload)

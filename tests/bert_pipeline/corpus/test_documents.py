@@ -2,7 +2,7 @@
 
 import hashlib
 
-from bert_pipeline.corpus.documents import Document, content_digest, id_hash, make_document
+from bert_pipeline.corpus.documents import Document, content_digest, id_hash, make_document, without_controls
 
 
 def test_passages_are_segmented_and_their_starts_kept():
@@ -38,3 +38,10 @@ def test_id_hashes_are_those_of_blake2b():
     assert id_hash("enwiki:12") == int.from_bytes(digest, "big")
     shares = sum(id_hash(f"enwiki:{n}") % 1000 < 5 for n in range(40_000)) / 40_000
     assert 0.003 < shares < 0.007
+
+
+def test_text_has_no_control_characters():
+    assert without_controls("a\0b\x07c\x1b[0m\x9fd\x0ce\x85f\tg\nh") == "abc[0md e f\tg\nh"
+    document = make_document(document_id="w:1", title="T", language="en", passages=["One\0 is\x1f here. Two\x7f too."])
+    assert document is not None
+    assert document.sentences == ("One is  here.", "Two too.")

@@ -301,9 +301,11 @@ def test_parquet_without_ids_is_numbered_by_row(tmp_path):
     assert len(spans) == 1
 
 
-def test_parquet_takes_other_types_of_text_and_languages_of_rows(tmp_path):
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), "dictionary"])
+def test_parquet_takes_other_types_of_text_and_languages_of_rows(tmp_path, kind):
+    texts = pa.array(["Eins. Zwei.", None, "", "Three."])
     columns = {
-        "text": pa.array(["Eins. Zwei.", None, "", "Three."], pa.large_string()),
+        "text": texts.dictionary_encode() if kind == "dictionary" else texts.cast(kind),
         "id": pa.array([1, 2, 3, None], pa.int64()),
         "language": pa.array(["de", "de", "de", None]).dictionary_encode(),
     }

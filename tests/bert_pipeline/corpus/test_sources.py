@@ -1,5 +1,7 @@
 """Sources on the command line."""
 
+import os
+
 import pytest
 
 from bert_pipeline.corpus.sources import parse_source
@@ -72,3 +74,9 @@ def test_directory_without_files_of_the_kind_raises(tmp_path):
         BertError, match=rf"no wikipedia files .*, name that: text:{tmp_path} \(or lines:, book:, pairs:"
     ):
         parse_source(str(tmp_path))
+
+
+def test_pipe_is_no_missing_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BertError, match="pipe: a pipe, which can be read only once; write its content to a file"):
+        parse_source(f"text:{tmp_path / 'pipe'}")

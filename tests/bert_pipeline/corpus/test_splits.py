@@ -135,7 +135,7 @@ def test_every_article_without_output_is_listed_with_its_reason(tmp_path, output
         "testwiki:8\tempty\tPage 8",
         "testwiki:?\tcut off\tTorn",
         "testwiki:6\tsame id\tPage 6",
-        "testwiki:7\tsame text\tPage 7",
+        "testwiki:7\tsame text as testwiki:1\tPage 7",
     ]
     assert manifest.counts["articles_without_text"] == 6
     assert manifest.counts["pages_read"] == 9
@@ -320,7 +320,39 @@ def test_split_follows_the_hash_of_the_id_and_one_document_is_held_out(output):
 
 def test_corpus_without_held_out_documents_is_a_warning(output, caplog):
     assert build(output, *some_pages(1)).counts["documents_held_out"] == 0
-    assert "no document is held out" in caplog.text
+    assert "no document is held out: there is only one; add" in caplog.text
+
+
+def test_kept_document_is_named_by_those_that_repeat_its_text(tmp_path, output):
+    texts = {"a": article(1) + " End.", "b": article(1) + " Fin.", "c": article(1) + " Fin.", "b2": article(2)}
+    rows = [{"id": name[0], "text": text} for name, text in texts.items()]
+    rows += [{"id": "d", "text": texts["b2"]}, {"id": "e", "text": texts["c"]}]
+    source = write_records(tmp_path / "w.jsonl", rows)
+    build_corpus([source], output, CorpusConfig(near_duplicates="drop", split_bytes=900), ONE)
+    # The first of a text may be a near duplicate itself
+    assert (output / "dropped.tsv").read_text(encoding="utf-8").splitlines()[1:] == [
+        "w:b\tnear duplicate of w:a\t",
+        "w:c\tsame text as w:a\t",
+        "w:b\tsame id\t",
+        "w:e\tsame text as w:a\t",
+    ]
+
+
+@pytest.mark.parametrize("code", ["klingon", "English", "jp", "e", "en/us", "pt.br"])
+def test_what_is_no_code_of_a_language_is_refused(code):
+    with pytest.raises(ConfigurationError, match=rf"language: found '{code}', expected a code of a language"):
+        CorpusConfig(language=code)
+    for known in ("simple", "zh-min-nan", "pt-BR", "tlh", "eng_Latn", "zu"):
+        CorpusConfig(language=known, languages={"a": known})
+
+
+def test_cirrus_search_dump_is_recognized(tmp_path, output):
+    page = '{"index":{"_type":"page","_id":"1"}}\n{"title":"A","text":"It is one line."}\n'
+    path = tmp_path / "wiki-cirrussearch-content.json.gz"
+    write(path, gzip.compress(page.encode() * 30))
+    for source in (str(path), f"jsonl:{path}"):
+        with pytest.raises(InputError, match=r"of a CirrusSearch dump, .* take the XML dump"):
+            build_corpus([source], output, CorpusConfig(), ONE)
 
 
 def test_several_sources_make_one_corpus(tmp_path, output):
@@ -436,7 +468,7 @@ def test_documents_that_share_an_id_are_a_warning(tmp_path, caplog):
         write(tmp_path / f"{name}.jsonl", json.dumps({"id": 1, "text": f"A text of {name} is here."}) + "\n")
     names = [f"web=jsonl:{tmp_path}/a.jsonl", f"web=jsonl:{tmp_path}/b.jsonl"]
     assert build_corpus(names, tmp_path / "one", CorpusConfig(), ONE).counts["dropped"] == {"same id": 1}
-    assert "1 documents have the id of another one" in caplog.text
+    assert "1 document with the id of another one dropped" in caplog.text
     caplog.clear()
     names[1] = names[1].replace("web=", "press=")
     assert build_corpus(names, tmp_path / "two", CorpusConfig(), ONE).counts["dropped"] == {}
@@ -466,7 +498,7 @@ def test_dropped_list_replaces_tabs_and_line_ends(tmp_path, output):
     build_corpus([write_records(tmp_path / "a.jsonl", rows)], output, CorpusConfig(), ONE)
     assert (output / "dropped.tsv").read_text(encoding="utf-8").splitlines() == [
         "document_id\treason\ttitle",
-        "a:1 2 3 4 5\tsame text\tA B",
+        "a:1 2 3 4 5\tsame text as a:0\tA B",
     ]
 
 
@@ -497,7 +529,7 @@ def test_dump_that_breaks_off_is_one_broken_file(tmp_path, output, caplog, mark,
         counts = build_corpus([dump], output, CorpusConfig(split_bytes=split_bytes), ONE).counts
         assert (counts["broken_files"], counts["documents"], counts["dropped"]) == (1, documents, dropped)
         assert warning in caplog.text
-        assert f"of {documents} pages read, {documents} documents were kept" in caplog.text
+        assert f"of {documents} pages read, {documents} documents kept" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -216,6 +216,15 @@ def test_corrupt_bz2_error_names_byte_and_page(tmp_path):
         read_all(path)
 
 
+@pytest.mark.parametrize("behind", [b"garbage", b"\0", b"BZx", b"BZh9 is no block", b"\0" * 4096])
+def test_data_behind_the_last_bz2_stream_are_damage(tmp_path, behind):
+    packed = bz2.compress(make_export(make_page(1)).encode())
+    with pytest.raises(InputError, match=rf"damaged at byte {len(packed):,} .* after page 'Page 1'"):
+        read_all(write(tmp_path / "d.xml.bz2", packed + behind))
+    for cut_off in (b"", b"BZ", b"BZh9", b"BZh91AY&S"):
+        assert len(read_all(write(tmp_path / "d.xml.bz2", packed + cut_off))) == 1
+
+
 @pytest.mark.usefixtures("decoder")
 def test_corrupt_bz2_block_is_not_reported_as_truncated(tmp_path):
     packed = bytearray(bz2.compress(b"some text " * 1000))
