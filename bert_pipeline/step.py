@@ -86,7 +86,7 @@ STEPS = {
     "dump": Step(data=("sample",)),
     "corpus": Step(data=("wikipedia",), libraries=("sentencex",)),
     "vocabulary": Step(libraries=("tokenizers",)),
-    "instances": Step(libraries=("tokenizers", "numpy")),
+    "instances": Step(version=2, libraries=("tokenizers", "numpy")),
     "exam": Step(libraries=("tokenizers", "numpy")),
     "pretrained_model": Step(libraries=("numpy", "torch")),
     "candidate_model": Step(),

@@ -5,7 +5,6 @@ import bisect
 import dataclasses
 import functools
 import itertools
-import math
 import re
 from dataclasses import field
 from typing import Annotated, Any, Literal
@@ -211,7 +210,7 @@ class PretrainingConfig:
 
     def masking_of(self, phase: PhaseConfig) -> MaskingConfig:
         """Return the masking of a phase, with its own limit on predictions."""
-        max_predictions = phase.max_predictions_per_seq or math.ceil(self.masking.masked_lm_prob * phase.max_seq_length)
+        max_predictions = phase.max_predictions_per_seq or self.masking.max_predictions(phase.max_seq_length)
         return dataclasses.replace(self.masking, max_predictions_per_seq=max_predictions)
 
     def learning_rate_at(self, step: int) -> float:

@@ -117,7 +117,7 @@ def open_writers(
             TfrecordWriter(
                 temporary,
                 max_seq_length=config.max_seq_length,
-                max_predictions_per_seq=config.max_predictions_per_seq,
+                max_predictions_per_seq=config.masking_config().max_predictions(config.max_seq_length),
                 compression=config.tfrecord_compression,
             )
         )

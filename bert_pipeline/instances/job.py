@@ -153,6 +153,14 @@ def build_instances(
         draft.provenance["workers"] = num_workers(options)
         for split in SPLITS:
             _warn_of_one_label(split, counts[split])
+            shares = draft.counts[split]
+            if shares.get("capped_share", 0) > 0.01:
+                log.warning(
+                    "--max-predictions-per-seq %s is too small for %.0f %% of the %s instances: %.1f %% of the tokens "
+                    "are predicted, not %g %%; leave it out, which takes the share of --max-seq-length",
+                    config.max_predictions_per_seq, 100 * shares["capped_share"], split, 100 * shares["masked_share"],
+                    100 * config.masked_lm_prob,
+                )  # fmt: skip
     return load_manifest(output, kind="instances")
 
 
@@ -337,6 +345,7 @@ def _shares(counts: collections.Counter[str], histogram: np.ndarray, max_seq_len
     # Dynamic masks are drawn in training, so there is nothing to count here.
     if masked:
         result["masked_share"] = _ratio(masked, tokens)
+        result["capped_share"] = _ratio(counts["capped"], instances)
         for name in ("mask", "same", "random"):
             result[f"masked_as_{name}_share"] = _ratio(counts[f"masked_as_{name}"], masked)
     return result

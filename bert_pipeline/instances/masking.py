@@ -1,7 +1,7 @@
 """Masked-LM choices for whole batches: drawn once and stored (static), or drawn for each batch (dynamic).
 
 The mask of an instance depends on its own key and tokens alone, never on the rest of its batch.
-Shapes: B instances, S tokens of the longest, P = max_predictions_per_seq.
+Shapes: B instances, S tokens of the longest, P = config.max_predictions(S).
 """
 
 import dataclasses
@@ -53,8 +53,8 @@ class MaskingConfig:
 
     masked_lm_prob: Annotated[float, Field(gt=0, lt=1)] = 0.15
     """Share of all tokens, special ones counted, that are predicted."""
-    max_predictions_per_seq: PositiveInt = 20
-    """At most this many predictions in an instance."""
+    max_predictions_per_seq: PositiveInt | None = None
+    """At most this many predictions in an instance. Without it the share of the longest one, rounded up: 20 of 128."""
     mask_share: Proportion = 0.8
     """Share of the chosen tokens that [MASK] replaces."""
     same_share: Proportion = 0.1
@@ -69,6 +69,10 @@ class MaskingConfig:
         if not math.isclose(sum(shares.values()), 1.0, abs_tol=1e-9):
             stated = ", ".join(f"{name}={share}" for name, share in shares.items())
             raise ConfigurationError(f"{stated}: the three shares add up to {sum(shares.values()):g}, expected 1")
+
+    def max_predictions(self, max_seq_length: int) -> int:
+        """Return the maximum number of predictions in an instance of at most `max_seq_length` tokens."""
+        return self.max_predictions_per_seq or math.ceil(round(max_seq_length * self.masked_lm_prob, 6))
 
     @model_validator(mode="before")
     @classmethod
@@ -231,7 +235,7 @@ def _replace(
     config: MaskingConfig,
 ) -> MaskedBatch:
     # List the M chosen positions of all instances as pairs of row and slot.
-    shape = (len(input_ids), config.max_predictions_per_seq)
+    shape = (len(input_ids), config.max_predictions(input_ids.shape[1]))
     rows, slots = np.nonzero(np.arange(positions.shape[1]) < counts[:, None])  # (M,)
     at = positions[rows, slots]
     originals = input_ids[rows, at]

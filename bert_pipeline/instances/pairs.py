@@ -84,8 +84,9 @@ class InstancesConfig(MaskingConfig, MixtureConfig):
         return self.masking == "static" or (self.masking == "" and self.format != "parquet")
 
     def masking_config(self) -> MaskingConfig:
-        """Return the settings of static masks."""
-        return MaskingConfig(**{name: getattr(self, name) for name in _MASK_SETTINGS})
+        """Return the settings of static masks, with the number of predictions."""
+        masking = MaskingConfig(**{name: getattr(self, name) for name in _MASK_SETTINGS})
+        return dataclasses.replace(masking, max_predictions_per_seq=masking.max_predictions(self.max_seq_length))
 
 
 _MASK_SETTINGS = tuple(field.name for field in dataclasses.fields(MaskingConfig))
@@ -309,8 +310,11 @@ def make_instances(
     statistics.add_pairs(input_ids, lengths, pairs.is_random_next)
     masked: dict[str, np.ndarray] = {}
     if config.has_static_masks:
-        batch = mask_batch(input_ids, lengths, combine(pairs.keys, _MASK), vocabulary, config.masking_config())
+        masking = config.masking_config()
+        batch = mask_batch(input_ids, lengths, combine(pairs.keys, _MASK), vocabulary, masking)
         statistics.add_masks(input_ids, batch)
+        limit = masking.max_predictions(config.max_seq_length)
+        statistics.sums["capped"] += int(np.count_nonzero(np.rint(lengths * masking.masked_lm_prob) > limit))
         input_ids = batch.input_ids
         # Of the P slots of each instance keep those that are filled.
         counts = batch.masked_lm_weights.sum(axis=1).astype(np.int64)
@@ -370,6 +374,7 @@ _SUMS = (
     "tokens",
     "random_next",
     "unk_tokens",
+    "capped",
     "masked_tokens",
     "masked_as_mask",
     "masked_as_same",

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import json
-import math
 import os
 import re
 from pathlib import Path
@@ -341,7 +340,7 @@ def instances(
         }
         # Each length is an artifact of its own: adding one leaves the others unchanged.
         for length in config.max_seq_lengths:
-            settings = instances_for_length(from_launchpad(InstancesConfig, config), length)
+            settings = dataclasses.replace(from_launchpad(InstancesConfig, config), max_seq_length=length)
             directory = home.instances(name, length)
             manifest = STEPS["instances"].make(
                 directory,
@@ -367,15 +366,6 @@ def instances(
     if total:
         metadata["dagster/row_count"] = total
     return materialization(content_sha256(versions), metadata)
-
-
-def instances_for_length(settings: InstancesConfig, length: int) -> InstancesConfig:
-    """Return the settings for one sequence length; static masks get their share of it (20 at 128, 77 at 512)."""
-    if not settings.has_static_masks or length == settings.max_seq_length:
-        return dataclasses.replace(settings, max_seq_length=length)
-    return dataclasses.replace(
-        settings, max_seq_length=length, max_predictions_per_seq=math.ceil(length * settings.masked_lm_prob)
-    )
 
 
 def sample_instances(manifest: Manifest) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from bert_pipeline.instances import job as jobs_instances
 from bert_pipeline.instances.job import build_instances, show_instances, tokenize_shard
 from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.instances.parquet import open_instances
-from bert_pipeline.instances.tfrecord import TfrecordWriter, open_tfrecords
+from bert_pipeline.instances.tfrecord import TfrecordWriter, open_tfrecords, read_widths
 from bert_pipeline.manifest import load_manifest, publishing
 from bert_pipeline.randomness import key_of_text
 from bert_pipeline.vocabulary import job as jobs_vocabulary
@@ -343,6 +343,29 @@ def test_manifest_counts_equal_shards(static_both):
     assert static_both.counts["held_out"]["documents"] == 4
     # One held-out document alone in its shard: no random next sentence is possible there.
     assert 0 < static_both.counts["held_out"]["random_next_share"] < 1
+
+
+@pytest.mark.parametrize(
+    ("values", "slots", "message"),
+    [
+        ({"max_seq_length": 128}, 20, ""),
+        ({"max_seq_length": 512}, 77, ""),
+        ({"max_seq_length": 400, "masked_lm_prob": 0.3}, 120, ""),
+        ({"max_seq_length": 512, "max_predictions_per_seq": 76}, 76, ""),
+        (
+            {"max_seq_length": 512, "max_predictions_per_seq": 20},
+            20,
+            r"20 is too small for [45]\d % of the train instances: 9\.\d % of the tokens are predicted, not 15 %",
+        ),
+    ],
+)
+def test_static_masks_have_their_share_at_every_length(vocabulary, tmp_path, caplog, values, slots, message):
+    corpus = make_corpus(tmp_path / "corpus", [make_documents(60, held_out=[1, 7])])
+    config = InstancesConfig(format="tfrecord", dupe_factor=2, short_seq_prob=0.0, **values)
+    counts = build_instances(corpus, vocabulary, tmp_path / "made", config, ONE_WORKER).counts["train"]
+    assert read_widths(tmp_path / "made/train/instances-00000.tfrecord") == (values["max_seq_length"], slots)
+    assert bool(message) == (counts["masked_share"] < 0.9 * config.masked_lm_prob)
+    assert re.search(message, caplog.text) if message else "predicted" not in caplog.text
 
 
 def test_tfrecord_is_compressed_on_request(corpus, vocabulary, tmp_path):

@@ -112,10 +112,11 @@ def test_mask_invariants(lengths, seed, whole_words, most, share):
 def test_mask_does_not_depend_on_batch(whole_words):
     ids, lengths = make_batch([20, 64, 33, 50, 12])
     keys = sample_keys(7, 0, np.array([4, 10, 11, 900, 5]))
-    whole = mask(ids, lengths, keys, whole_word_masking=whole_words)
+    values = {"whole_word_masking": whole_words, "max_predictions_per_seq": 20}
+    whole = mask(ids, lengths, keys, **values)
     for row in range(5):
         narrow = ids[row : row + 1, : lengths[row]]
-        alone = mask(narrow, lengths[row : row + 1], keys[row : row + 1], whole_word_masking=whole_words)
+        alone = mask(narrow, lengths[row : row + 1], keys[row : row + 1], **values)
         assert np.array_equal(alone.input_ids[0], whole.input_ids[row, : lengths[row]])
         assert np.array_equal(alone.masked_lm_positions[0], whole.masked_lm_positions[row])
 
@@ -228,7 +229,7 @@ def test_mixes_of_table_8_are_accepted_everywhere():
     assert config == MaskingConfig(**shares, whole_word_masking=True)
     assert from_mapping(MaskingConfig, to_mapping(config)) == config
     instances = from_mapping(InstancesConfig, {"masking_mix": "0/20/80", "masking": "static"})
-    assert instances.masking_config() == MaskingConfig(**shares)
+    assert instances.masking_config() == MaskingConfig(**shares, max_predictions_per_seq=20)
 
 
 @pytest.mark.parametrize(
