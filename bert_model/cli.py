@@ -157,14 +157,15 @@ def commands() -> list[Command]:
         Command(
             "features",
             run_features,
-            "Write a model's hidden states for every token to Parquet.",
+            "Write a model's hidden states for every token, or their mean for every text, to Parquet.",
             [
                 Argument("--model", required=True, metavar="MODEL", help=MODEL_HELP),
                 Argument(
                     "--input", required=True, metavar="FILE", help="one text per line, or A<TAB>B; - is standard input"
                 ),
                 Argument("--output", required=True, type=local_path, metavar="FILE"),
-                Argument("--layers", default="-1,-2,-3,-4", metavar="N,N", help="-1 is the top (default: %(default)s)"),
+                Argument("--layers", metavar="N,N", help="-1 is the top (default: -1,-2,-3,-4; with --pool -1)"),
+                Argument("--pool", choices=["mean"], help="one vector for each text, as sentence embeddings have"),
             ],
         ),
         Command(
@@ -539,6 +540,7 @@ def run_exam(arguments: argparse.Namespace) -> int:
 
 def run_features(arguments: argparse.Namespace) -> int:
     check_file_target(arguments.output)
+    arguments.layers = arguments.layers or ("-1" if arguments.pool else "-1,-2,-3,-4")
     try:
         layers = [int(word) for word in arguments.layers.split(",")]
     except ValueError:
@@ -546,7 +548,8 @@ def run_features(arguments: argparse.Namespace) -> int:
     from bert_model.inference.features import write_features
     from bert_model.registry.resolve import resolve_model
 
-    count = write_features(resolve_model(arguments.model), arguments.input, arguments.output, layers=layers)
+    model, pools = resolve_model(arguments.model), bool(arguments.pool)
+    count = write_features(model, arguments.input, arguments.output, layers=layers, pools=pools)
     print(f"{arguments.output}: hidden states of {count} texts")
     return 0
 

@@ -38,6 +38,7 @@ ONLY_IN = {
     "upath": ("bert_pipeline/storage.py",),
     "tensorflow": ("bert_model/conversion/google_checkpoint.py",),
     "transformers": (),
+    "sentence_transformers": (),
     "sklearn": (),  # 1.3 s and 150 MB in every process that scores; see bert_model/metrics/glue.py
     "scipy": (),
 }

@@ -341,6 +341,9 @@ def check_fit(
             "else; give head=bilstm"
         )
 
+    if problem := kind_of(task).problem(config):
+        raise UsageError(f"{task.name}: {problem}")
+
     # Data that training would accept, but learn nothing from.
     for name, examples in (("training", data.train), *data.dev.items()):
         if not examples:

@@ -104,6 +104,9 @@ def write_task_model(
         model.load_state_dict(tensors)
         length = job.config.max_seq_length
         save_model(model, directory, tokenizer, max_seq_length=length, problem_type=job.kind.problem_type)
+        for name, content in job.kind.model_files(job.model_config.hidden_size).items():
+            (directory / name).parent.mkdir(exist_ok=True)
+            (directory / name).write_text(content, encoding="utf-8")
 
     # The directory explains itself: a task that is not in TASKS is described in task.json.
     document = {
@@ -141,6 +144,7 @@ def load_task_model(directory: Path | str, task_name: str | None = None, *, log:
     model_config = BertConfig.from_directory(directory)
     if description is None:
         task, description = get_task(str(task_name)), {}
+        kind_of(task).check_directory(directory)
         config = _configuration_without_description(task, directory, model_config)
     else:
         # A task of a YAML file is known by its name once a model holds its description.
@@ -187,8 +191,8 @@ def check_model_fit(
     task: Task, tokenizer: Tokenizer, model_config: BertConfig, config: FinetuningConfig, directory: Path
 ) -> None:
     """Raise an error if the model's embeddings are too small for its vocabulary, the rows or the task's segments."""
-    reads_pairs = task.pair or kind_of(task).reads_pairs
-    check_embeddings(directory, model_config, tokenizer, pair_task=task.name if reads_pairs else "")
+    pair_task = task.name if kind_of(task).reads_pairs else ""
+    check_embeddings(directory, model_config, tokenizer, pair_task=pair_task)
     if config.max_seq_length > model_config.max_position_embeddings:
         raise ConfigurationError(
             f"max_seq_length: found {config.max_seq_length}, expected at most the model's "

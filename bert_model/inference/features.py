@@ -1,4 +1,7 @@
-"""Hidden states of chosen layers for every token of plain text, as Parquet (feature-based use of BERT, paper 5.3)."""
+"""Hidden states of chosen layers for every token of plain text, as Parquet (feature-based use of BERT, paper 5.3).
+
+Their means are the vectors of sentence embeddings.
+"""
 
 import itertools
 import logging
@@ -20,7 +23,7 @@ from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import ConfigurationError, InputError
 from bert_pipeline.failed_records import check_failures, failure
 from bert_pipeline.records import Record
-from bert_pipeline.vocabulary.tokenizer import Tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer, model_max_length
 
 logger = logging.getLogger(__name__)
 
@@ -29,12 +32,18 @@ CHUNK = 256
 
 
 def write_features(
-    directory: Path, input_path: str, output_path: Path | str, *, layers: Sequence[int] = (-1, -2, -3, -4)
+    directory: Path,
+    input_path: str,
+    output_path: Path | str,
+    *,
+    layers: Sequence[int] = (-1, -2, -3, -4),
+    pools: bool = False,
 ) -> int:
     """Write one row for each text or pair of a file (`read_rows`); return the number of rows.
 
     Columns: `id`, `text` and `text_b`, `tokens` list<string> with [CLS] and [SEP], and `layer_<n>`
     list<list<float32>>, a vector for each token. Layers count from 0 for the embeddings, or from -1 for the top block.
+    With `pools` they are list<float32>, the mean vector of all tokens, and texts are cut as `bert predict` cuts them.
     ConfigurationError for a layer that the model does not have. Rows that fail are set aside (`rejecting`); InputError
     if they are too many (`check_failures`).
     """
@@ -43,6 +52,9 @@ def write_features(
     encoder, _ = load_model(BertModel, directory)
     encoder.to(prediction_device())
     numbers = layer_numbers(layers, encoder.config.num_hidden_layers)
+    max_length = encoder.config.max_position_embeddings
+    if pools:
+        max_length = min(max_length, model_max_length(directory) or max_length)
 
     # In chunks, so that memory holds the hidden states of a few texts; a failure leaves no file.
     output = Path(output_path)
@@ -51,7 +63,7 @@ def write_features(
     failed: list[str] = []
     with (
         atomic_write(output) as temporary,
-        pq.ParquetWriter(temporary, _schema(numbers), write_page_checksum=True) as writer,
+        pq.ParquetWriter(temporary, _schema(numbers, pools), write_page_checksum=True) as writer,
         rejecting(str(output_path)) as reject,
     ):
 
@@ -59,16 +71,15 @@ def write_features(
             """Write the features of texts; where they cannot be computed, halve the texts until one is alone."""
             nonlocal count, num_truncated
             try:
-                # Texts are cut at the model's last position.
                 pairs = [(row.fields["text"], row.fields.get("text_b")) for row in rows]
                 if any(text_b is not None for _, text_b in pairs):
                     check_embeddings(directory, encoder.config, tokenizer, pair_task="bert features")
-                encoded = encode_texts(pairs, tokenizer, encoder.config.max_position_embeddings)
+                encoded = encode_texts(pairs, tokenizer, max_length)
                 activations = compute_activations(
                     encoder, encoded, pad_id=tokenizer.pad_id, states=numbers, dtype=np.float32
                 )
                 ids = [str(row.fields["id"]) for row in rows]
-                table = _table(ids, pairs, encoded, activations, numbers, tokenizer)
+                table = _table(ids, pairs, encoded, activations, numbers, tokenizer, pools)
             except BaseException as error:
                 message = failure(error)
                 if len(rows) == 1:
@@ -97,12 +108,7 @@ def write_features(
         if not count:
             raise InputError(f"{input_path}: no text in it, so there are no features to write")
     if num_truncated:
-        logger.warning(
-            "%s: %d texts were cut to the model's %d positions",
-            input_path,
-            num_truncated,
-            encoder.config.max_position_embeddings,
-        )
+        logger.warning("%s: %d texts were cut to the model's %d positions", input_path, num_truncated, max_length)
     return count
 
 
@@ -122,8 +128,8 @@ def layer_numbers(layers: Sequence[int], num_hidden_layers: int) -> list[int]:
     return numbers
 
 
-def _schema(numbers: Sequence[int]) -> pa.Schema:
-    vectors = pa.list_(pa.list_(pa.float32()))
+def _schema(numbers: Sequence[int], pools: bool) -> pa.Schema:
+    vectors = pa.list_(pa.float32()) if pools else pa.list_(pa.list_(pa.float32()))
     return pa.schema(
         [
             ("id", pa.string()),
@@ -142,10 +148,12 @@ def _table(
     activations: Activations,
     numbers: Sequence[int],
     tokenizer: Tokenizer,
+    pools: bool,
 ) -> pa.Table:
     # Arrow's lists share the set's flat arrays: a row's tokens by `offsets`, a token's vector by `inner`.
     offsets = pa.array(encoded.offsets, pa.int32())
-    inner = pa.array(np.arange(len(encoded.input_ids) + 1) * activations.shape[1], pa.int32())
+    num_vectors = encoded.num_rows if pools else len(encoded.input_ids)
+    inner = pa.array(np.arange(num_vectors + 1) * activations.shape[1], pa.int32())
     columns = [
         pa.array(ids, pa.string()),
         pa.array([text for text, _ in pairs], pa.string()),
@@ -153,6 +161,8 @@ def _table(
         pa.ListArray.from_arrays(offsets, pa.array([tokenizer.tokens[i] for i in encoded.input_ids], pa.string())),
     ]
     for state in activations.states:
-        values = pa.array(state.reshape(-1), pa.float32())
-        columns.append(pa.ListArray.from_arrays(offsets, pa.ListArray.from_arrays(inner, values)))
-    return pa.Table.from_arrays(columns, schema=_schema(numbers))
+        if pools:
+            state = np.add.reduceat(state, encoded.offsets[:-1], dtype=np.float64) / encoded.lengths()[:, None]
+        vectors = pa.ListArray.from_arrays(inner, pa.array(state.reshape(-1), pa.float32()))
+        columns.append(vectors if pools else pa.ListArray.from_arrays(offsets, vectors))
+    return pa.Table.from_arrays(columns, schema=_schema(numbers, pools))

@@ -25,6 +25,7 @@ from bert_model.inference.inputs import (
 )
 from bert_model.kinds import kind_of
 from bert_model.kinds.base import rounded, softmax
+from bert_model.kinds.embedding import BLOCK
 from bert_model.kinds.encoded import prediction_batches
 from bert_model.kinds.span import NULL_LOGIT_DIFFERENCE
 from bert_model.kinds.text import encode_texts
@@ -39,7 +40,7 @@ from bert_pipeline.vocabulary.tokenizer import MASK, Tokenizer
 logger = logging.getLogger(__name__)
 
 PRETRAINING_TASKS = ("mlm", "nsp")
-CHUNK = 512
+CHUNK = BLOCK
 """Number of inputs that are read, answered and written together."""
 NUM_CANDIDATES = 5
 NEXT_SENTENCE_TOKENS = 4096

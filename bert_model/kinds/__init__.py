@@ -2,6 +2,7 @@
 
 from bert_model.kinds.base import Kind
 from bert_model.kinds.choice import Choice
+from bert_model.kinds.embedding import Embedding
 from bert_model.kinds.span import Span
 from bert_model.kinds.tagging import Tagging
 from bert_model.kinds.text import Classification, Multilabel, Regression
@@ -10,7 +11,7 @@ from bert_pipeline.tasks.catalogue import Task, get_task
 __all__ = ["KINDS", "Kind", "kind_of"]
 
 KINDS: dict[str, type[Kind]] = {
-    kind.name: kind for kind in (Classification, Multilabel, Regression, Choice, Span, Tagging)
+    kind.name: kind for kind in (Classification, Multilabel, Regression, Choice, Span, Tagging, Embedding)
 }
 """Name of a kind in the description of a task -> its class; `bert_pipeline.tasks.catalogue.KINDS` has its rules."""
 

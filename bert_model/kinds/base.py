@@ -8,6 +8,7 @@ import html
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -115,8 +116,8 @@ class Kind:
     """Names of the outputs in an ONNX file."""
     rows_shape: tuple[int, ...] = ()
     """The dimensions between B and S of an input in an ONNX file; a number where any may be given."""
-    reads_pairs = False
-    """Whether rows have two segments whatever the task's description says."""
+    library = "transformers"
+    """What opens a model directory, by the hub's name."""
     reads_first_token = True
     """Whether a prediction is made from [CLS] alone."""
     has_paper_length = False
@@ -141,6 +142,11 @@ class Kind:
         """The task of the paper that this one resembles most, whose settings are its defaults."""
 
     # --- from examples to rows ---
+
+    @property
+    def reads_pairs(self) -> bool:
+        """Whether rows have two segments."""
+        return self.task.pair
 
     @property
     def form(self) -> str:
@@ -178,6 +184,17 @@ class Kind:
 
     def prepare(self, model: "nn.Module", train: EncodedSet) -> None:
         """Change a head of random weights before its training, in place."""
+
+    def problem(self, config: Any) -> str:
+        """Return why a `FinetuningConfig` does not suit the task; "" if it does."""
+        return ""
+
+    def model_files(self, hidden_size: int) -> dict[str, str]:
+        """Return path -> content of the files of a model directory that `library` needs, beside transformers'."""
+        return {}
+
+    def check_directory(self, directory: Path) -> None:
+        """Raise UsageError if a model of another author answers otherwise than the kind does."""
 
     def num_terms(self, tensors: Mapping[str, "Tensor"], class_weights: "Tensor | None") -> float:
         """Return the number of terms in a batch's loss, or the sum of their class weights."""

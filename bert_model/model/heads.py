@@ -186,6 +186,29 @@ class BertForTokenClassification(BertForTask):
         return logits
 
 
+class BertForEmbedding(BertForTask):
+    """The mean vector of a text's tokens (Reimers and Gurevych 2019, arXiv 1908.10084)."""
+
+    published_as = "BertModel"
+    """The architecture that it has in other programs: there is no head, and the pooler is kept as it was."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config, add_pooling_layer=True)
+        assert self.bert.pooler is not None
+        self.bert.pooler.requires_grad_(False)  # which nothing reads
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        """Return vectors (B, H) of ids (B, S), or (B, C * H) of C texts side by side, (B, C, S)."""
+        flat = [None if item is None else item.flatten(0, -2) for item in (input_ids, attention_mask, token_type_ids)]
+        assert flat[0] is not None
+        hidden = self.sequence_output(flat[0], flat[1], flat[2]).float()  # (B * C, S, H)
+        weights = torch.ones_like(flat[0]) if flat[1] is None else flat[1]  # (B * C, S)
+        sums = (hidden * weights[:, :, None]).sum(dim=1)  # (B * C, H)
+        return (sums / weights.sum(dim=1, keepdim=True)).view(len(input_ids), -1)
+
+
 class Tagger(nn.Module):
     """Two BiLSTM layers over one of the six feature inputs of Table 7, and a classifier of every token."""
 
@@ -257,6 +280,7 @@ HEAD_CLASSES: dict[str, type[BertForTask]] = {
         BertForMultipleChoice,
         BertForQuestionAnswering,
         BertForTokenClassification,
+        BertForEmbedding,
     )
 }
 """Name of an architecture, as config.json has it, and its class."""

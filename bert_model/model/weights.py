@@ -47,6 +47,7 @@ HEADS: dict[str, tuple[str, ...]] = {
     "BertForMultipleChoice": (POOLER, CLASSIFIER),
     "BertForQuestionAnswering": (QA_OUTPUTS,),
     "BertForTokenClassification": (CLASSIFIER,),
+    "BertForEmbedding": (POOLER,),
 }
 SHARED_HEADS = {POOLER, MASKED_LM, NEXT_SENTENCE}
 TASK_HEADS = {CLASSIFIER, QA_OUTPUTS}
@@ -275,7 +276,7 @@ def save_model(
     config: BertConfig = model.config  # type: ignore[assignment]
     if tokenizer.vocab_size > config.vocab_size:
         raise UsageError(f"the vocabulary has {tokenizer.vocab_size} tokens, the model only {config.vocab_size}")
-    architecture = type(model).__name__
+    architecture = getattr(model, "published_as", type(model).__name__)
     if getattr(model, "bilstm", None) is not None:
         architecture = architecture.replace("Bert", BILSTM_PREFIX, 1)
     write_weights(dict(model.named_parameters()), config, architecture, directory, problem_type=problem_type)

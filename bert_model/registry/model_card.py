@@ -92,6 +92,11 @@ from transformers import AutoTokenizer, {model_class}
 tokenizer = AutoTokenizer.from_pretrained("{name}")
 model = {model_class}.from_pretrained("{name}")"""
 
+USE_SENTENCES = """\
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("{name}")"""
+
 
 def write_readme(directory: Path, tags: Mapping[str, str] | None = None) -> None:
     """Write README.md into a published model directory: what the hub shows, and lists the model by.
@@ -110,6 +115,7 @@ def write_readme(directory: Path, tags: Mapping[str, str] | None = None) -> None
     use = f"In this project: `bert predict {description.get('task', 'mlm')} --model {directory.name}`."
     if pipeline := header.get("pipeline_tag"):
         template = USE_CLASS if pipeline in WITHOUT_PIPELINE else USE_PIPELINE
+        template = USE_SENTENCES if header["library_name"] == "sentence-transformers" else template
         model_class = WITHOUT_PIPELINE.get(pipeline, "")
         code = template.format(pipeline=pipeline, model_class=model_class, name=directory.name)
         use = f"```python\n{code}\n```\n\n{use}"
@@ -153,7 +159,7 @@ def hub_metadata(manifest: Manifest, tags: Mapping[str, str]) -> dict[str, Any]:
 
     # A BiLSTM head has a model type of its own, which transformers cannot load.
     if config["model_type"] == "bert":
-        header["library_name"] = "transformers"
+        header["library_name"] = KINDS[description["kind"]].library if finetuned else "transformers"
         pipeline = KINDS[description["kind"]].pipeline if finetuned else "fill-mask"
         header["pipeline_tag"] = "feature-extraction" if description.get("feature_input") else pipeline
     header["tags"] = ["bert"]

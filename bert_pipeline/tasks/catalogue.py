@@ -27,6 +27,8 @@ class KindRules:
     """What its tasks may be scored by."""
     has_labels: bool = False
     """Whether the head has an output for every label of the task."""
+    ranking_metrics: tuple[str, ...] = ()
+    """The same for pairs without a label; empty if every example needs one."""
 
 
 KINDS = {
@@ -36,6 +38,7 @@ KINDS = {
     "span": KindRules("squad", ("exact_match", "f1")),
     "choice": KindRules("swag", ("accuracy",)),
     "tagging": KindRules("conll", ("precision", "recall", "f1", "accuracy"), has_labels=True),
+    "embedding": KindRules("tsv", ("spearman", "pearson"), ranking_metrics=("accuracy",)),
 }
 """The kinds of tasks. The f1 of classification is that of the second of two labels, the positive class."""
 
@@ -64,7 +67,7 @@ class Columns:
     text_b: str = ""
     """The second text; empty for tasks on single texts."""
     label: str = "label"
-    """The class or the number."""
+    """The class or the number; empty for pairs that merely belong together (embedding only)."""
     index: str = "index"
     """The number of the example; where a file has no such column, rows are counted from 0."""
     headerless: tuple[str, ...] = ()
@@ -149,11 +152,13 @@ class Task:
 
         # Metrics of the kind only: any other would fail after the training, in scoring.
         rules = KINDS[self.kind]
+        if self.is_ranking and not rules.ranking_metrics:
+            raise ConfigurationError(f"columns.label: found none for {self.kind}, expected none with embedding only")
+        metrics = rules.ranking_metrics if self.is_ranking else rules.metrics
         for key, metric in (*(("metrics", name) for name in self.metrics), ("main_metric", self.main_metric)):
-            if metric not in rules.metrics:
-                raise ConfigurationError(
-                    f"{key}: {metric!r} is no metric of {self.kind}{suggest(metric, rules.metrics)}"
-                )
+            if metric not in metrics:
+                what = f"{self.kind} without columns.label" if self.is_ranking else self.kind
+                raise ConfigurationError(f"{key}: {metric!r} is no metric of {what}{suggest(metric, metrics)}")
         if self.main_metric not in self.metrics:
             raise ConfigurationError(f"main_metric: {self.main_metric!r} is not one of metrics {self.metrics}")
 
@@ -168,7 +173,8 @@ class Task:
         if self.hub_labels and set(self.hub_labels) != set(self.labels):
             raise ConfigurationError(f"hub_labels: found {self.hub_labels}, expected the labels in another order")
 
-        if self.kind == "regression" and not self.label_range[0] < self.label_range[1]:
+        has_numbers = self.kind == "regression" or (self.kind == "embedding" and not self.is_ranking)
+        if has_numbers and not self.label_range[0] < self.label_range[1]:
             raise ConfigurationError(
                 f"label_range: found {list(self.label_range)}, expected the least and the greatest target, [0, 5] say"
             )
@@ -176,6 +182,8 @@ class Task:
         # A field that the reader of this kind would ignore is refused.
         if self.reader != rules.reader:
             raise ConfigurationError(f"reader: found {self.reader!r}, expected {rules.reader!r} for {self.kind}")
+        if self.kind == "embedding" and not self.pair:
+            raise ConfigurationError("pair: found false for embedding, expected true")
         if self.columns.endings and self.kind != "choice":
             raise ConfigurationError(f"columns.endings: found some for {self.kind}, expected them with choice only")
         if self.columns.endings and len(set(self.columns.endings)) < max(2, len(self.columns.endings)):
@@ -193,6 +201,11 @@ class Task:
                     f"dev_files, test_files: found the split {split!r}, expected different names of small letters "
                     'and digits, with single underscores between them, none of them "train"'
                 )
+
+    @property
+    def is_ranking(self) -> bool:
+        """Whether its pairs have no label: the two texts belong together, and are found by each other."""
+        return not self.columns.label
 
     @property
     def weights_of_labels(self) -> tuple[float, ...]:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from bert_pipeline.errors import InputError
 
-Kind = Literal["classification", "multilabel", "regression", "span", "choice", "tagging"]
+Kind = Literal["classification", "multilabel", "regression", "span", "choice", "tagging", "embedding"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ def _text_example(task: Task, row: TableRow) -> TextExample | None:
     """Make an example of a row; None if its annotators do not agree, which is a known defect and only counted."""
     layout, where, labeled = row.table.layout, row.where, row.table.reading.labeled
     value = None if labeled is False else row.value(layout.label)
-    if labeled and value is None and layout.label.partition(".")[0] not in row.fields:
+    if labeled and value is None and layout.label and layout.label.partition(".")[0] not in row.fields:
         columns = ", ".join(name[:40] for name in list(row.fields)[:14])
         raise InputError(f"{where}: no {layout.label!r}, which holds the label (found: {columns})")
     if value == NO_CONSENSUS and task.labels and NO_CONSENSUS not in task.labels:
@@ -53,7 +53,7 @@ def _text_example(task: Task, row: TableRow) -> TextExample | None:
         value = int(value)  # a typed table of the hub that was written as CSV
     text_a = row.text(layout.text_a)
     text_b = row.text(layout.text_b) if layout.text_b else None
-    label = _label(task, value, row.table.class_names, where, required=bool(labeled))
+    label = 1.0 if task.is_ranking else _label(task, value, row.table.class_names, where, required=bool(labeled))
     return TextExample(row.example_id(), text_a, text_b, label)
 
 

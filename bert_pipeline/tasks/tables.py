@@ -162,7 +162,7 @@ def choose(records: Records, layouts: Sequence[Columns], labeled: bool | None) -
     """
     # JSON lines may each have a label or none, so there it is for the reader to require it.
     candidates = fitting(records, layouts)
-    with_labels = [layout for layout in candidates if has_columns(records.columns, [layout.label])]
+    with_labels = [c for c in candidates if not c.label or has_columns(records.columns, [c.label])]
     if candidates and (with_labels or not labeled or records.format == "jsonl"):
         return (with_labels or candidates)[0]
     if candidates:

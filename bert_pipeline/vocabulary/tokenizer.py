@@ -29,6 +29,7 @@ from bert_pipeline.storage import is_remote, open_binary, reason_of, store_error
 VOCABULARY_NAME = "vocab.txt"
 CONFIGURATION_NAME = "tokenizer_config.json"
 FAST_NAME = "tokenizer.json"
+SENTENCE_NAME = "sentence_bert_config.json"
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION_PREFIX = "##"
@@ -195,8 +196,12 @@ def read_tokens(directory: Path) -> tuple[str, ...]:
 
 
 def model_max_length(path: Path | str) -> int | None:
-    """Return the number of tokens that tokenizer_config.json limits a model's inputs to; None if it has no limit."""
-    length = _read_json(files_of(path) / CONFIGURATION_NAME).get("model_max_length")
+    """Return the number of tokens that a model's inputs are limited to; None if it has no limit.
+
+    sentence-transformers has a file of its own for it, else tokenizer_config.json tells it.
+    """
+    length = _read_json(files_of(path) / SENTENCE_NAME).get("max_seq_length")
+    length = length or _read_json(files_of(path) / CONFIGURATION_NAME).get("model_max_length")
     # transformers writes 1e30 for "no limit".
     return int(length) if isinstance(length, (int, float)) and 0 < length < 1e9 else None
 

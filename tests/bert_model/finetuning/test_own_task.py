@@ -145,12 +145,45 @@ def write_tagging(folder):
     }
 
 
+def write_embedding(folder):
+    """Two texts are alike if both are good or both are bad."""
+    for name, count in (("train.tsv", 48), ("dev.tsv", 24)):
+        examples = rows_of("mrpc", count)
+        pairs = [(a, examples[index // 2]) for index, a in enumerate(examples)]
+        lines = [f"{a.text_a}\t{b.text_a}\t{4 * (a.label == b.label)}" for a, b in pairs]
+        (folder / name).write_text("left\tright\talike\n" + "\n".join(lines) + "\n")
+    return {
+        "kind": "embedding",
+        "metrics": ["spearman", "pearson"],
+        "main_metric": "spearman",
+        "pair": True,
+        "columns": {"text_a": "left", "text_b": "right", "label": "alike"},
+        "label_range": [0, 4],
+    }
+
+
+def write_ranking(folder):
+    """Pairs that belong together, of which there is nothing else to know."""
+    for name, count in (("train.tsv", 48), ("dev.tsv", 24)):
+        lines = ["{0} lives in {3} .\twhere does {0} live ? {3} .".format(*e.words) for e in rows_of("ner", count)]
+        (folder / name).write_text("statement\tquestion\n" + "\n".join(lines) + "\n")
+    return {
+        "kind": "embedding",
+        "metrics": ["accuracy"],
+        "main_metric": "accuracy",
+        "pair": True,
+        "columns": {"text_a": "statement", "text_b": "question", "label": ""},
+    }
+
+
 ASKED = {
     write_classification: ("the film was lovely .\ta song .\n", {"label": "pleasant"}),
     write_multilabel: ("the film was lovely .\n", {"prediction": ["fine", "film"]}),
     write_regression: ("the film was lovely .\n", {}),
     write_span: ("where does anna live ?\tBoris was in Oslo. Anna lives in Rome.\n", {"answer": "Rome"}),
     write_choice: ("anna lives .\tthe film was dull .\tthe film was great .\tthe film was sour .\n", {"ending": 1}),
+    write_embedding: ("the film was lovely .\tthe film was lovely .\n", {"prediction": 1.0, "cosine": 1.0}),
+    write_ranking: ("the film was lovely .\tthe film was lovely .\n", {"prediction": 1, "cosine": 1.0}),
     write_tagging: ("Anna lives in Oslo.\n", {"tags": ["B-who", "O", "O", "B-where", "O"]}),
 }
 
