@@ -4,13 +4,11 @@ The job server knows little of a running job, no counters among it. So what the 
 Flink is asked itself where it answers: at `--flink_master`, or port 8081 of the job server's host.
 """
 
-import concurrent.futures
 import contextlib
 import json
 import logging
 import os
 import re
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -20,19 +18,19 @@ from typing import Any
 import grpc
 from apache_beam.options import pipeline_options as beam_options
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
-from apache_beam.runners.runner import create_runner
+from apache_beam.runners.runner import PipelineState
 
 from bert_pipeline import storage
-from bert_pipeline.beam import PipelineOptions, beam
-from bert_pipeline.beam.progress import in_background
+from bert_pipeline.beam import PipelineOptions
+from bert_pipeline.beam.progress import call_periodically
 from bert_pipeline.errors import BertError
+from bert_pipeline.manifest import Draft
 
 logger = logging.getLogger(__name__)
 
 _REPORT_SECONDS = 10.0
 _ANSWER_SECONDS = 3.0
 _ENDED = ("FINISHED", "FAILED", "CANCELED")
-_OWN_SESSION = "import os, sys; os.setsid(); os.execvp(sys.argv[1], sys.argv[1:])"
 
 
 def job_name(stage: str, directory: Path) -> str:
@@ -43,62 +41,27 @@ def job_name(stage: str, directory: Path) -> str:
 
 
 @contextlib.contextmanager
-def engine_pipeline(options: PipelineOptions, name: str, files: Path) -> Iterator[Any]:
-    """Yield a pipeline, and run the graph that the block adds to it on the engine that the options name.
-
-    `files` is the folder that the workers write to. The job is cancelled if the program is interrupted.
-    """
-    cloud = options.view_as(beam_options.GoogleCloudOptions)
-    cloud.job_name = cloud.job_name or name
-    runner = create_runner(options.view_as(beam_options.StandardOptions).runner)
-    with contextlib.ExitStack() as at_end:
-        if hasattr(runner, "default_job_server"):
-            _keep_job_server(runner, options, at_end)
-        pipeline = beam.Pipeline(runner, options)
-        yield pipeline
-        pipeline.result = None  # Beam sets it when the job has been sent
-        job = Job(options, files)
-        job.warn()
-        ended = in_background(lambda: pipeline.__enter__().__exit__(None, None, None))
+def watched(pipeline: Any, draft: Draft) -> Iterator[None]:
+    """Name the job that the block runs after its draft, report it, and cancel it if the block is interrupted."""
+    options = pipeline.options.view_as(beam_options.GoogleCloudOptions)
+    options.job_name = options.job_name or job_name(draft.kind, draft.directory)
+    job = Job(options, draft.path)
+    job.warn()
+    with call_periodically(lambda: job.report(getattr(pipeline, "result", None)), _REPORT_SECONDS):
         try:
-            while not concurrent.futures.wait([ended], _REPORT_SECONDS).done:
-                job.report(pipeline.result)
+            yield
         except BaseException as error:
             if not isinstance(error, Exception):  # Ctrl-C, SIGTERM, the end of a run in Dagster
-                job.cancel(pipeline, ended)
+                job.cancel(getattr(pipeline, "result", None))
             raise
-        ended.result()
-
-
-def _keep_job_server(runner: Any, options: PipelineOptions, at_end: contextlib.ExitStack) -> None:
-    """Keep a job server that Beam starts for this job alive after Ctrl-C, when it has to cancel the job."""
-    default = runner.default_job_server
-
-    def start(options: PipelineOptions) -> Any:
-        server = default(options)
-        server = getattr(server, "_job_server", server)  # without the handler of SIGINT around it
-        at_end.callback(server.stop)
-        return server
-
-    runner.default_job_server = start
-    # A terminal sends Ctrl-C to all processes of its session.
-    java = options.view_as(beam_options.JobServerOptions)
-    java.job_server_jvm_properties = [
-        "-c",
-        _OWN_SESSION,
-        java.job_server_java_launcher,
-        *java.job_server_jvm_properties,
-    ]
-    java.job_server_java_launcher = sys.executable
 
 
 class Job:
     """A job that has not ended, or not begun."""
 
     def __init__(self, options: PipelineOptions, files: Path) -> None:
-        portable, flink = (
-            options.view_as(kind) for kind in (beam_options.PortableOptions, beam_options.FlinkRunnerOptions)
-        )
+        portable = options.view_as(beam_options.PortableOptions)
+        flink = options.view_as(beam_options.FlinkRunnerOptions)
         self.name, self.files = options.view_as(beam_options.GoogleCloudOptions).job_name, files
         self.endpoint, self.processes = portable.job_endpoint or "", int(portable.sdk_worker_parallelism)
         self.pool = portable.environment_config if portable.environment_type == "EXTERNAL" else ""
@@ -106,8 +69,8 @@ class Job:
         master = flink.flink_master.removeprefix("http://")
         if master.startswith("["):
             master = f"{self.endpoint.rpartition(':')[0]}:8081" if self.endpoint else ""
-        self.flink = f"http://{master}"
-        self.earlier = {job["jid"] for job in self._jobs()}
+        self.flink, self.earlier = f"http://{master}", dict[str, Any]()
+        self.earlier = self._jobs()
         self.started, self.before, self.has_result = time.monotonic(), self._count(), False
 
     def _ask(self, path: str, method: str = "GET") -> Any:
@@ -118,10 +81,10 @@ class Job:
                 return json.load(response)
         return {}
 
-    def _jobs(self) -> list[dict[str, Any]]:
-        """Return Flink's jobs of this name that have not ended."""
-        jobs = self._ask("/jobs/overview").get("jobs", [])
-        return [job for job in jobs if job["name"] == self.name and job["state"] not in _ENDED]
+    def _jobs(self) -> dict[str, Any]:
+        """Return Flink's jobs of this name that have not ended, but for earlier ones."""
+        jobs = {job["jid"]: job for job in self._ask("/jobs/overview").get("jobs", []) if job["name"] == self.name}
+        return {jid: job for jid, job in jobs.items() if job["state"] not in _ENDED and jid not in self.earlier}
 
     def _served(self) -> list[str]:
         """Return what a job server has running under this name."""
@@ -155,62 +118,63 @@ class Job:
 
     def report(self, result: Any, patience: float = 60.0) -> None:
         """Log a line with the job's state, and once, what is likely missing if no file is written within `patience`."""
-        seconds, files = time.monotonic() - self.started, self._count() - self.before
-        job: dict[str, Any] = next((job for job in self._jobs() if job["jid"] not in self.earlier), {})
+        seconds, files = time.monotonic() - self.started, max(0, self._count() - self.before)
+        job = next(iter(self._jobs().values()), dict[str, Any]())
         tasks = {name: number for name, number in job.get("tasks", {}).items() if number}
         state = job.get("state") or getattr(result, "_state", None) or "being sent"
         level = logging.WARNING if state in ("RESTARTING", "FAILING") else logging.INFO
         if total := tasks.pop("total", 0):
             state += f" ({', '.join(f'{number} {name}' for name, number in tasks.items())} of {total} tasks)"
-        logger.log(
-            level, "%s: %s for %.0f s, %d files written by the workers", self.name, state, seconds, max(0, files)
-        )
-        if not self.has_result and files <= 0 and seconds > patience:
-            logger.warning("%s: no result after %.0f s; most likely %s", self.name, seconds, self._missing(tasks))
-            self.has_result = True  # said once
+        logger.log(level, "%s: %s for %.0f s, %d files written by the workers", self.name, state, seconds, files)
+        if not (self.has_result or files) and seconds > patience:
+            logger.warning("%s: no result after %.0f s; %s", self.name, seconds, self._missing(tasks))
+            files = 1  # said once
         self.has_result |= files > 0
 
     def _missing(self, tasks: dict[str, int]) -> str:
         cluster, needed = self._ask("/overview"), self.slots
         if (total := cluster.get("slots-total", needed)) < needed:
             return (
-                f"task slots: Flink at {self.flink} has {total}, --parallelism={needed} needs {needed}; start "
-                "TaskManagers (deploy/flink/start.sh taskmanager)"
+                f"most likely task slots: Flink at {self.flink} has {total}, --parallelism={needed} needs {needed}; "
+                "start TaskManagers (deploy/engine.sh taskmanager)"
             )
         if cluster.get("jobs-running", 0) > 1 and not tasks.keys() & {"running", "finished"}:
-            return f"task slots: other jobs at {self.flink} take them, {cluster['slots-available']} of {total} are free"
+            free = cluster["slots-available"]
+            return f"most likely task slots: other jobs at {self.flink} take them, {free} of {total} are free"
         where = f"a pool has to answer at {self.pool} beside each TaskManager or Spark worker " if self.pool else ""
-        return f"workers: {where}(deploy/flink/start.sh workers), and their output says why one ended"
+        return (
+            f"unless one takes that long, workers: {where}(deploy/engine.sh workers), whose output says why one ended"
+        )
 
-    def cancel(self, pipeline: Any, ended: "concurrent.futures.Future[None]", patience: float = 8.0) -> None:
+    def cancel(self, result: Any, patience: float = 8.0) -> None:
         """End the job on the engine; where that is not confirmed within `patience` seconds, log a warning."""
-        deadline = time.monotonic() + patience
-        # A job that is being sent cannot be cancelled yet.
-        while pipeline.result is None and not ended.done() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        if pipeline.result is not None:
-            in_background(pipeline.result.cancel)
-            concurrent.futures.wait([ended], max(0.0, deadline - time.monotonic()))
-        for job in (running := {job["jid"] for job in self._jobs()} - self.earlier):
+        deadline, has_ended = time.monotonic() + patience, result is None
+        with contextlib.suppress(Exception):  # the job has not been sent yet, or the job server is gone
+            result.cancel()
+            while not (has_ended := PipelineState.is_terminal(result.state)) and time.monotonic() < deadline:
+                time.sleep(0.2)
+        for job in (running := self._jobs()):
             self._ask(f"/jobs/{job}", "PATCH")
-        if not ended.done() and not running:
+        if not (has_ended or running):
             logger.warning("%s: the engine has not confirmed the end of the job; see its page", self.name)
 
 
-def explain(text: str, options: PipelineOptions) -> str:
-    """Return who did not answer, by the text of a job's failure; "" for another reason."""
+def explain(error: Exception, options: PipelineOptions) -> str:
+    """Return who did not answer, by the failure of a job; "" for another reason."""
+    portable, text = options.view_as(beam_options.PortableOptions), str(error)
+    if type(error).__module__.startswith("grpc") and hasattr(error, "details"):
+        return f"the job server does not answer ({error.details()}); check --job_endpoint and the server"
     if not re.search(r"Connection refused|[Cc]onnection timed out|No route to host|UnknownHostException", text):
         return ""
-    portable = options.view_as(beam_options.PortableOptions)
     if "finishConnect" in text and portable.environment_type == "EXTERNAL":
         return (
             f"no worker pool answers at {portable.environment_config}, asked from a TaskManager or Spark worker; start "
-            "one beside each: deploy/flink/start.sh workers"
+            "one beside each: deploy/engine.sh workers"
         )
     master = options.view_as(beam_options.FlinkRunnerOptions).flink_master
     address = "the address that it was started with" if master.startswith("[") else master
     asker = f"the job server at {portable.job_endpoint}" if portable.job_endpoint else "this command's job server"
     return (
-        f"the JobManager or Spark master does not answer at {address}, asked from {asker}; start it: "
-        "deploy/flink/start.sh jobmanager or deploy/spark/start.sh master"
+        f"the JobManager or Spark master does not answer at {address}, asked from {asker}; start it: deploy/engine.sh "
+        "jobmanager or master"
     )

@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from bert_pipeline import errors
 from bert_pipeline.errors import BertError, UnavailableError
 from bert_pipeline.storage import failure_of
 
@@ -47,9 +46,3 @@ def failures_in(value: Any) -> Sequence[Failure]:
     """Return the failures that an element, or a list that is one, consists of."""
     values = value if isinstance(value, list) else [value]
     return [item for item in values if isinstance(item, Failure)]
-
-
-def raise_first(failures: Iterable[Failure]) -> None:
-    """Raise the first failure, in the order of the messages, with its original type; return if there is none."""
-    for failure in sorted(failures)[:1]:
-        raise getattr(errors, failure.kind)(failure.message)

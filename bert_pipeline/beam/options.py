@@ -5,22 +5,18 @@ import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from apache_beam.options.pipeline_options import (
-    DebugOptions,
-    DirectOptions,
-    PipelineOptions,
-    PortableOptions,
-    StandardOptions,
-)
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 
 from bert_pipeline.errors import UsageError, suggest
 
 _LOCAL_RUNNERS = ("", "direct", "fnapi", "bundlebaseddirect", "switchingdirect")
 _WRONG_RUNNERS = {"dask": "computes only what its last step depends on and mixes tagged outputs, without an error"}
 """Runners of Beam 2.77 that lose elements in silence (docs/decisions/0022)."""
-_KEEP_WORKERS_MILLISECONDS = 10_000
+_OF_ENGINES = ("--experiments=disable_logging_submission_environment", "--environment_cache_millis=10000")
+"""Options that a user's come after. Beam would stage a list of this environment's packages, which workers in containers
+fetch at their start: from the disk of Flink's job server, which a TaskManager on another host does not have. Engines
+would start the Python processes anew for each step, several seconds every time."""
 CONTAINER_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 """Microseconds of processor time and the period in which a container may use them: `docker --cpus`, `limits.cpu`."""
 
@@ -61,14 +57,7 @@ def pipeline_options(beam_options: Sequence[str] = ()) -> PipelineOptions:
         if text is not None:
             name = standard.runner or "the direct runner"
             raise UsageError(f"--workers is for the default local runner; give {name}'s own option for parallelism")
-        # Beam would stage a list of this environment's packages, which workers in containers fetch at their start: from
-        # the disk of Flink's job server, which a TaskManager on another host does not have.
-        debug: Any = options.view_as(DebugOptions)  # its methods have no types
-        debug.add_experiment("disable_logging_submission_environment")
-        # Engines would start the Python processes anew for each step, several seconds every time.
-        portable = options.view_as(PortableOptions)
-        portable.environment_cache_millis = portable.environment_cache_millis or _KEEP_WORKERS_MILLISECONDS
-        return options
+        return PipelineOptions([*_OF_ENGINES, *arguments])
     local.workers = available_cores() if text is None else int(text)
     standard.runner = "FnApiRunner"  # what DirectRunner takes for our graphs, after it tried to download Prism
     return options

@@ -6,14 +6,13 @@ worker ends with its connection to the engine, or with the pool, and what it pri
 """
 
 import argparse
+import contextlib
 import importlib.metadata
 import logging
 import os
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,76 +20,56 @@ import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 from apache_beam.portability.api import beam_provision_api_pb2 as provision
 from apache_beam.portability.api import beam_provision_api_pb2_grpc as provision_grpc
-from google.protobuf import json_format, text_format
+from google.protobuf import json_format
 
+from bert_pipeline import parent
 from bert_pipeline.beam import beam
 
 logger = logging.getLogger(__name__)
 
+_WORK = [sys.executable, "-c", "from bert_pipeline.beam.pool import work; work()"]
 _PROVISION_SECONDS = 10.0
 
 
 class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
     """Workers as processes of this interpreter."""
 
-    def __init__(self) -> None:
-        self.workers: set[subprocess.Popen[bytes]] = set()
-
     def StartWorker(self, request: Any, context: Any) -> Any:
-        command = [sys.executable, "-c", "from bert_pipeline.beam.pool import work; work()"]
         try:
-            worker = subprocess.Popen(command, env=os.environ | _environment(request))
+            worker = parent.start(_WORK, env=os.environ | _environment(request))
         except (grpc.RpcError, OSError, ValueError) as error:
             logger.error("worker %s: %s", request.worker_id, error)
             return beam_fn_api_pb2.StartWorkerResponse(error=str(error))
-        self.workers.add(worker)
-        threading.Thread(target=self._follow, args=(worker, request.worker_id), daemon=True).start()
+        name = f"worker {request.worker_id} (process {worker.pid})"
+        logger.info("%s started", name)
+        threading.Thread(target=lambda: logger.info("%s ended with %d", name, worker.wait()), daemon=True).start()
         return beam_fn_api_pb2.StartWorkerResponse()
 
     def StopWorker(self, request: Any, context: Any) -> Any:
         return beam_fn_api_pb2.StopWorkerResponse()  # the id may be another job's: a worker ends by itself
 
-    def _follow(self, worker: subprocess.Popen[bytes], name: str) -> None:
-        logger.info("worker %s (process %d) started", name, worker.pid)
-        code = worker.wait()
-        self.workers.discard(worker)
-        logger.info("worker %s (process %d) ended with %d", name, worker.pid, code)
 
-
-def _environment(request: Any) -> Mapping[str, str]:
+def _environment(request: Any) -> dict[str, str]:
     """Return a worker's environment, as the program `boot` of Beam's images makes it of what the engine provides.
 
     ValueError if the job stages files, which `boot` would install.
     """
     with grpc.insecure_channel(request.provision_endpoint.url) as channel:
-        info = (
-            provision_grpc.ProvisionServiceStub(channel)
-            .GetProvisionInfo(
-                provision.GetProvisionInfoRequest(),
-                metadata=[("worker_id", request.worker_id)],
-                timeout=_PROVISION_SECONDS,
-            )
-            .info
-        )
+        ask = provision_grpc.ProvisionServiceStub(channel).GetProvisionInfo
+        identity = [("worker_id", request.worker_id)]
+        info = ask(provision.GetProvisionInfoRequest(), metadata=identity, timeout=_PROVISION_SECONDS).info
     if info.dependencies:
         raise ValueError(
             "the job stages files (--requirements_file, --extra_package, --setup_file, --save_main_session), which "
             "this pool does not fetch; leave the option out, and install packages where the pool runs"
         )
-    endpoints = {
-        "LOGGING": request.logging_endpoint,
-        "CONTROL": request.control_endpoint,
-        "STATUS": info.status_endpoint,
-    }
+    endpoints = {"LOGGING": request.logging_endpoint, "CONTROL": request.control_endpoint}
+    endpoints["STATUS"] = info.status_endpoint
     return {
         "WORKER_ID": request.worker_id,
         "PIPELINE_OPTIONS": json_format.MessageToJson(info.pipeline_options),
         "RUNNER_CAPABILITIES": " ".join(info.runner_capabilities),
-        **{
-            f"{name}_API_SERVICE_DESCRIPTOR": text_format.MessageToString(endpoint)
-            for name, endpoint in endpoints.items()
-            if endpoint.url
-        },
+        **{f"{name}_API_SERVICE_DESCRIPTOR": str(where) for name, where in endpoints.items() if where.url},
     }
 
 
@@ -101,12 +80,9 @@ def work() -> None:
     _, harness, _ = sdk_worker_main.create_harness(os.environ)
     # It would wait for the bundles in work, which are of no use once the connection is closed.
     harness._worker_thread_pool.shutdown = lambda: os._exit(0)
-    try:
+    with contextlib.suppress(grpc.RpcError):  # the engine's process has ended without a goodbye
         harness.run()
-    except grpc.RpcError:  # the engine's process has ended without a goodbye
-        os._exit(0)
-    finally:
-        os._exit(1)
+    os._exit(0)
 
 
 def main() -> None:
@@ -119,8 +95,8 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
 
-    pool, server = Pool(), grpc.server(ThreadPoolExecutor(), options=[("grpc.so_reuseport", 0)])
-    beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(pool, server)
+    server = grpc.server(ThreadPoolExecutor(), options=[("grpc.so_reuseport", 0)])
+    beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(Pool(), server)
     try:
         server.add_insecure_port(f"[::]:{port}")
     except RuntimeError:
@@ -128,11 +104,7 @@ def main() -> None:
     server.start()
     version = importlib.metadata.version("bert-workflow")
     logger.info("workers at port %d: bert-workflow %s, Beam %s, %s", port, version, beam.__version__, sys.executable)
-    try:
-        server.wait_for_termination()
-    finally:
-        for worker in tuple(pool.workers):
-            worker.kill()
+    server.wait_for_termination()
 
 
 if __name__ == "__main__":

@@ -1,14 +1,8 @@
-"""Progress of a Beam job, and other functions that are called while something else runs."""
+"""Progress of a Beam job."""
 
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from typing import TypeVar
-
-Value = TypeVar("Value")
-
-_POLL_SECONDS = 0.5
 
 Progress = Callable[[int, int], None]
 """Called periodically with the number of finished shards and the number of all shards."""
@@ -20,12 +14,12 @@ def of_total(progress: Progress | None, total: int) -> Callable[[int], None] | N
 
 
 @contextlib.contextmanager
-def call_periodically(function: Callable[[], None]) -> Iterator[None]:
-    """Call `function` every half second from a background thread, and once more when the block ends."""
+def call_periodically(function: Callable[[], None], seconds: float = 0.5) -> Iterator[None]:
+    """Call `function` every few `seconds` from a background thread, and once more when the block ends."""
     stop = threading.Event()
 
     def poll() -> None:
-        while not stop.wait(_POLL_SECONDS):
+        while not stop.wait(seconds):
             function()
 
     thread = threading.Thread(target=poll, daemon=True)
@@ -37,17 +31,3 @@ def call_periodically(function: Callable[[], None]) -> Iterator[None]:
         stop.set()
         thread.join()
         function()
-
-
-def in_background(function: Callable[[], Value]) -> Future[Value]:
-    """Start a function in a thread that ends with the process: one of an executor would keep a failed job alive."""
-    future: Future[Value] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(function())
-        except BaseException as error:  # raised where the result is asked for
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future

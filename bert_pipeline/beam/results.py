@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_pipeline import errors
 from bert_pipeline.atomic import replace_text
 from bert_pipeline.beam import beam
-from bert_pipeline.beam.failures import Failure, raise_first
+from bert_pipeline.beam.failures import Failure
 from bert_pipeline.errors import ArtifactError
 from bert_pipeline.storage import absolute, to_path
 
@@ -22,15 +23,10 @@ Result = dict[str, Any]
 """What a worker reports, in JSON; "name" and "rows" are compared with the plan."""
 
 
-class WriteResults(beam.PTransform):  # type: ignore[misc]
+@beam.ptransform_fn  # type: ignore[untyped-decorator]
+def WriteResults(results: Any, path: Path) -> Any:
     """Write all elements, which are `Result`s and `Failure`s, to one file."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self._path = absolute(path)
-
-    def expand(self, results: Any) -> Any:
-        return results | beam.combiners.ToList() | beam.Map(functools.partial(_write, path=self._path))
+    return results | beam.combiners.ToList() | beam.Map(functools.partial(_write, path=absolute(path)))
 
 
 def _write(results: list[Result | Failure], path: str) -> None:
@@ -52,7 +48,8 @@ def load_results(path: Path) -> list[Result]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise _mismatch(f"{path.name}: not found, expected the results of all shards") from None
-    raise_first(Failure(**failure) for failure in document["failures"])
+    for failure in sorted(Failure(**failure) for failure in document["failures"]):
+        raise getattr(errors, failure.kind)(failure.message)
     results: list[Result] = document["results"]
     return results
 

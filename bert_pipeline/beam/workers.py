@@ -26,7 +26,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from bert_pipeline import errors
 from bert_pipeline.beam import beam
-from bert_pipeline.beam.engine import engine_pipeline, explain, job_name
+from bert_pipeline.beam.engine import explain, watched
 from bert_pipeline.beam.failures import Failure, failures_in, guarded
 from bert_pipeline.beam.options import num_processes, num_workers
 from bert_pipeline.beam.progress import call_periodically
@@ -42,48 +42,31 @@ _has_failed = False
 """Whether a step of the running job has yielded a `Failure`."""
 _progress = 0
 """Progress of the steps that run in this process."""
-_COUNTER = "progress"
 _STEP = r"(?: \[while running .*)?$"
 _OUR_ERROR = re.compile(rf"bert_pipeline\.errors\.(\w+): (.+?){_STEP}", re.MULTILINE)
 
 
 @contextlib.contextmanager
 def run_pipeline(
-    options: PipelineOptions,
-    *,
-    preload: str,
-    draft: Draft | None = None,
-    progress: Callable[[int], None] | None = None,
+    options: PipelineOptions, *, preload: str, draft: Draft | None = None, progress: Callable[[int], None] | None = None
 ) -> Iterator[Any]:
     """Yield a pipeline, and run the graph that the block adds to it.
 
     `preload` is the module of the steps' functions: it is imported once, and the workers of the local pool are forked
     from there. `progress` is called periodically with the sum of what the steps count. BertError if a local worker is
-    killed or if a cluster gives the job up. On an engine the job is named after `draft`, and its progress is
-    what the workers write there.
+    killed or if a cluster gives the job up. On an engine the job is named after `draft`, where its results are counted.
     """
     global _progress
     _progress = 0
     with _worker_pool(options, preload), _runner_errors(options):
-        if draft is not None and num_workers(options) is None:
-            with engine_pipeline(options, job_name(draft.kind, draft.directory), draft.path) as pipeline:
-                yield pipeline
-            return
         pipeline = beam.Pipeline(options=options)
-        with contextlib.ExitStack() as stack:
-            if progress is not None:
-                stack.enter_context(call_periodically(lambda: progress(_progress or _metric(pipeline))))
-            with pipeline:
-                yield pipeline
-
-
-def _metric(pipeline: Any) -> int:
-    """Return the progress by the metrics of a runner with workers of its own; 0 where it shows none."""
-    # Whatever is wrong with the runner is raised by the pipeline itself.
-    with contextlib.suppress(Exception):
-        counters = pipeline.result.metrics().query(beam.metrics.MetricsFilter().with_name(_COUNTER))["counters"]
-        return sum(item.committed or item.attempted or 0 for item in counters)
-    return 0
+        watch: Any = contextlib.nullcontext()
+        if draft is not None and num_workers(options) is None:
+            watch = watched(pipeline, draft)
+        elif progress is not None:
+            watch = call_periodically(lambda: progress(_progress))
+        with watch, pipeline:
+            yield pipeline
 
 
 @contextlib.contextmanager
@@ -153,13 +136,8 @@ def _runner_errors(options: PipelineOptions) -> Iterator[None]:
         if ours := _OUR_ERROR.search(text):
             raise getattr(errors, ours[1], BertError)(ours[2]) from error
         runner = options.view_as(StandardOptions).runner
-        if reason := explain(text, options):
+        if reason := explain(error, options):
             raise UnavailableError(f"{runner}: {reason}; nothing was published, run the command again") from error
-        if type(error).__module__.startswith("grpc") and hasattr(error, "details"):
-            raise UnavailableError(
-                f"{runner}: the job server does not answer ({error.details()}); check --job_endpoint and the server, "
-                "and run the command again"
-            ) from error
         reason = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), type(error).__name__)
         raise BertError(
             f"{runner}: the job failed ({reason[:500]}); nothing was published, see the logs of its workers"
@@ -176,7 +154,6 @@ class ParallelFlatMap(DoFn):
     def __init__(self, function: Callable[[Any], Iterable[Any]], progress: Callable[[Any], int] | None = None) -> None:
         self._function = function
         self._progress = progress
-        self._counter: Any = beam.metrics.Metrics.counter("bert", _COUNTER)
 
     def start_bundle(self) -> None:
         self._has_failed = False
@@ -206,8 +183,7 @@ class ParallelFlatMap(DoFn):
         if isinstance(result, Failure):
             self._has_failed = _has_failed = True
         elif self._progress is not None:
-            _progress += (number := self._progress(result))
-            self._counter.inc(number)
+            _progress += self._progress(result)
         return result
 
 

@@ -9,15 +9,16 @@ import dataclasses
 import functools
 import itertools
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.beam import PipelineOptions, beam
 from bert_pipeline.beam.options import num_workers, pipeline_options
-from bert_pipeline.beam.progress import in_background
 from bert_pipeline.beam.results import Result, WriteResults, check_results, check_total, load_results, read_results
 from bert_pipeline.beam.workers import FlatMap, ParallelFlatMap, run_pipeline
 from bert_pipeline.configuration import to_mapping
@@ -76,7 +77,7 @@ def build_corpus(
         output, kind="corpus", configuration=corpus_settings(config), inputs=inputs, by_workers=True
     ) as draft:
         paths = list(dict.fromkeys(split.path for split in splits))
-        hashed = in_background(lambda: [foreign_input(path) for path in paths])  # while the workers start
+        hashed = _foreign_inputs(paths)  # while the workers start
         scratch = draft.path / "scratch"
         make_directory(scratch)
         # Workers may run in another directory.
@@ -131,6 +132,20 @@ def build_corpus(
             named = ", ".join(map(without_secrets, sources))
             raise InputError(f"{named}: no document is left ({reasons or 'nothing was read'})")
     return load_manifest(output, kind="corpus")
+
+
+def _foreign_inputs(paths: Sequence[str]) -> "Future[list[dict[str, str]]]":
+    """Hash files in a thread that ends with the process: one of an executor would keep a failed job alive."""
+    future: Future[list[dict[str, str]]] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result([foreign_input(path) for path in paths])
+        except BaseException as error:  # raised where the result is asked for
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
 
 
 def _run(

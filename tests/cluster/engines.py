@@ -26,11 +26,10 @@ def jars() -> Path:
 class Engine:
     """An engine's processes, not started yet: a manager, job server, and on two hosts what computes for it."""
 
-    def __init__(self, network: Network, name: str, script: Path, settings: dict[str, str], environment) -> None:
-        self.script = script
+    def __init__(self, network: Network, name: str, settings: dict[str, str], environment) -> None:
         self.manager_host = network.host(f"{name}-jobs")
         self.hosts = [network.host(f"{name}-{number}") for number in (1, 2)]
-        self.settings = {"PYTHON": sys.executable, **settings, **environment}
+        self.settings = {"PYTHON": sys.executable, "MANAGER": self.manager_host.address, **settings, **environment}
         self.pools = [self.server(host, "workers", image=True) for host in self.hosts]
 
     def server(
@@ -39,7 +38,7 @@ class Engine:
         settings = self.settings | {"HOST": host.address, "TMPDIR": str(host.directory)} | more
         if image:
             del settings["TMPDIR"]
-        return host.server(name or role, [str(self.script), role, *arguments], settings, image=image)
+        return host.server(name or role, [str(ROOT / "deploy/engine.sh"), role, *arguments], settings, image=image)
 
     def options(self, parallelism: int = 2) -> list[str]:
         return [
@@ -69,11 +68,10 @@ class Flink(Engine):
 
     def __init__(self, network: Network, environment: dict[str, str]) -> None:
         library = {"FLINK_LIB": os.environ["FLINK_LIB"], "BEAM_JAR": f"{jars()}/beam/*:{jars()}/flink/*"}
-        super().__init__(network, "flink", ROOT / "deploy/flink/start.sh", library, environment)
-        self.settings["JOBMANAGER"] = self.manager_host.address
+        super().__init__(network, "flink", library, environment)
         quick = [f"-D{setting}" for setting in QUICK]
         self.jobmanager = self.server(self.manager_host, "jobmanager", *quick)
-        self.job_server = self.server(self.manager_host, "job-server")
+        self.job_server = self.server(self.manager_host, "flink-job-server")
         self.taskmanagers = [self.server(host, "taskmanager", *quick) for host in self.hosts]
         self.second = self.server(self.hosts[0], "taskmanager", *quick, name="second-taskmanager")
 
@@ -127,11 +125,10 @@ class Spark(Engine):
         folders = (jars() / "beam", jars() / "spark", home / "jars")
         merge_jars(jar, [path for folder in folders for path in sorted(folder.glob("*.jar"))])
         library = {"SPARK_HOME": str(home), "BEAM_JAR": str(jar)}
-        super().__init__(network, "spark", ROOT / "deploy/spark/start.sh", library, environment)
-        self.settings["MASTER"] = self.manager_host.address
+        super().__init__(network, "spark", library, environment)
         self.master = self.server(self.manager_host, "master")
-        self.job_server = self.server(self.manager_host, "job-server")
-        self.workers = [self.server(host, "worker", SLOTS="1") for host in self.hosts]
+        self.job_server = self.server(self.manager_host, "spark-job-server")
+        self.workers = [self.server(host, "worker") for host in self.hosts]
 
     def state(self) -> Any:
         with urllib.request.urlopen(f"http://{self.manager_host.address}:8080/json/", timeout=5) as response:

@@ -95,16 +95,20 @@ class Command:
         self.output = output
         with open(output, "wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "bert_model.cli", *words], cwd=ROOT, stdout=log, stderr=log
+                [sys.executable, "-m", "bert_model.cli", *words],
+                cwd=ROOT,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def text(self) -> str:
         return self.output.read_text(encoding="utf-8")
 
-    def end(self, number: signal.Signals) -> float:
-        """Send a signal; return the seconds until the process has ended."""
+    def end(self, number: signal.Signals, *, at_a_terminal: bool = False) -> float:
+        """Send a signal, or let a terminal send it to the whole session; return the seconds until the process ended."""
         began = time.monotonic()
-        self.process.send_signal(number)
+        (os.killpg if at_a_terminal else os.kill)(self.process.pid, number)
         self.process.wait(60)
         return time.monotonic() - began
 
@@ -121,6 +125,23 @@ def test_an_interrupted_program_cancels_its_job(
     assert flink.jobs("RUNNING", "RESTARTING") == {}
     wait_until(lambda: flink.jobs("CANCELED").keys() - before.keys(), 60)
     assert command.process.returncode == (130 if number == signal.SIGINT else 143)
+
+
+def test_ctrl_c_cancels_a_job_whose_job_server_it_ends_too(
+    flink: Flink, local: dict[str, str], bucket: str, tmp_path: Path
+) -> None:
+    java = tmp_path / "java"  # Beam gives it -jar JAR, where we have a classpath
+    driver = "org.apache.beam.runners.flink.FlinkJobServerDriver"
+    java.write_text(f"#!/bin/bash\nexec java -classpath '{flink.settings['BEAM_JAR']}' {driver} \"${{@:3}}\"\n")
+    java.chmod(0o755)
+    master = f"--flink_master={flink.manager_host.address}:{flink.REST}"
+    server = ["--job_endpoint=", f"--flink_job_server_jar={java}", f"--job_server_java_launcher={java}"]
+    command = Command(flink, bucket, tmp_path / "log", "--runner=FlinkRunner", master, *server, name="terminal")
+    wait_until(flink.is_working, 120)
+    (job,) = flink.jobs("RUNNING")
+    assert command.end(signal.SIGINT, at_a_terminal=True) < 15
+    assert command.process.returncode == 130
+    wait_until(lambda: job in flink.jobs("CANCELED"), 60)
 
 
 def test_after_kill_9_the_next_start_names_the_job_and_how_to_end_it(
@@ -157,15 +178,13 @@ def test_a_pool_or_jobmanager_that_is_gone_is_one_sentence(
     assert command.process.wait(300) == 1
     sentence = command.text().strip().splitlines()[-1]
     assert "no worker pool answers at localhost:50009, asked from a TaskManager" in sentence
-    assert "start one beside each: deploy/flink/start.sh workers" in sentence
+    assert "start one beside each: deploy/engine.sh workers" in sentence
     flink.jobmanager.kill()
     command = Command(flink, bucket, tmp_path / "jobmanager", name="jobmanager")
     assert command.process.wait(300) == 1
     sentence = command.text().strip().splitlines()[-1]
     assert "the JobManager or Spark master does not answer" in sentence
-    assert (
-        f"asked from the job server at {flink.manager_host.address}:{JOBS}; start it: deploy/flink/start.sh" in sentence
-    )
+    assert f"asked from the job server at {flink.manager_host.address}:{JOBS}; start it: deploy/engine.sh" in sentence
 
 
 def test_short_jobs_beside_a_long_one_restart_nothing(
