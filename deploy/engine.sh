@@ -36,8 +36,8 @@ flink() {
     compgen -G "${FLINK_LIB:-}/flink-dist-*.jar" > /dev/null ||
         fail "FLINK_LIB=${FLINK_LIB:-} has no flink-dist-*.jar; give the folder lib of Flink"
     java_17 -Xmx"$HEAP" -XX:MaxDirectMemorySize=$((256 + 128 * SLOTS))m -classpath "$FLINK_LIB/*" \
-        -Dlog4j.configurationFile="$here/flink/log4j-console.properties" "$@" \
-        --configDir "$here/flink" -Djobmanager.rpc.address="$MANAGER" -Drest.address="$MANAGER"
+        -Dlog4j.configurationFile="$here/flink/log4j-console.properties" "$1" \
+        --configDir "$here/flink" -Djobmanager.rpc.address="$MANAGER" -Drest.address="$MANAGER" "${@:2}"
 }
 
 spark() {
@@ -52,8 +52,8 @@ spark() {
 job_server() {
     [[ -f ${BEAM_JAR:-} || ${BEAM_JAR:-} == *[:*]* ]] ||
         fail "BEAM_JAR=${BEAM_JAR:-} is no file; give the jar of Beam's job server for $role, or a classpath such as '/opt/beam/*'; it is on Maven Central"
-    java_17 -classpath "$BEAM_JAR" "$@" --job-host "$HOST" --job-port 8099 --artifact-port 8098 --expansion-port 8097 \
-        --artifacts-dir "${TMPDIR:-/tmp}/beam-artifacts"
+    java_17 -classpath "$BEAM_JAR" "$1" --job-host "$HOST" --job-port 8099 --artifact-port 8098 --expansion-port 8097 \
+        --artifacts-dir "${TMPDIR:-/tmp}/beam-artifacts" "${@:2}"
 }
 
 case $role in
