@@ -124,11 +124,6 @@ def _metrics(data: TaskData, searches: Sequence[SearchResult]) -> dict[str, dict
     return table
 
 
-def comparison_keys(entry: Mapping[str, Any]) -> list[str]:
-    """Return the keys of an entry of `metrics` that are means of random weights, such as "random" and "random_x4"."""
-    return [key for key in entry if key.startswith("random") and not key.endswith(("_sd", "_values"))]
-
-
 def _feature_inputs(data: TaskData, search: SearchResult) -> list[dict[str, Any]]:
     """Return a row for each input of a feature-based tagger (paper, Table 7)."""
     task = data.task

@@ -4,15 +4,15 @@ Reference outputs for a fixed input are stored at registration and recomputed be
 bytes are unchanged; these show that the code still computes the same from them.
 """
 
+import dataclasses
 import functools
 import importlib.metadata
-import json
 import logging
 import re
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,20 +27,17 @@ from bert_model.kinds import kind_of
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import limited_threads
 from bert_model.model.weights import load_model
-from bert_model.registry.client import download, read_description, read_stored_file, silence_mlflow
+from bert_model.registry.client import download, read_document, read_stored_file, silence_mlflow
 from bert_model.registry.model_card import CARD_NAME, card_problem, card_sha256
 from bert_model.registry.promotion import Inspection
 from bert_model.registry.versions import (
     CARD_TAG,
-    DESCRIPTION_NAME,
-    EXAM_ACCURACY,
-    EXAM_PAIRS,
-    FINETUNED,
     KINDS,
+    VERSION_NAME,
+    Exam,
     RegisteredVersion,
-    read_results,
+    Version,
     refuse_unsafe_files,
-    tags_of,
 )
 from bert_model.training.home import bert_home
 from bert_model.training.metrics_log import DataInput, metric_key, mlflow_run_id
@@ -83,7 +80,7 @@ def upload(
     client: "MlflowClient",
     manifest: Manifest,
     name: str,
-    description: Mapping[str, str],
+    document: Version,
     attachments: Mapping[str, bytes],
 ) -> "LoggedModel":
     """Store a model directory, with its scores, as a logged model of its training run that MLflow can serve.
@@ -96,7 +93,7 @@ def upload(
     from bert_model.registry import pyfunc
 
     # Answer the example once: the signature is inferred from a real input and its answers.
-    task = description.get("task", "mlm")
+    task = document.task or "mlm"
     predictor = load_predictor(task, [manifest.path])
     example = EXAMPLE_INPUTS[task if task == "mlm" else predictor.form]
     signature = _signature(example, answer_inputs(predictor, [example]))
@@ -121,11 +118,11 @@ def upload(
             experiment_id=run.info.experiment_id,
             name=name,
             source_run_id=run.info.run_id,
-            tags=tags_of(description),
+            tags=document.tags(),
             model_type=manifest.kind,
         )
         client.log_model_artifacts(logged.model_id, str(path))
-        _log_scores(client, logged, manifest, description)
+        _log_scores(client, logged, manifest, document)
         return client.finalize_logged_model(logged.model_id, "READY")
 
 
@@ -139,19 +136,14 @@ def _training_run(client: "MlflowClient", manifest: Manifest, name: str) -> "Run
     return run
 
 
-def _log_scores(
-    client: "MlflowClient", model: "LoggedModel", manifest: Manifest, description: Mapping[str, str]
-) -> None:
+def _log_scores(client: "MlflowClient", model: "LoggedModel", manifest: Manifest, document: Version) -> None:
     """Log the scores of a model with the data that they were measured on: MLflow lists them by data set."""
     from mlflow.entities import Metric
 
     data: DataInput | None = None
-    if manifest.kind == FINETUNED:
-        entries = read_results(manifest)["metrics"].items()
-        scores = {key: entry["mean"] for key, entry in entries if "/dev" in key}
-        data = dev_data(description["task"], description["data_sha256"])
+    if document.score and document.task:
+        data = dev_data(document.task, document.score.dev_sha256)
     else:
-        scores = {key: value for key, value in manifest.counts.items() if key.startswith("held_out/")}
         instances = [item for item in manifest.provenance.get("data", []) if item["context"] == "training"]
         data = instances[-1] if instances else None  # of the last phase
 
@@ -159,13 +151,13 @@ def _log_scores(
     metrics = []
     dataset = dataset_input(data).dataset if data else None
     run_id = str(model.source_run_id)
-    for key, value in scores.items():
+    for key, value in document.metrics.items():
         history = client.get_metric_history(run_id, metric_key(key))
         # The published checkpoint may be an earlier one.
         history = [entry for entry in history if entry.step == manifest.counts.get("published_step", entry.step)]
         when = (history[-1].timestamp, history[-1].step) if history else (int(time.time() * 1000), 0)
         source = (dataset.name, dataset.digest) if dataset else (None, None)
-        metrics.append(Metric(metric_key(key), float(value), *when, model.model_id, *source))
+        metrics.append(Metric(metric_key(key), value, *when, model.model_id, *source))
     if data:
         client.log_inputs(run_id, datasets=[dataset_input(data)])
     client.log_batch(run_id, metrics=metrics)
@@ -213,29 +205,28 @@ def fetch(client: "MlflowClient", version: RegisteredVersion) -> Path:
 
 def needs_exam(candidate: RegisteredVersion, champion: RegisteredVersion) -> bool:
     """Return True if the candidate was examined on pairs on which the champion was not."""
-    return candidate.exam_pairs not in ("", champion.exam_pairs)
+    exam, other = candidate.document.exam, champion.document.exam
+    return exam is not None and exam.pairs_sha256 not in ("", other.pairs_sha256 if other else "")
 
 
-def exam_on_pairs_of(
-    client: "MlflowClient", candidate: RegisteredVersion, champion: RegisteredVersion
-) -> dict[str, str]:
-    """Return the entries of an exam of the champion on the pairs that the candidate was examined on.
+def exam_on_pairs_of(client: "MlflowClient", candidate: RegisteredVersion, champion: RegisteredVersion) -> Exam | None:
+    """Return an exam of the champion on the pairs that the candidate was examined on.
 
-    {} if it has taken that one, or if the pairs are not known or not all of them can be scored: a retraining on another
-    dump makes other pairs, and models of other objectives and lengths read other ones. ArtifactError if the files of
-    one of them cannot be read.
+    None if it has taken that one, or if the pairs are not known or not all of them can be scored: a retraining on
+    another dump makes other pairs, and models of other objectives and lengths read other ones. ArtifactError if the
+    files of one of them cannot be read.
     """
-    if not needs_exam(candidate, champion):
-        return {}
+    if (exam := candidate.document.exam) is None or not needs_exam(candidate, champion):
+        return None
     pairs, model = read_pairs(fetch(client, candidate)), fetch(client, champion)
     try:
         result = take_exam(model, pairs)
     except (UsageError, InputError) as error:  # it cannot score them; any other error is no reason to compare less
         logger.warning("%s is not examined on the pairs of %s: %s", champion, candidate, error)
-        return {}
+        return None
     if sum(kind_result.score.count for kind_result in result.kinds.values()) < len(pairs):
-        return {}
-    return {EXAM_ACCURACY: str(result.mean), EXAM_PAIRS: candidate.exam_pairs}
+        return None
+    return dataclasses.replace(exam, accuracy=result.mean)
 
 
 def inspect(client: "MlflowClient", version: RegisteredVersion) -> Inspection:
@@ -245,11 +236,11 @@ def inspect(client: "MlflowClient", version: RegisteredVersion) -> Inspection:
         card = "its description is empty"
 
     # What the store has now is inspected, not what the cache kept of it.
-    stored = {**read_description(client, version.name, version.version, version.content_sha256), **version.tags}
-    if stored != version.description or "data_sha256" not in stored:
+    if read_document(client, version.name, version.version, version.content_sha256) != version.document:
         return Inspection(
-            damage=f"its {DESCRIPTION_NAME} is missing or was changed",
-            logits="cannot check outputs: the description is missing or changed",
+            damage=f"its {VERSION_NAME} is missing, of an earlier version of the project, or was changed; register the "
+            "model again",
+            logits=f"cannot check outputs without {VERSION_NAME}",
             card=card,
         )
     with tempfile.TemporaryDirectory() as scratch:
@@ -262,17 +253,17 @@ def inspect(client: "MlflowClient", version: RegisteredVersion) -> Inspection:
             damage = str(error).replace(scratch, "")
             return Inspection(damage=damage, logits="its files are damaged", card=card)
         try:
-            logits = check_outputs(manifest.path, version.description.get("reference_logits", ""))
+            logits = check_outputs(manifest.path, version.document.reference_logits)
         except BertError as error:
             logits = str(error).replace(scratch, "")
     return Inspection(damage=damage, logits=logits, card=card)
 
 
-def check_outputs(directory: Path, recorded: str) -> str | None:
-    """Compare a model's outputs with recorded reference outputs (a JSON list); describe the difference, if any."""
+def check_outputs(directory: Path, recorded: Sequence[float]) -> str | None:
+    """Compare a model's outputs with recorded reference outputs; describe the difference, if any."""
     if not recorded:
         return "its logits were not recorded; register it again"
-    expected, logits = np.asarray(json.loads(recorded)), np.asarray(reference_logits(directory))
+    expected, logits = np.asarray(recorded), np.asarray(reference_logits(directory))
     if expected.shape != logits.shape:
         return f"{logits.size} logits, {expected.size} were recorded"
     # NaN compares as false, so it is looked for by itself.
@@ -283,14 +274,14 @@ def check_outputs(directory: Path, recorded: str) -> str | None:
     return None
 
 
-def reference_logits(directory: Path) -> list[float]:
+def reference_logits(directory: Path) -> tuple[float, ...]:
     """Compute a model's outputs for the example input of its form, thinned to at most MAX_LOGITS.
 
     Runs on the CPU in one thread. InputError or ArtifactError if the directory cannot be loaded.
     """
     logits = _pretrained_logits(directory) if read_task_description(directory) is None else _task_logits(directory)
     chosen = np.unique(np.linspace(0, logits.size - 1, min(logits.size, MAX_LOGITS)).astype(int))
-    return [float(f"{value:.6g}") for value in logits[chosen]]
+    return tuple(float(f"{value:.6g}") for value in logits[chosen])
 
 
 def _task_logits(directory: Path) -> npt.NDArray[np.float64]:

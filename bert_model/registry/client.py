@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import logging
 import os
 import re
@@ -12,7 +11,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bert_model.registry.versions import DESCRIPTION_NAME, PRETRAINED, REGISTERED_TAG, RegisteredVersion, TaskScore
+from bert_model.registry.versions import (
+    PRETRAINED,
+    REGISTERED_TAG,
+    VERSION_NAME,
+    RegisteredVersion,
+    TaskScore,
+    Version,
+)
 from bert_model.training.home import bert_home, tracking_uri
 from bert_model.training.metrics_log import first_line, without_password
 from bert_model.training.mlflow_store import ignoring, open_client
@@ -165,9 +171,9 @@ def with_finetuning_scores(client: "MlflowClient", version: RegisteredVersion) -
     # Of several registrations for a task the last is kept, which may be that of an old version with the same content.
     versions = _search_versions(f"tags.pretrained_model_sha256 = '{version.content_sha256}'")
     for item in sorted(versions, key=lambda item: item.tags.get(REGISTERED_TAG, "")):
-        score = TaskScore.from_description(int(item.version), _description_of(client, item))
-        if score is not None and item.name == f"{version.name}-{score.task}":
-            scores[score.task] = score
+        for score in _registered(client, item, {}).scores:
+            if item.name == f"{version.name}-{score.task}":
+                scores[score.task] = score
     return dataclasses.replace(version, scores=tuple(scores[task] for task in sorted(scores)))
 
 
@@ -178,14 +184,13 @@ def _search_versions(condition: str) -> list["ModelVersion"]:
     return sorted(mlflow.search_model_versions(filter_string=condition), key=lambda version: int(version.version))
 
 
-def read_description(client: "MlflowClient", name: str, version: int, identity: str) -> dict[str, str]:
-    """Return the content of a version's DESCRIPTION_NAME; {} if it is missing, damaged or describes another model."""
+def read_document(client: "MlflowClient", name: str, version: int, identity: str) -> Version | None:
+    """Return the document that is stored with a version; None if it is missing, damaged or of another model."""
     try:
-        description = json.loads(read_stored_file(client, name, version, DESCRIPTION_NAME) or "{}")
+        document = Version.from_json(read_stored_file(client, name, version, VERSION_NAME) or "")
     except ValueError:
-        return {}
-    matches = isinstance(description, dict) and description.get("content_sha256") == identity
-    return {key: str(value) for key, value in description.items()} if matches else {}
+        return None
+    return document if document.content_sha256 == identity else None
 
 
 def read_stored_file(client: "MlflowClient", name: str, version: int, file: str) -> str | None:
@@ -232,33 +237,29 @@ def _is_missing(uri: str, file: str) -> bool:
     return file not in {item.path.rpartition("/")[2] for item in listed}
 
 
-def _description_of(client: "MlflowClient", version: "ModelVersion") -> dict[str, str]:
-    """Return a version's tags and what its DESCRIPTION_NAME adds, which is downloaded once into a cache."""
-    tags = dict(version.tags)
-    identity = tags.get("content_sha256", "")
-    if not identity:  # of another program
-        return tags
-    cached = bert_home() / "cache" / "descriptions" / f"{content_sha256({'source': version.source})}.json"
+def _document_of(client: "MlflowClient", version: "ModelVersion") -> Version:
+    """Return a version's document, which is downloaded once into a cache; an empty one if there is none."""
+    if not (identity := version.tags.get("content_sha256", "")):  # of another program
+        return Version()
+    cached = bert_home() / "cache" / "versions" / f"{content_sha256({'source': version.source})}.json"
     with contextlib.suppress(OSError, ValueError):
-        return {**json.loads(cached.read_text(encoding="utf-8")), **tags}
-    description = read_description(client, version.name, int(version.version), identity)
-    if description:
+        return Version.from_json(cached.read_text(encoding="utf-8"))
+    if document := read_document(client, version.name, int(version.version), identity):
         cached.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(cached, json.dumps(description))
-    return {**description, **tags}
+        replace_text(cached, document.to_json())
+    return document or Version()
 
 
 def _registered(client: "MlflowClient", version: "ModelVersion", aliases: Mapping[str, int]) -> RegisteredVersion:
-    number, description = int(version.version), _description_of(client, version)
-    score = TaskScore.from_description(number, description)
+    number, document = int(version.version), _document_of(client, version)
     return RegisteredVersion(
         name=version.name,
         version=number,
         aliases=tuple(sorted(alias for alias, holder in aliases.items() if holder == number)),
         tags=dict(version.tags),
-        description=description,
+        document=document,
         card_text=version.description or "",
         source=version.source or "",
         run_id=version.run_id or None,
-        scores=(score,) if score else (),
+        scores=(dataclasses.replace(document.score, version=number),) if document.score and document.task else (),
     )

@@ -13,15 +13,13 @@ from typing import Any
 import yaml
 
 from bert_model.finetuning.caveats import describe, read_caveats
-from bert_model.finetuning.results import WITH_CONTEXT, comparison_keys
+from bert_model.finetuning.results import WITH_CONTEXT
 from bert_model.kinds import KINDS
 from bert_model.model.config import CONFIG_NAME
 from bert_model.registry.versions import (
-    EXAM_ACCURACY,
-    EXAM_FOR_CHOOSING,
-    EXAM_NGRAM_BASELINE,
     FINETUNED,
     TaskScore,
+    Version,
     describe_model,
     read_results,
 )
@@ -101,18 +99,18 @@ model = SentenceTransformer("{name}")"""
 def write_readme(directory: Path, tags: Mapping[str, str] | None = None) -> None:
     """Write README.md into a published model directory: what the hub shows, and lists the model by.
 
-    `tags` add to its description what the directory lacks, such as "license" and "dump". The file is no part of the
+    `tags` add to its document what the directory lacks, such as "license" and "dump". The file is no part of the
     manifest, so it may be edited.
     """
     manifest = load_manifest(directory)
-    description = {**describe_model(manifest), **(tags or {})}
+    document = describe_model(manifest, tags)
     events = read_history(directory.parent)
 
     # The model card with a section on its use after the title, below the hub's header.
-    card = model_card(directory.name, manifest, description, events=events, curves=False)
+    card = model_card(directory.name, manifest, document, events=events, curves=False)
     title, _, sections = card.partition("\n\n")
-    header = hub_metadata(manifest, description)
-    use = f"In this project: `bert predict {description.get('task', 'mlm')} --model {directory.name}`."
+    header = hub_metadata(manifest, document)
+    use = f"In this project: `bert predict {document.task or 'mlm'} --model {directory.name}`."
     if pipeline := header.get("pipeline_tag"):
         template = USE_CLASS if pipeline in WITHOUT_PIPELINE else USE_PIPELINE
         template = USE_SENTENCES if header["library_name"] == "sentence-transformers" else template
@@ -135,14 +133,13 @@ def stated_license(directory: Path) -> str:
     return license if isinstance(license, str) and license != UNKNOWN_LICENSE else ""
 
 
-def hub_metadata(manifest: Manifest, tags: Mapping[str, str]) -> dict[str, Any]:
+def hub_metadata(manifest: Manifest, document: Version) -> dict[str, Any]:
     """Return the hub's header for a model directory: https://huggingface.co/docs/hub/model-cards#model-card-metadata.
 
     Architectures that transformers does not have get neither `library_name` nor `pipeline_tag`.
     """
     config = json.loads((manifest.path / CONFIG_NAME).read_text(encoding="utf-8"))
-    generated = tags.get("generated_sample") == "true"
-    finetuned = manifest.kind == FINETUNED
+    generated, finetuned = document.generated_sample, manifest.kind == FINETUNED
     description = json.loads((manifest.path / "task.json").read_text(encoding="utf-8")) if finetuned else {}
 
     # The language is known for the published files of the paper's tasks and for the sample; otherwise the dump's name
@@ -150,12 +147,12 @@ def hub_metadata(manifest: Manifest, tags: Mapping[str, str]) -> dict[str, Any]:
     results = read_results(manifest) if finetuned else {}
     official = bool(results.get("official"))
     header: dict[str, Any] = {}
-    dump = WIKI.fullmatch(tags.get("dump", ""))
+    dump = WIKI.fullmatch(document.lineage.get("dump", ""))
     if official or generated:
         header["language"] = "en"  # that of every task of the paper
     elif dump is not None:
         header["language"] = {"simple": "en", "sample": "en"}.get(dump["language"], dump["language"])
-    header["license"] = tags.get("license", UNKNOWN_LICENSE).lower()
+    header["license"] = document.lineage.get("license", UNKNOWN_LICENSE).lower()
 
     # A BiLSTM head has a model type of its own, which transformers cannot load.
     if config["model_type"] == "bert":
@@ -206,11 +203,11 @@ def hub_metadata(manifest: Manifest, tags: Mapping[str, str]) -> dict[str, Any]:
 
 
 def model_card(
-    name: str, manifest: Manifest, tags: Mapping[str, str], *, events: Sequence[Mapping[str, Any]] = (), curves: bool
+    name: str, manifest: Manifest, document: Version, *, events: Sequence[Mapping[str, Any]] = (), curves: bool
 ) -> str:
     """Return the card of a version that is about to be registered.
 
-    `tags` are the version's, `events` the lines of a pre-training's metrics.jsonl; with `curves` the card shows the
+    `document` is the version's, `events` the lines of a pre-training's metrics.jsonl; with `curves` the card shows the
     picture CURVES_NAME.
     """
     # The order is that of SECTIONS: what comes first survives the registry's limit on a description.
@@ -218,10 +215,10 @@ def model_card(
     results = read_results(manifest) if finetuned else {}
     title = f"{name}: {FINETUNED_TITLE} {results['title']}" if finetuned else f"{name}: {PRETRAINED_TITLE}"
     sections = {
-        "Scores": _result_rows(results, tags) if finetuned else NO_SCORES,
-        "Data": _data(manifest, tags),
-        "Limits": _limits(manifest, results, tags),
-        "License": _license(tags),
+        "Scores": _result_rows(results, document) if finetuned else NO_SCORES,
+        "Data": _data(manifest, document),
+        "Limits": _limits(manifest, results, document),
+        "License": _license(document.lineage.get("license")),
         "Curves": _curves(events, results, curves=curves),
         "Configuration": "```yaml\n" + yaml.safe_dump(dict(manifest.configuration), sort_keys=False) + "```",
     }
@@ -240,7 +237,7 @@ def with_scores(card: str, scores: Sequence[TaskScore]) -> str:
 
 def with_license(card: str, license: str) -> str:
     """Return a card with another license, or with one in place of none."""
-    return _with_section(card, "License", _license({"license": license}))
+    return _with_section(card, "License", _license(license))
 
 
 def _with_section(card: str, section: str, text: str) -> str:
@@ -296,45 +293,46 @@ def readme_problem(directory: Path) -> str | None:
     return None
 
 
-def _result_rows(results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
-    # Columns of the comparison: the same search from random weights, as "random" and "random_x4".
-    starts = sorted({key for entry in results["metrics"].values() for key in comparison_keys(entry)})
+def _result_rows(results: Mapping[str, Any], document: Version) -> str:
+    generated = document.generated_sample
+    scores = [TaskScore.from_results(results, key, generated=generated) for key in results["metrics"]]
+    starts = sorted({start for score in scores for start in score.random})
     head = ["metric", "N", "seeds", "score", *(start.replace("_", " ") for start in starts), "majority", "paper"]
-    rows = []
-    for key, entry in results["metrics"].items():
-        score = TaskScore.from_results(results, key, generated=tags.get("generated_sample") == "true")
-        rows.append([key, *_score_cells(score, *(_figure(entry.get(start)) for start in starts))])
-    best = f"The weights are those of the best seed: {tags['metric']} {float(tags['score_of_weights']):.1f}."
+    rows = [[score.metric, *_score_cells(score, *(_figure(score.random.get(s)) for s in starts))] for score in scores]
+    best = f"The weights are those of the best seed: {results['main_key']} {document.score_of_weights:.1f}."
     compared = " `random` is the same search from random weights." if starts else ""
     note = f" {results['note']}" if "note" in results else ""
     return f"{format_table(head, rows, 'pipe')}\n\n{best}{compared}{note}"
 
 
-def _data(manifest: Manifest, tags: Mapping[str, str]) -> str:
-    lines = [f"- {words}: `{tags[key]}`" for key, words in LINEAGE if tags.get(key)]
+def _data(manifest: Manifest, document: Version) -> str:
+    names = {"content_sha256": document.content_sha256, **document.lineage}
+    lines = [f"- {words}: `{names[key]}`" for key, words in LINEAGE if names.get(key)]
 
     # Nested counts, such as a report of defects, would not fit a line.
     counts = {key: value for key, value in manifest.counts.items() if isinstance(value, int)}
     lines += [f"- {key.replace('_', ' ')}: {value:,}" for key, value in counts.items()]
-    if EXAM_FOR_CHOOSING in tags:
-        score = float(tags[EXAM_FOR_CHOOSING])
+    if (score := document.exam_for_choosing) is not None:
         lines.append(f"- Exam on a few minimal pairs, for choosing a checkpoint: {score:.1f} of 100; chance is 50")
-    if EXAM_ACCURACY in tags:
-        ngram_baseline = (
-            f"an n-gram model has {float(tags[EXAM_NGRAM_BASELINE]):.1f}, " if EXAM_NGRAM_BASELINE in tags else ""
-        )
-        accuracy = f"{float(tags[EXAM_ACCURACY]):.1f} of 100, mean over kinds"
+    if (exam := document.exam) is not None:
+        baseline = exam.ngram_baseline
+        ngram_baseline = "" if baseline is None else f"an n-gram model has {baseline:.1f}, "
+        accuracy = f"{exam.accuracy:.1f} of 100, mean over kinds"
         lines.append(f"- Exam on the minimal pairs for reporting: {accuracy}; {ngram_baseline}chance is 50")
-    if tags.get("generated_sample") == "true":
+    if document.generated_sample:
         lines.append("- The text is generated: an invented encyclopedia, and tasks over it.")
     return "\n".join(lines)
 
 
-def _limits(manifest: Manifest, results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
+def _limits(manifest: Manifest, results: Mapping[str, Any], document: Version) -> str:
     # The text is known only of a model that was pre-trained here.
-    texts = "the text passages named above and nothing else" if tags.get("dump") else "texts that are not known here"
+    texts = (
+        "the text passages named above and nothing else"
+        if document.lineage.get("dump")
+        else "texts that are not known here"
+    )
     lines = [f"It has read {texts}, with their errors, gaps and prejudices."]
-    if tags.get("generated_sample") == "true":
+    if document.generated_sample:
         lines.append(
             "Trained on generated text: its scores say that the machinery works, and nothing about a language."
         )
@@ -350,8 +348,7 @@ def _limits(manifest: Manifest, results: Mapping[str, Any], tags: Mapping[str, s
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _license(tags: Mapping[str, str]) -> str:
-    license = tags.get("license")
+def _license(license: str | None) -> str:
     return f"Weights: {license}." if license else "Not stated. Choose a license before publishing the weights."
 
 

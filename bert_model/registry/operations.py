@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bert_model.finetuning.task_model import read_task_description
 from bert_model.metrics.uncertainty import STATISTICS_NAME, UnitStatistics
 from bert_model.model.config import PRESET_SIZES, BertConfig
 from bert_model.registry.artifacts import (
@@ -56,16 +55,16 @@ from bert_model.registry.model_card import (
 from bert_model.registry.promotion import Decision, GateConfig, decide
 from bert_model.registry.versions import (
     CARD_TAG,
-    DESCRIPTION_NAME,
     FINETUNED,
     KINDS,
     PRETRAINED,
     REGISTERED_TAG,
+    VERSION_NAME,
+    Exam,
     RegisteredVersion,
+    Version,
     describe_model,
-    read_results,
     refuse_unsafe_files,
-    tags_of,
 )
 from bert_model.tables import format_table
 from bert_model.training.metrics_log import read_history
@@ -99,8 +98,7 @@ def default_name(directory: Path | str) -> str:
             f"{config.num_attention_heads} heads are none of the sizes {', '.join(PRESET_SIZES)}; give a --name such "
             "as bert-mine-rte"
         )
-    task = read_task_description(Path(directory)) if manifest.kind == FINETUNED else None
-    return model_name(size, task["task"] if task else None)
+    return model_name(size, describe_model(manifest).task)
 
 
 def register(
@@ -113,8 +111,8 @@ def register(
 ) -> RegisteredVersion:
     """Register a model directory as a new version and make it the candidate.
 
-    The files are checked and uploaded with a model card, which shows `curves`, a PNG, if given, and with a description:
-    score, data, lineage and reference outputs, of which those that are searched are tags too. `tags` adds to it
+    The files are checked and uploaded with a model card, which shows `curves`, a PNG, if given, and with a document:
+    score, lineage and reference outputs, of which what is searched becomes tags. `tags` adds to its lineage
     ("license" is required for promotion). Content that is already registered under the name keeps its version, unless
     that is damaged; it gets a license if it had none, or with `replaces_license`. ArtifactError if the directory is not
     a model or is damaged, or its README.md is empty or cut off.
@@ -127,25 +125,27 @@ def register(
     if (manifest.path / README_NAME).is_file() and (problem := readme_problem(manifest.path)):
         raise ArtifactError(f"{problem}; write it again, or remove it")
 
+    document = describe_model(manifest, tags)
+
     # Content is registered once. A version that is damaged, and can no longer be promoted, gets a successor.
     with registry_client() as client:
         earlier = _newest_with(manifest, find_versions(client, name))
-        if earlier is None and manifest.kind == FINETUNED:
-            _refuse_other_score(manifest)
+        if earlier is None:
+            _refuse_other_score(manifest, document)
         # It is downloaded: too long to hold the lock.
         damaged = earlier.version if earlier is not None and inspect(client, earlier).damage is not None else 0
         with registry_lock(name):
             with ignoring("RESOURCE_ALREADY_EXISTS"):
-                client.create_registered_model(name, description=_description(describe_model(manifest)))
+                client.create_registered_model(name, description=_description(document.task))
             versions = find_versions(client, name)
-            _refuse_other_task(versions, manifest, name)
+            _refuse_other_task(versions, document.task, name)
             version = _newest_with(manifest, versions)
             if version is None or version.version == damaged:
                 rolled_back = version is not None and version.rolled_back
-                version = _create_version(client, manifest, name, {**describe_model(manifest), **(tags or {})}, curves)
+                version = _create_version(client, manifest, name, document, curves)
                 if rolled_back:  # its content was
                     client.set_model_version_tag(name, str(version.version), "rolled_back", "true")
-            elif (license := (tags or {}).get("license")) and (replaces_license or not version.license):
+            elif (license := document.lineage.get("license")) and (replaces_license or not version.license):
                 _set_license(client, version, license)
             client.set_registered_model_alias(name, CANDIDATE, str(version.version))
             client.set_model_version_tag(name, str(version.version), REGISTERED_TAG, _now())
@@ -157,18 +157,17 @@ def _newest_with(manifest: Manifest, versions: Sequence[RegisteredVersion]) -> R
     return next((version for version in reversed(versions) if version.content_sha256 == manifest.sha256), None)
 
 
-def _description(description: Mapping[str, str]) -> str:
+def _description(task: str) -> str:
     """Describe a registered model in Markdown: what its versions are, and which of them to load."""
-    what = f"BERT fine-tuned for {description['task']}" if description["kind"] == FINETUNED else "A pre-trained BERT"
+    what = f"BERT fine-tuned for {task}" if task else "A pre-trained BERT"
     return (
         f"{what}; one version for each trained model. `@{CHAMPION}` is the version in use: the last one that passed "
         f"every promotion gate. `@{CANDIDATE}` is the newest, `@{PREVIOUS}` the one that a rollback restores."
     )
 
 
-def _refuse_other_task(versions: Sequence[RegisteredVersion], manifest: Manifest, name: str) -> None:
+def _refuse_other_task(versions: Sequence[RegisteredVersion], task: str, name: str) -> None:
     """Raise UsageError if a name has versions of another task, with which the gates would compare."""
-    task = describe_model(manifest).get("task", "")
     others = sorted({version.tags.get("task", "") for version in versions} - {task})
     if others:
         raise UsageError(
@@ -196,22 +195,22 @@ def _now() -> str:
 
 
 def _create_version(
-    client: "MlflowClient", manifest: Manifest, name: str, description: dict[str, str], curves: bytes | None
+    client: "MlflowClient", manifest: Manifest, name: str, document: Version, curves: bytes | None
 ) -> RegisteredVersion:
     # The metrics log of a training is in the directory above its model.
     events = read_history(manifest.path.parent)
-    card = model_card(name, manifest, description, events=events, curves=curves is not None)
-    stored = {**description, "reference_logits": json.dumps(reference_logits(manifest.path))}
-    attachments = {CARD_NAME: card.encode(), DESCRIPTION_NAME: json.dumps(stored, indent=1).encode()}
+    card = model_card(name, manifest, document, events=events, curves=curves is not None)
+    document = dataclasses.replace(document, reference_logits=reference_logits(manifest.path))
+    attachments = {CARD_NAME: card.encode(), VERSION_NAME: document.to_json().encode()}
     if STATISTICS_NAME in manifest.files:
         attachments[STATISTICS_NAME] = (manifest.path / STATISTICS_NAME).read_bytes()
-    model = upload(client, manifest, name, description, attachments | ({CURVES_NAME: curves} if curves else {}))
+    model = upload(client, manifest, name, document, attachments | ({CURVES_NAME: curves} if curves else {}))
     created = client.create_model_version(
         name,
         source=f"models:/{model.model_id}",
         model_id=model.model_id,  # required by a server, though not by MLflow's SQL store
         run_id=model.source_run_id,
-        tags=tags_of(description) | {REGISTERED_TAG: _now(), CARD_TAG: card_sha256(card)},
+        tags=document.tags() | {REGISTERED_TAG: _now(), CARD_TAG: card_sha256(card)},
         description=description_of(card),
     )
     return read_version(client, name, int(created.version))
@@ -235,7 +234,7 @@ def promote(
         # Both download versions: too long to hold the lock.
         inspection = inspect(client, chosen)
         rival = aliases_of(client, name).get(CHAMPION)
-        exam: dict[str, str] = {}
+        exam: Exam | None = None
         if rival is not None and inspection.damage is None:  # a damaged candidate is refused in any case
             try:
                 exam = exam_on_pairs_of(client, chosen, read_version(client, name, rival))
@@ -247,7 +246,8 @@ def promote(
             champion_number = aliases_of(client, name).get(CHAMPION)
             champion = read_version(client, name, champion_number) if champion_number is not None else None
             if champion is not None and champion_number == rival:
-                champion = dataclasses.replace(champion, description=champion.description | exam)
+                document = dataclasses.replace(champion.document, exam=exam or champion.document.exam)
+                champion = dataclasses.replace(champion, document=document)
             elif champion is not None and needs_exam(chosen, champion):
                 raise _champion_changed(name, chosen.version)
             judged = with_finetuning_scores(client, chosen)
@@ -278,26 +278,24 @@ def _statistics_of(client: "MlflowClient", *versions: RegisteredVersion) -> dict
     return statistics
 
 
-def _refuse_other_score(manifest: Manifest) -> None:
+def _refuse_other_score(manifest: Manifest, document: Version) -> None:
     """Raise ArtifactError if a fine-tuned model's results.json or task.json has another score than its statistics."""
-    if STATISTICS_NAME not in manifest.files:
-        raise ArtifactError(
-            f"{manifest.path}: has no {STATISTICS_NAME}, from which its score is computed; fine-tune it again"
-        )
-    description = read_task_description(manifest.path) or {}
-    key = description["main_key"]
-    entry = read_results(manifest)["metrics"][key]
+    if (score := document.score) is None or not document.task:
+        return
     statistics = UnitStatistics.from_json((manifest.path / STATISTICS_NAME).read_text(encoding="utf-8"))
+    if score.metric.rpartition("/")[2] != statistics.metric or tuple(score.by_seed) != statistics.seeds:
+        raise ArtifactError(
+            f"{manifest.path / STATISTICS_NAME}: is of another score than {score.metric} of results.json"
+        )
     expected = statistics.scores()[0].tolist()  # by seed
-    recorded = [*entry["values"], entry["mean"]]
-    if key.rpartition("/")[2] != statistics.metric or list(entry["seeds"]) != list(statistics.seeds):
-        raise ArtifactError(f"{manifest.path / STATISTICS_NAME}: is of another score than {key} of results.json")
-    differ = [a for a, b in zip(recorded, [*expected, statistics.mean()], strict=True) if not abs(a - b) <= TOLERANCE]
-    of_weights = description["scores"][key]
+    pairs = zip([*score.by_seed.values(), score.mean], [*expected, statistics.mean()], strict=True)
+    differ = [a for a, b in pairs if not abs(a - b) <= TOLERANCE]
+    of_weights = document.score_of_weights
     if differ or not any(abs(of_weights - value) <= TOLERANCE for value in expected):
         raise ArtifactError(
-            f"{manifest.path}: found {key} {(differ or [of_weights])[-1]:.4f}, expected {statistics.mean():.4f} as "
-            f"computed from {STATISTICS_NAME}; results.json or task.json was changed: fine-tune it again"
+            f"{manifest.path}: found {score.metric} {(differ or [of_weights])[-1]:.4f}, expected "
+            f"{statistics.mean():.4f} as computed from {STATISTICS_NAME}; results.json or task.json was changed: "
+            "fine-tune it again"
         )
 
 
@@ -408,19 +406,16 @@ def models_table(versions: list[RegisteredVersion]) -> str:
 
 
 def _table_row(version: RegisteredVersion) -> dict[str, str]:
-    description = version.description
-    score = f"{float(description['score']):.2f}" if description.get("score") else ""
-    if version.kind == FINETUNED and version.scores:
-        score = str(version.scores[0])
+    score, tags = version.document.score, version.tags
     return {
         "NAME": version.name,
         "VERSION": str(version.version),
         "ALIASES": ", ".join(version.aliases),
-        "METRIC": description.get("metric", ""),
-        "SCORE": score + (" degenerate" if description.get("degenerate") == "true" else ""),
-        "DATA": description.get("data_sha256", "")[:12],
+        "METRIC": tags.get("metric", ""),
+        "SCORE": f"{score or tags.get('score', '')}{' degenerate' if tags.get('degenerate') == 'true' else ''}",
+        "DATA": score.dev_sha256[:12] if score else "",
         "MODEL": version.content_sha256[:12],
-        "KNOWN": description.get("known", ""),
+        "KNOWN": tags.get("known", ""),
     }
 
 

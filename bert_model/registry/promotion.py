@@ -24,7 +24,7 @@ from bert_model.metrics.uncertainty import (
     resample,
     standard_error,
 )
-from bert_model.registry.versions import PRETRAINED, RegisteredVersion, TaskScore
+from bert_model.registry.versions import PRETRAINED, Exam, RegisteredVersion, TaskScore
 from bert_model.tables import format_table
 from bert_pipeline.configuration import Proportion, configuration
 from bert_pipeline.errors import ConfigurationError, PromotionError, suggest
@@ -280,7 +280,11 @@ def decide(
     # are damaged the same model, registered again.
     if champion is not None:
         same = candidate.version == champion.version
-        is_demo = champion.is_of_sample and not candidate.is_of_sample and not any(task.counts for task in tasks)
+        is_demo = (
+            champion.document.generated_sample
+            and not candidate.document.generated_sample
+            and not any(task.counts for task in tasks)
+        )
         detail = f"version {champion.version} is champion{' already' if same else ''}"
         detail += ", of the generated sample" if is_demo else ""
         gates.append(Gate(name="new", passed=not same, detail=detail))
@@ -290,8 +294,8 @@ def decide(
         gates += [_better(tasks, interval, config, is_newer=is_newer), _no_task_worse(tasks, config)]
         if inspection.exam is not None:
             gates.append(Gate(name="exam_not_worse", passed=False, detail=inspection.exam))
-        elif champion.exam_accuracy is not None:
-            gates.append(_exam_not_worse(candidate, champion, config))
+        elif champion.document.exam is not None:
+            gates.append(_exam_not_worse(candidate.document.exam, champion.document.exam, config))
 
     # A waived gate is evaluated nevertheless, so that the decision records what it found.
     waived = [dataclasses.replace(gate, waived=not gate.passed and gate.name in config.waived_gates) for gate in gates]
@@ -386,10 +390,10 @@ def _beats_baseline(candidate: RegisteredVersion, config: GateConfig) -> Gate:
         detail = f"{mean:.1f}, the trivial baseline {baseline:.1f}, standard error {error:.1f}"
         if is_at_chance(mean, baseline, error):
             problems.append(f"at chance: {detail}")
-    if candidate.exam_accuracy is not None and is_at_chance(
-        candidate.exam_accuracy, CHANCE, standard_error(candidate.exam_size) if candidate.exam_size else 0.0
+    if (exam := candidate.document.exam) is not None and is_at_chance(
+        exam.accuracy, CHANCE, standard_error(exam.num_pairs) if exam.num_pairs else 0.0
     ):
-        problems.append(f"its exam is at chance: {candidate.exam_accuracy:.1f} of minimal pairs")
+        problems.append(f"its exam is at chance: {exam.accuracy:.1f} of minimal pairs")
     return Gate(name="beats_baseline", passed=not problems, detail="; ".join(problems) or detail)
 
 
@@ -475,17 +479,17 @@ def _no_task_worse(tasks: Sequence[TaskComparison], config: GateConfig) -> Gate:
     return Gate(name="no_task_worse", passed=not worse, detail=detail)
 
 
-def _exam_not_worse(candidate: RegisteredVersion, champion: RegisteredVersion, config: GateConfig) -> Gate:
+def _exam_not_worse(candidate: Exam | None, champion: Exam, config: GateConfig) -> Gate:
     # Pairs made from another corpus are easier or harder: such exams do not compare, and refuse nothing.
-    new, old = candidate.exam_accuracy, champion.exam_accuracy
     passed = True
-    if new is None or old is None:
+    if candidate is None:
         detail = "not compared: only the champion was examined"
-    elif not candidate.exam_pairs:
+    elif not candidate.pairs_sha256:
         detail = "not compared: the candidate's pairs for reporting are not known"
-    elif candidate.exam_pairs != champion.exam_pairs:
+    elif candidate.pairs_sha256 != champion.pairs_sha256:
         detail = "not compared: the champion was examined on other pairs"
     else:
+        new, old = candidate.accuracy, champion.accuracy
         passed = new >= old - config.exam_tolerance
         detail = f"{new:.2f} against the champion's {old:.2f} ({new - old:+.2f}), tolerance {config.exam_tolerance:g}"
     return Gate(name="exam_not_worse", passed=passed, detail=detail)

@@ -1,7 +1,7 @@
-"""Registered versions: the description written at registration, and a typed view of them.
+"""Registered versions: the document that is written at registration, and the state that the registry adds to it.
 
-`describe_model` derives the description from a model directory. Its FILTER_TAGS become tags of the version in MLflow,
-all of it the file DESCRIPTION_NAME; `RegisteredVersion` and `TaskScore` read it back.
+`describe_model` derives the document from a model directory. It is the file VERSION_NAME next to a version's model;
+tags, card and tables are derived from it, and the gates read it.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from bert_model.finetuning.caveats import REPEATS, Caveat, read_caveats
+from bert_model.finetuning.caveats import OWN_SPLIT, REPEATS, Caveat, read_caveats
 from bert_model.metrics.uncertainty import STATISTICS_NAME, is_at_chance, standard_error
 from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import Manifest, content_sha256
@@ -20,33 +20,14 @@ from bert_pipeline.manifest import Manifest, content_sha256
 PRETRAINED, FINETUNED = "pretrained_model", "finetuned_model"
 KINDS = (PRETRAINED, FINETUNED)
 PRETRAINED_METRIC = "held_out/mlm_loss"
-EXAM_ACCURACY, EXAM_PAIRS = "exam_report/accuracy", "input.exam_report"
-EXAM_NGRAM_BASELINE = "exam_report/ngram_baseline"
-"""Entries of a model that was examined on minimal pairs for reporting: its score (0-100), the identity of the pairs,
-and the score of an n-gram model."""
-EXAM_SIZE = "exam_report/pairs"
-"""The number of these pairs."""
+EXAM_ACCURACY, EXAM_NGRAM_BASELINE = "exam_report/accuracy", "exam_report/ngram_baseline"
+"""Counts of a model that was examined on minimal pairs for reporting: its score, and that of an n-gram model."""
 EXAM_FOR_CHOOSING = "exam/accuracy"
 """Its score on the few pairs that checkpoints are compared by."""
 EXAM_INPUTS = ("exam", "exam_report")
 """Inputs of a model's manifest that are pairs."""
-DESCRIPTION_NAME = "description.json"
-"""File next to a version's model: its description, with hashes and reference outputs, as text."""
-FILTER_TAGS = (
-    "kind",
-    "task",
-    "metric",
-    "score",
-    "dump",
-    "license",
-    "degenerate",
-    "known",
-    "own_split",
-    "generated_sample",
-    "content_sha256",
-    "pretrained_model_sha256",
-)
-"""Entries that are tags too: those by which versions are searched."""
+VERSION_NAME = "version.json"
+"""File next to a version's model: its document."""
 REGISTERED_TAG = "registered_at"
 """Tag with the seconds since 1970 at which the content of a version was last registered; its texts sort by time."""
 CARD_TAG = "card_sha256"
@@ -55,80 +36,9 @@ SAFE_SUFFIXES = frozenset({".json", ".jsonl", ".safetensors", ".txt", ".md", ".p
 """File types that enter and leave the registry. None of them can carry code, as a pickle can."""
 
 
-def describe_model(manifest: Manifest) -> dict[str, str]:
-    """Return the description of a model directory: kind, identity, score, data and lineage."""
-    description = {"kind": manifest.kind, "content_sha256": manifest.sha256}
-    return description | (
-        _describe_finetuned(manifest) if manifest.kind == FINETUNED else _describe_pretrained(manifest)
-    )
-
-
-def tags_of(description: Mapping[str, str]) -> dict[str, str]:
-    """Return the part of a description that becomes tags."""
-    return {key: description[key] for key in FILTER_TAGS if key in description}
-
-
-def _describe_finetuned(manifest: Manifest) -> dict[str, str]:
-    results = read_results(manifest)
-    score = TaskScore.from_results(results)
-    of_weights = json.loads((manifest.path / "task.json").read_text(encoding="utf-8"))["scores"][score.metric]
-    return {
-        **score.describe(),
-        "score": repr(score.mean),
-        "score_of_weights": repr(float(of_weights)),
-        "pretrained_model_sha256": results["model_sha256"],
-        "own_split": str(results["own_split"]).lower(),
-        "known": ", ".join(map(str, score.known)) or "nothing",
-        "statistics_sha256": manifest.files[STATISTICS_NAME]["sha256"],
-        **({"generated_sample": "true"} if results["generated_sample"] else {}),
-    }
-
-
-def read_results(manifest: Manifest) -> dict[str, Any]:
-    """Return results.json of a fine-tuned model."""
-    results: dict[str, Any] = json.loads((manifest.path / "results.json").read_text(encoding="utf-8"))
-    return results
-
-
-def _describe_pretrained(manifest: Manifest) -> dict[str, str]:
-    # The weights that training started from are lineage, and the pairs of its exams were not read: no data.
-    data = {name: entry for name, entry in manifest.inputs.items() if name not in ("initial_model", *EXAM_INPUTS)}
-    scores = {
-        key: repr(float(value))
-        for key, value in manifest.counts.items()
-        if key in (EXAM_ACCURACY, EXAM_NGRAM_BASELINE, EXAM_FOR_CHOOSING)
-        or (key.startswith("held_out/") and isinstance(value, (int, float)))
-    }
-
-    # Several phases may read the same instances, whose hash is then named once.
-    description = {
-        "metric": PRETRAINED_METRIC,
-        "data_sha256": content_sha256(data),
-        "configuration_sha256": content_sha256(manifest.configuration),
-        "steps": str(manifest.counts.get("steps", "")),
-        **{f"input.{name}": next(reversed(entry.values())) for name, entry in manifest.inputs.items()},
-        "instances_sha256": " ".join(dict.fromkeys(entry.get("content_sha256", "") for entry in data.values())),
-        **scores,
-        **({"score": scores[PRETRAINED_METRIC]} if PRETRAINED_METRIC in scores else {}),
-    }
-    if (size := manifest.inputs.get("exam_report", {}).get("name", "").removesuffix(" pairs")).isdecimal():
-        description[EXAM_SIZE] = size
-    return description
-
-
-ENTRIES = {
-    "mean": "score_mean",
-    "sd": "score_sd",
-    "data_sha256": "training_data_sha256",
-    "dev_sha256": "data_sha256",
-    "known": "caveats",
-}
-"""Field of a score -> its entry in a description, where that has another name."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskScore:
-    """Score of a fine-tuned model: from its results.json, and from the description of its registered version.
+    """A score: of a fine-tuned model on its task, or of a pre-trained one on held-out text, which has no task.
 
     Promotion decisions store it field by field.
     """
@@ -140,7 +50,8 @@ class TaskScore:
     """Mean over seeds, from 0 to 100."""
     sd: float = 0.0
     """Standard deviation over seeds."""
-    num_seeds: int = 0
+    by_seed: dict[int, float] = dataclasses.field(default_factory=dict)
+    """Seed -> its score."""
     num_examples: int = 0
     """Number of dev examples."""
     data_sha256: str = ""
@@ -153,6 +64,8 @@ class TaskScore:
     """True if every dev example gets the same prediction."""
     version: int = 0
     """The registered version that was scored."""
+    random: dict[str, float | None] = dataclasses.field(default_factory=dict)
+    """Means of the same search from random weights, by initialization, such as "random" and "random_x4"."""
     majority: float | None = None
     """Score of the trivial baseline."""
     paper: float | None = None
@@ -165,9 +78,18 @@ class TaskScore:
     """Hash of the version's STATISTICS_NAME."""
 
     @property
+    def num_seeds(self) -> int:
+        return len(self.by_seed)
+
+    @property
     def standard_error(self) -> float:
         """Standard error over examples and seeds."""
         return standard_error(self.num_examples, self.sd, self.num_seeds)
+
+    @property
+    def baselines(self) -> dict[str, float | None]:
+        """What the score is compared with: random initializations, the majority class and the paper."""
+        return {**self.random, "majority": self.majority, "paper": self.paper}
 
     @property
     def at_chance(self) -> bool:
@@ -193,40 +115,163 @@ class TaskScore:
             metric=key,
             mean=float(entry["mean"]),
             sd=float(entry["sd"]),
-            num_seeds=len(entry["values"]),
+            by_seed=dict(zip(entry["seeds"], entry["values"])),
             num_examples=entry["n"],
+            random={k: v for k, v in entry.items() if k.startswith("random") and not k.endswith(("_sd", "_values"))},
             majority=entry["majority"],
             paper=None if generated else entry["paper"],
             known=read_caveats(results["known"]),
             **{name: results[name] for name in same},
         )
 
-    def describe(self) -> dict[str, str]:
-        """Return the score as entries of a description: text, as tags are."""
-        fields = {ENTRIES.get(key, key): value for key, value in dataclasses.asdict(self).items() if key != "version"}
-        return {key: _text(value) for key, value in fields.items() if value is not None}
+    def __str__(self) -> str:
+        return f"{self.mean:.2f}" + (f" ± {self.sd:.2f} ({self.num_seeds})" if self.by_seed else "")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Exam:
+    """Score of a pre-trained model on minimal pairs for reporting."""
+
+    accuracy: float
+    """From 0 to 100."""
+    pairs_sha256: str = ""
+    """Identity of the pairs; "" if it is not known."""
+    num_pairs: int = 0
+    """0 if it is not known."""
+    ngram_baseline: float | None = None
+    """Score of an n-gram model."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Version:
+    """What is known of a version when it is registered: the content of VERSION_NAME."""
+
+    kind: str = ""
+    content_sha256: str = ""
+    """Identity of the model directory."""
+    score: TaskScore | None = None
+    """The main score; None if none was measured."""
+    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+    """Metric key -> mean over seeds of every score on dev, or the held-out loss and accuracies."""
+    score_of_weights: float = 0.0
+    """The main score of the published weights of a fine-tuned model, those of the best seed."""
+    exam: Exam | None = None
+    exam_for_choosing: float | None = None
+    """Accuracy on the few pairs that checkpoints are compared by."""
+    generated_sample: bool = False
+    """True if it was made of the generated encyclopedia, as in a demo."""
+    lineage: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Names and hashes of what it was made of, by what code, and its license at registration."""
+    reference_logits: tuple[float, ...] = ()
+    """Outputs for a fixed input, which are computed again before a promotion."""
+
+    @property
+    def task(self) -> str:
+        """The task of a fine-tuned model; "" for a pre-trained one."""
+        return self.score.task if self.score else ""
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=1)
 
     @classmethod
-    def from_description(cls, version: int, description: Mapping[str, str]) -> "TaskScore | None":
-        """Read the score of a fine-tuned version; None if it was not evaluated."""
-        mean = description.get("score_mean") or description.get("score")
-        if description.get("kind") != FINETUNED or _number(mean) is None:
-            return None
-        names = {field.name: ENTRIES.get(field.name, field.name) for field in dataclasses.fields(cls)}
-        fields: dict[str, Any] = {name: description[key] for name, key in names.items() if key in description}
-        if description.get("generated_sample") == "true":
-            fields.pop("paper", None)
-        try:
-            caveats = json.loads(description.get("caveats") or "[]")
-            return _SCORE.validate_python({**fields, "mean": mean, "known": caveats, "version": version})
-        except ValueError:  # one version that somebody wrote by hand must not hide the others
-            return None
+    def from_json(cls, text: str) -> "Version":
+        """Read what `to_json` wrote; ValueError if it is something else."""
+        return _VERSION.validate_json(text)
 
-    def __str__(self) -> str:
-        return f"{self.mean:.2f} ± {self.sd:.2f} ({self.num_seeds})"
+    def tags(self) -> dict[str, str]:
+        """Return what becomes tags: that by which versions are searched."""
+        names = ("dump", "license", "pretrained_model_sha256")
+        tags = {"kind": self.kind, "content_sha256": self.content_sha256}
+        tags |= {name: self.lineage[name] for name in names if name in self.lineage}
+        if self.score is not None:
+            tags |= {"metric": self.score.metric, "score": repr(self.score.mean)}
+        if self.score is not None and self.task:
+            tags |= {
+                "task": self.task,
+                "degenerate": json.dumps(self.score.degenerate),
+                "known": ", ".join(map(str, self.score.known)) or "nothing",
+                "own_split": json.dumps(any(caveat.kind == OWN_SPLIT for caveat in self.score.known)),
+            }
+        return tags | ({"generated_sample": "true"} if self.generated_sample else {})
 
 
-_SCORE = TypeAdapter(TaskScore)  # reads numbers and truth from text
+_VERSION = TypeAdapter(Version)
+
+
+def describe_model(manifest: Manifest, tags: Mapping[str, str] | None = None) -> Version:
+    """Return the document of a model directory; `tags` add to its lineage, and "generated_sample" if it is "true"."""
+    lineage = dict(tags or {})
+    is_generated = lineage.pop("generated_sample", "") == "true"
+    describe = _describe_finetuned if manifest.kind == FINETUNED else _describe_pretrained
+    version = describe(manifest, is_generated)
+    return dataclasses.replace(version, lineage=version.lineage | lineage)
+
+
+def _describe_finetuned(manifest: Manifest, is_generated: bool) -> Version:
+    if STATISTICS_NAME not in manifest.files:
+        raise ArtifactError(
+            f"{manifest.path}: has no {STATISTICS_NAME}, from which its score is computed; fine-tune it again"
+        )
+    results = read_results(manifest)
+    is_generated = is_generated or results["generated_sample"]
+    score = TaskScore.from_results(results, generated=is_generated)
+    task = json.loads((manifest.path / "task.json").read_text(encoding="utf-8"))
+    return Version(
+        kind=manifest.kind,
+        content_sha256=manifest.sha256,
+        score=dataclasses.replace(score, statistics_sha256=manifest.files[STATISTICS_NAME]["sha256"]),
+        metrics={key: float(entry["mean"]) for key, entry in results["metrics"].items() if "/dev" in key},
+        score_of_weights=float(task["scores"][score.metric]),
+        generated_sample=is_generated,
+        lineage={"pretrained_model_sha256": results["model_sha256"], "training_data_sha256": score.data_sha256},
+    )
+
+
+def read_results(manifest: Manifest) -> dict[str, Any]:
+    """Return results.json of a fine-tuned model."""
+    results: dict[str, Any] = json.loads((manifest.path / "results.json").read_text(encoding="utf-8"))
+    return results
+
+
+def _describe_pretrained(manifest: Manifest, is_generated: bool) -> Version:
+    # The weights that training started from are lineage, and the pairs of its exams were not read: no data.
+    data = {name: entry for name, entry in manifest.inputs.items() if name not in ("initial_model", *EXAM_INPUTS)}
+    counts, pairs = manifest.counts, manifest.inputs.get("exam_report", {})
+    metrics = {
+        key: float(value)
+        for key, value in counts.items()
+        if key.startswith("held_out/") and isinstance(value, (int, float))
+    }
+    score, exam, identity = None, None, content_sha256(data)
+    if PRETRAINED_METRIC in metrics:
+        score = TaskScore(
+            metric=PRETRAINED_METRIC,
+            mean=metrics[PRETRAINED_METRIC],
+            data_sha256=identity,
+            dev_sha256=identity,
+            configuration_sha256=content_sha256(manifest.configuration),
+        )
+    if EXAM_ACCURACY in counts:
+        size = str(pairs.get("name", "")).removesuffix(" pairs")
+        exam = Exam(
+            accuracy=counts[EXAM_ACCURACY],
+            pairs_sha256=pairs.get("sha256", ""),
+            num_pairs=int(size) if size.isdecimal() else 0,
+            ngram_baseline=counts.get(EXAM_NGRAM_BASELINE),
+        )
+    # Several phases may read the same instances, whose hash is then named once.
+    instances = " ".join(dict.fromkeys(entry.get("content_sha256", "") for entry in data.values()))
+    return Version(
+        kind=manifest.kind,
+        content_sha256=manifest.sha256,
+        score=score,
+        metrics=metrics,
+        exam=exam,
+        exam_for_choosing=counts.get(EXAM_FOR_CHOOSING),
+        generated_sample=is_generated,
+        lineage={f"input.{name}": next(reversed(entry.values())) for name, entry in manifest.inputs.items()}
+        | {"instances_sha256": instances},
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -236,9 +281,9 @@ class RegisteredVersion:
     name: str
     version: int
     tags: dict[str, str]
-    """Tags in MLflow: FILTER_TAGS, and the outcomes "promotion" and "rolled_back"."""
-    description: dict[str, str] = dataclasses.field(default_factory=dict)
-    """The tags, and what DESCRIPTION_NAME adds to them."""
+    """Tags in MLflow: those of the document, of which "license" may have changed, "promotion" and "rolled_back"."""
+    document: Version = Version()
+    """An empty one if it is missing or damaged."""
     aliases: tuple[str, ...] = ()
     card_text: str = ""
     """Beginning of the model card, which MLflow shows as its description."""
@@ -274,26 +319,6 @@ class RegisteredVersion:
         return self.tags.get("rolled_back") == "true"
 
     @property
-    def is_of_sample(self) -> bool:
-        """True if the version was made of the generated encyclopedia, as in a demo."""
-        return self.description.get("generated_sample") == "true"
-
-    @property
-    def exam_accuracy(self) -> float | None:
-        """Score of a pre-trained version on minimal pairs, from 0 to 100; None if it was not examined."""
-        return _number(self.description.get(EXAM_ACCURACY))
-
-    @property
-    def exam_size(self) -> int:
-        """Number of these pairs; 0 if it is not known."""
-        return int(self.description.get(EXAM_SIZE, "0"))
-
-    @property
-    def exam_pairs(self) -> str:
-        """Identity of the pairs of `exam_accuracy`; "" if it is not known."""
-        return self.description.get(EXAM_PAIRS, "")
-
-    @property
     def model_id(self) -> str:
         """Id of the logged model that holds the files."""
         return self.source.removeprefix("models:/")
@@ -317,17 +342,3 @@ def refuse_unsafe_files(manifest: Manifest) -> None:
     for name in manifest.files:
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise ArtifactError(f"{manifest.path}: its manifest names {name!r} outside the directory")
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text) if text else None
-    except ValueError:
-        return None
-
-
-def _text(value: Any) -> str:
-    """Return a value as text: repr keeps every digit of a score, so that it is the same number when it is read."""
-    if isinstance(value, str):
-        return value
-    return repr(value) if isinstance(value, float) else json.dumps(value)

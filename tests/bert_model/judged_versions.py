@@ -1,15 +1,15 @@
 """Scores and versions as the promotion gates see them, made up for the tests."""
 
-from bert_model.registry.versions import FINETUNED, RegisteredVersion, TaskScore
+from bert_model.registry.versions import FINETUNED, RegisteredVersion, TaskScore, Version
 
 
-def task_score(task="sst2", mean=80.0, **changes):
+def task_score(task="sst2", mean=80.0, num_seeds=3, **changes):
     values = {
         "task": task,
         "metric": f"{task}/dev/accuracy",
         "mean": mean,
         "sd": 0.0,
-        "num_seeds": 3,
+        "by_seed": dict.fromkeys(range(num_seeds), mean),
         "num_examples": 10_000_000,  # so that no difference is noise
         "data_sha256": "t" * 64,
         "dev_sha256": "d" * 64,
@@ -20,6 +20,6 @@ def task_score(task="sst2", mean=80.0, **changes):
     return TaskScore(**{**values, **changes})
 
 
-def judged_version(*scores, version=2, kind=FINETUNED, license="Apache-2.0", rolled_back=False, description=()):
+def judged_version(*scores, version=2, kind=FINETUNED, license="Apache-2.0", rolled_back=False, **document):
     tags = {"kind": kind, "license": license, "rolled_back": str(rolled_back).lower()}
-    return RegisteredVersion(name="bert-tiny", version=version, tags=tags, description=dict(description), scores=scores)
+    return RegisteredVersion(name="bert-tiny", version=version, tags=tags, document=Version(**document), scores=scores)

@@ -33,7 +33,7 @@ from bert_model.pretraining.data import InstanceReader, InstanceSplit
 from bert_model.pretraining.phases import load_phases
 from bert_model.pretraining.run import pretrain
 from bert_model.registry.promotion import GateConfig, Inspection, decide
-from bert_model.registry.versions import RegisteredVersion, TaskScore
+from bert_model.registry.versions import RegisteredVersion, Version
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.parquet import read_documents
@@ -252,15 +252,19 @@ def pin_decisions(folder: Path) -> str:
 
 
 def version(values: dict[str, Any]) -> RegisteredVersion:
-    """Return a version as it is read from its tags and description, with the scores of its fine-tunings."""
-    described = [(values["version"], values["description"]), *enumerate(values.get("finetunings", []), start=1)]
-    scores = [TaskScore.from_description(number, description) for number, description in described]
+    """Return a version as it is read from its tags and document, with the scores of its fine-tunings."""
+    scores = [{"score": score} for score in values.get("finetunings", [])]
+    document, *finetunings = (Version.from_json(json.dumps(item)) for item in (values["document"], *scores))
     return RegisteredVersion(
         name="bert-tiny",
         version=values["version"],
         tags=values["tags"],
-        description=values["tags"] | values["description"],
-        scores=tuple(score for score in scores if score is not None),
+        document=document,
+        scores=tuple(
+            dataclasses.replace(item.score, version=values["version"])
+            for item in finetunings or [document]
+            if item.score is not None
+        ),
     )
 
 

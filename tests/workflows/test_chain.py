@@ -257,13 +257,14 @@ def test_registered_versions_carry_lineage(finished_home, monkeypatch):
     monkeypatch.setenv("BERT_HOME", str(finished_home.path))
     versions = {version.name: version for version in list_models()}
     assert set(versions) == {"bert-tiny", *(f"bert-tiny-{task}" for task in miniature.TASKS)}
-    tags = versions["bert-tiny-sst2"].description
-    assert tags["dump"] == miniature.DUMP
-    assert tags["corpus_sha256"] == load_manifest(finished_home.corpus(miniature.DUMP)).sha256
-    assert tags["generated_sample"] == "true"
-    assert tags["license"] == "apache-2.0"
+    version = versions["bert-tiny-sst2"]
+    lineage = version.document.lineage
+    assert lineage["dump"] == version.tags["dump"] == miniature.DUMP
+    assert lineage["corpus_sha256"] == load_manifest(finished_home.corpus(miniature.DUMP)).sha256
+    assert version.document.generated_sample
+    assert version.license == "apache-2.0"
     for key in ("vocabulary_sha256", "instances_sha256", "dagster_run_id", "code_version", "pretrained_model_sha256"):
-        assert tags[key], key
+        assert lineage[key], key
 
 
 def test_promotion_decision_is_shown_and_stored_with_the_version(finished_home, instance, finished_log):

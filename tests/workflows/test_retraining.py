@@ -67,8 +67,8 @@ def test_retraining_from_the_champion_is_promoted_and_rolled_back(home, monkeypa
         assert new.sha256 == old.sha256  # weights go on with their own vocabulary
         first, second = list_models(name)
         assert second.tags["dump"] == NEXT_DUMP
-        assert second.description["corpus_sha256"] != first.description["corpus_sha256"]
-        assert "input.initial_model" in second.description
+        assert second.document.lineage["corpus_sha256"] != first.document.lineage["corpus_sha256"]
+        assert "input.initial_model" in second.document.lineage
         assert held_out_reproduces(home, NEXT_DUMP).passed
 
         for task in miniature.TASKS:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import statistics
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,8 +12,8 @@ import dagster as dg
 from pydantic import Field
 
 from bert_model.finetuning.caveats import describe as describe_caveats
-from bert_model.finetuning.caveats import read_caveats
 from bert_model.presets import TaskRunsConfig
+from bert_model.registry.versions import TaskScore
 from bert_model.training.metrics_log import mlflow_run_id
 from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.configuration import changed_settings, to_mapping
@@ -246,24 +247,24 @@ def finetuned_model(
             log=context.log.info,
         )
         results = json.loads((directory / "results.json").read_text(encoding="utf-8"))
-    if sample_seed(name) is not None:  # the paper's scores are of the real tasks
-        for entry in results["metrics"].values():
-            entry["paper"] = None
+    generated = sample_seed(name) is not None
+    scores = {key: TaskScore.from_results(results, key, generated=generated) for key in results["metrics"]}
 
     # The main metric next to its baselines, in the log and as a plot; the numbers become time series in the UI.
-    main = results["metrics"][results["main_key"]]
-    baselines = baselines_of(main)
-    context.log.info(f"{results['main_key']}: {describe_scores(main)}")
-    bars = {"pre-trained": main["mean"], **{key.replace("_", " "): value for key, value in baselines.items()}}
+    main = scores[results["main_key"]]
+    baselines = {key: value for key, value in main.baselines.items() if value is not None}
+    compared = ", ".join(f"{key.replace('_', ' ')} {value:.1f}" for key, value in baselines.items())
+    context.log.info(f"{main.metric}: {main.mean:.1f} ± {main.sd:.1f} over {main.num_seeds} seeds ({compared})")
+    bars = {"pre-trained": main.mean, **{key.replace("_", " "): value for key, value in baselines.items()}}
     plot = score_bars([{"task": task_name, **bars}], {key: key for key in bars}, f"{task_name} on {dump_label(name)}")
     metadata = manifest_metadata(manifest) | {
-        "main_metric": results["main_key"],
-        "score": float(main["mean"]),
+        "main_metric": main.metric,
+        "score": main.mean,
         "own_split": data.own_split,
-        "generated_sample": sample_seed(name) is not None,
-        "degenerate": bool(results["degenerate"]),
-        "known": describe_caveats(read_caveats(results["known"])),
-        "scores": table([{"metric": key, **_table_row(entry)} for key, entry in results["metrics"].items()]),
+        "generated_sample": generated,
+        "degenerate": main.degenerate,
+        "known": describe_caveats(main.known),
+        "scores": table([_table_row(score) for score in scores.values()]),
         "configuration": dg.MetadataValue.json(to_mapping(settings)),
         "comparison": picture(plot, f"{task_name}: score against its baselines"),
     }
@@ -275,7 +276,7 @@ def finetuned_model(
         metadata["mlflow_run"] = f"#/runs/{run_id}"
     if page.is_file():
         metadata["errors"] = dg.MetadataValue.path(str(page))
-    metadata |= {f"score/{key}": float(value) for key, value in baselines.items()}
+    metadata |= {f"score/{key}": value for key, value in baselines.items()}
     return materialization(manifest.sha256, metadata)
 
 
@@ -296,26 +297,8 @@ def _analysis_metadata(results: Mapping[str, Any]) -> dict[str, Any]:
     return metadata
 
 
-def baseline_keys(entry: dict[str, Any]) -> list[str]:
-    """Return the keys of the baselines of a score: random initializations, the majority class, the paper."""
-    from bert_model.finetuning.results import comparison_keys
-
-    return [*comparison_keys(entry), "majority", "paper"]
-
-
-def baselines_of(entry: dict[str, Any]) -> dict[str, float]:
-    """Return the baselines that a score has."""
-    return {key: entry[key] for key in baseline_keys(entry) if entry.get(key) is not None}
-
-
-def describe_scores(entry: dict[str, Any]) -> str:
-    """Return the mean over seeds, its spread and the baselines in one line."""
-    baselines = ", ".join(f"{key.replace('_', ' ')} {value:.1f}" for key, value in baselines_of(entry).items())
-    text = f"{entry['mean']:.1f} ± {entry['sd']:.1f} over {len(entry['values'])} seeds"
-    return f"{text} ({baselines})" if baselines else text
-
-
-def _table_row(entry: dict[str, Any]) -> dict[str, Any]:
-    row = {"n": entry["n"]} | {key: round(entry[key], 2) for key in ("mean", "sd", "best", "median")}
-    baselines = baselines_of(entry)
-    return row | {key: round(baselines[key], 2) if key in baselines else "" for key in baseline_keys(entry)}
+def _table_row(score: TaskScore) -> dict[str, Any]:
+    values = score.by_seed.values()
+    numbers = {"mean": score.mean, "sd": score.sd, "best": max(values), "median": statistics.median(values)}
+    cells = {key: "" if value is None else round(value, 2) for key, value in (numbers | score.baselines).items()}
+    return {"metric": score.metric, "n": score.num_examples, **cells}

@@ -122,13 +122,11 @@ def _version_metadata(version: Any) -> dict[str, Any]:
         "license": version.license,
         "mlflow_version": version_path(version),
         "card": dg.MetadataValue.md(version.card_text),
-        "lineage": dg.MetadataValue.json({k: v for k, v in version.description.items() if len(v) <= 200}),
+        "lineage": dg.MetadataValue.json(version.document.lineage),
     }
-    if version.scores:
-        score = version.scores[0]
-        metadata |= {"metric": score.metric, "score": score.mean, "known": describe(score.known)}
-    elif version.tags.get("score"):
-        metadata |= {"metric": version.tags["metric"], "score": float(version.tags["score"])}
+    if score := version.document.score:
+        metadata |= {"metric": score.metric, "score": score.mean}
+        metadata |= {"known": describe(score.known)} if score.task else {}
     return metadata
 
 

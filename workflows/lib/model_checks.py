@@ -255,14 +255,14 @@ def registered_consistent(directory: Path, name: str) -> Verdict:
     actual = load_manifest(local, verify="sha256").sha256
     if actual != expected:
         return failed(f"{uri} holds {actual[:12]}…, expected {expected[:12]}…")
-    if other := check_outputs(local, version.description.get("reference_logits", "")):
+    if other := check_outputs(local, version.document.reference_logits):
         return failed(f"{uri} does not compute what was registered: {other}")
 
     # The champion may be another version: it is what users load.
     champion = next((version for version in versions if CHAMPION in version.aliases), None)
     if champion is None:
         return Verdict(True, f"{uri} is what was trained; there is no champion yet")
-    if champion.tags.get("degenerate") == "true" or not champion.tags.get("score"):
+    if champion.document.score is None or champion.document.score.degenerate:
         return failed(f"{name}: champion version {champion.version} is degenerate or unscored")
     load_manifest(download(f"models:/{name}@{CHAMPION}"), verify="sha256")
     return Verdict(

@@ -143,9 +143,9 @@ def _reason_skipped(task_data: Path) -> str:
 def result_row(results: Mapping[str, Any], *, generated: bool) -> dict[str, Any]:
     """Return one row of the table from the results of a task; the paper's score is left out for a generated sample."""
     score = TaskScore.from_results(results, generated=generated)
-    entry = results["metrics"][score.metric]
     # The multiple of the longer training is part of its key, such as random_x4.
-    longer, multiple = next(((k, int(match[1])) for k in entry if (match := RANDOM_LONGER.fullmatch(k))), ("", None))
+    matches = filter(None, map(RANDOM_LONGER.fullmatch, score.random))
+    longer, multiple = next(((match[0], int(match[1])) for match in matches), ("", None))
     with_context = results["metrics"].get(score.metric + WITH_CONTEXT)
     notes = [
         *([f"in documents {with_context['mean']:.1f}"] if with_context else []),
@@ -158,8 +158,8 @@ def result_row(results: Mapping[str, Any], *, generated: bool) -> dict[str, Any]
         "n": score.num_examples,
         "score": score.mean,
         "sd": score.sd,
-        "random": entry.get("random"),
-        "random_longer": entry.get(longer),
+        "random": score.random.get("random"),
+        "random_longer": score.random.get(longer),
         "majority": score.majority,
         "paper": score.paper,
         "note": ", ".join(notes),

@@ -13,7 +13,7 @@ from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.metrics.uncertainty import STATISTICS_NAME, UnitStatistics
 from bert_model.registry.model_card import hub_metadata, model_card, stated_license
-from bert_model.registry.versions import TaskScore, describe_model
+from bert_model.registry.versions import Version, describe_model
 from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.tasks.catalogue import TASKS
@@ -89,11 +89,11 @@ def test_list_is_in_results_card_and_registered_description(tuned):
     results = json.loads((manifest.path / "results.json").read_text())
     known = read_caveats(results["known"])
     assert {"cut_texts", "few_steps", "not_official"} <= {caveat.kind for caveat in known}
-    description = describe_model(manifest)
-    assert description["known"] == ", ".join(map(str, known))
-    assert TaskScore.from_description(1, description).known == known
+    document = describe_model(manifest)
+    assert document.tags()["known"] == ", ".join(map(str, known))
+    assert Version.from_json(document.to_json()).score.known == known
     assert f"Known about this score: {describe(known)}." in (manifest.path / "results.md").read_text()
-    card = model_card("bert-tiny-mrpc", manifest, description, curves=False)
+    card = model_card("bert-tiny-mrpc", manifest, document, curves=False)
     assert f"Known about this score: {describe(known)}." in card
 
 
@@ -113,7 +113,7 @@ def test_card_names_data_set_and_language_of_published_files_only(tuned):
     assert "language" not in header
     (result,) = header["model-index"][0]["results"]
     assert result["dataset"] == {"name": "MRPC, other examples", "type": "mrpc"}
-    assert hub_metadata(manifest, {"dump": "dewiki-20261101"})["language"] == "de"
+    assert hub_metadata(manifest, Version(lineage={"dump": "dewiki-20261101"}))["language"] == "de"
     path = manifest.path / "results.json"
     text = path.read_text()
     path.write_text(text.replace('"official": false', '"official": true'))

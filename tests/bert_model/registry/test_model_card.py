@@ -6,6 +6,7 @@ import pytest
 from judged_versions import task_score
 
 from bert_model.registry.model_card import description_of, model_card, with_scores
+from bert_model.registry.versions import Version
 from bert_pipeline.manifest import load_manifest, publishing
 
 
@@ -32,5 +33,5 @@ def test_card_claims_next_sentences_only_of_a_model_that_learned_them(tmp_path, 
         tmp_path / "model", kind="pretrained_model", configuration={"objective": objective}, inputs={}
     ) as d:
         (d.path / "config.json").write_text("{}")
-    card = model_card("bert", load_manifest(tmp_path / "model"), {}, curves=False)
+    card = model_card("bert", load_manifest(tmp_path / "model"), Version(), curves=False)
     assert ("judges whether a text follows" in card) == (objective != "mlm")

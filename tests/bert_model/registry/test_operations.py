@@ -31,7 +31,7 @@ from bert_model.registry.client import registry_lock
 from bert_model.registry.model_card import card_problem, description_of, readme_problem, write_readme
 from bert_model.registry.promotion import GateConfig
 from bert_model.registry.resolve import resolve_model
-from bert_model.registry.versions import EXAM_ACCURACY, EXAM_FOR_CHOOSING, RegisteredVersion, TaskScore, describe_model
+from bert_model.registry.versions import EXAM_ACCURACY, EXAM_FOR_CHOOSING, RegisteredVersion, Version, describe_model
 from bert_model.zero_shot.exam import take_exam
 from bert_pipeline.errors import ArtifactError, InputError, PromotionError, UnavailableError, UsageError
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
@@ -189,7 +189,7 @@ def test_from_finetuning_to_the_champions_answers_by_commands(home, tmp_path, ca
     assert "Weights: apache-2.0." in stored_beside(home, version, "model_card.md").read_text()
     assert "Weights: apache-2.0." in version.card_text
     assert float(version.tags["score"]) == entry["mean"]
-    assert float(version.description["score_sd"]) == entry["sd"]
+    assert version.document.score.by_seed == dict(zip((1, 2), entry["values"]))
     capsys.readouterr()
     assert main(["models"]) == 0
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("bert-tiny-sst2 ")]
@@ -263,16 +263,13 @@ def test_statistics_are_stored_with_the_version_and_decide(home, name, trained):
 
 def test_score_tag_is_the_mean_and_not_the_best_seed(trained, tmp_path):
     def change(path):
-        scores = {"mean": 32.7, "sd": 18.9, "values": [50.3, 34.9, 12.9]}
+        scores = {"mean": 32.7, "sd": 18.9, "seeds": [1, 2, 3], "values": [50.3, 34.9, 12.9]}
         _rewrite(path / "results.json", lambda found: found["metrics"][KEY].update(scores))
         _rewrite(path / "task.json", lambda found: found["scores"].update({KEY: 50.3}))
 
-    description = describe_model(load_manifest(edited(trained / "weak", tmp_path / "copy", change)))
-    assert (description["score"], description["score_sd"], description["score_of_weights"]) == ("32.7", "18.9", "50.3")
-    score = TaskScore.from_description(1, description)
-    version = RegisteredVersion(
-        name="bert-tiny-stsb", version=1, tags={"kind": "finetuned_model"}, description=description, scores=(score,)
-    )
+    document = describe_model(load_manifest(edited(trained / "weak", tmp_path / "copy", change)))
+    assert (document.tags()["score"], document.score.sd, document.score_of_weights) == ("32.7", 18.9, 50.3)
+    version = RegisteredVersion(name="bert-tiny-stsb", version=1, tags=document.tags(), document=document)
     assert "32.70 ± 18.90 (3)" in operations.models_table([version])
 
 
@@ -283,14 +280,14 @@ def test_model_of_no_presets_size_needs_a_name(home, trained, capsys):
 
 
 def test_score_on_a_generated_sample_has_no_figure_of_the_paper(home, trained, base, tmp_path):
-    assert "paper" in register(trained / "weak", "bert-tiny-real").description
+    assert register(trained / "weak", "bert-tiny-real").document.score.paper
     data = dataclasses.replace(tiny_tasks.task_data("stsb"), generated=True)
     with WorkerPool(num_workers=0) as pool:
         finetune(data, base, tmp_path / "out", tiny_tasks.configuration(epochs=[1.0]), pool=pool, experiment="")
     assert json.loads((tmp_path / "out" / "results.json").read_text())["metrics"]["stsb/dev/spearman"]["paper"] is None
     version = operations.register(tmp_path / "out", "bert-tiny-sample")
     assert version.tags["generated_sample"] == "true"
-    assert "paper" not in version.description
+    assert version.document.score.paper is None
 
 
 def test_name_of_another_task_is_refused(home, name, trained):
@@ -504,9 +501,8 @@ def test_pretrained_model_is_judged_by_its_fine_tunings(two_pretrained):
     assert "- Exam on the minimal pairs for reporting: 66.0 of 100" in first.card_text
     assert "- Exam on a few minimal pairs, for choosing a checkpoint: 71.0 of 100" in first.card_text
     second = register(two_pretrained / "model-2", name, dump="enwiki-20261101")
-    assert (
-        first.description["data_sha256"] != second.description["data_sha256"]
-    )  # held-out losses of two dumps do not compare
+    # Held-out losses of two dumps do not compare.
+    assert first.document.score.data_sha256 != second.document.score.data_sha256
     assert set(operations.promote(name, dry_run=True).refused_by) == {
         "scored",
         "comparable",
@@ -631,17 +627,18 @@ def test_card_is_artifact_and_description_and_names_lineage(home, described):
         assert words in card, words
 
 
-def test_tags_are_those_that_are_searched_and_the_description_is_a_file(home, described):
+def test_tags_are_those_that_are_searched_and_the_document_is_a_file(home, described):
     assert set(described.tags) == {
         *("kind", "task", "metric", "score", "dump", "license", "degenerate", "own_split", "known"),
         *("content_sha256", "pretrained_model_sha256", "registered_at", "card_sha256"),
     }
-    stored = json.loads(stored_beside(home, described, "description.json").read_text())
-    assert stored | {key: described.tags[key] for key in ("registered_at", "card_sha256")} == described.description
-    assert stored["corpus_sha256"] == "c" * 64
-    assert json.loads(stored["reference_logits"])
+    stored = Version.from_json(stored_beside(home, described, "version.json").read_text())
+    assert stored == described.document
+    assert {key: described.tags[key] for key in stored.tags()} == stored.tags()
+    assert stored.lineage["corpus_sha256"] == "c" * 64
+    assert stored.reference_logits
     found = operations.get_version("models:/bert-tiny-described@candidate")
-    assert found.scores[0].data_sha256 == stored["training_data_sha256"]
+    assert found.scores == (dataclasses.replace(stored.score, version=1),)
 
 
 def test_registered_model_has_description_run_and_scores_by_data_set(described, trained):
@@ -701,7 +698,7 @@ def test_model_with_padded_embeddings_is_registered_and_predicts_tokens_only(hom
     tensors["cls.predictions.bias"][-8:] = 100.0
     save_file(tensors, start / "model.safetensors", {"format": "pt"})
     model = _pretrained(tmp_path / "model", start, 4.0, data="padded")
-    assert len(json.loads(register(model, "bert-tiny-padded").description["reference_logits"])) > rows // 2
+    assert len(register(model, "bert-tiny-padded").document.reference_logits) > rows // 2
     assert "reproduces_logits" not in operations.promote("bert-tiny-padded", dry_run=True).refused_by
     (answer,) = load_predictor("mlm", [model]).answer([{"text": f"the [MASK] was {tiny_tasks.GOOD[0]} ."}])
     assert all(found["token"] in tiny_tasks.TOKENS for found in answer["masks"][0])
@@ -734,19 +731,21 @@ def test_readme_that_is_empty_or_cut_off_is_refused_at_registration(home, traine
 
 @pytest.mark.parametrize("content", ["", "{", '{"content_sha256": "another"}'], ids=["removed", "torn", "foreign"])
 @pytest.mark.parametrize("cached", [True, False], ids=["cached", "new"])
-def test_version_without_its_description_is_listed_but_not_promoted(home, name, trained, content, cached, request):
-    file = stored_beside(home, register(trained / "weak", name), "description.json")
+def test_version_without_its_document_is_listed_but_not_promoted(home, name, trained, content, cached, request):
+    file = stored_beside(home, register(trained / "weak", name), "version.json")
     file.write_text(content) if content else file.unlink()
     if not cached:
-        shutil.rmtree(home / "cache" / "descriptions")
+        shutil.rmtree(home / "cache" / "versions")
     assert "stsb/dev/spearman" in operations.models_table(operations.list_models(name))
-    assert {"intact", "reproduces_logits"} <= set(operations.promote(name).refused_by)
+    decision = operations.promote(name)
+    assert {"intact", "reproduces_logits"} <= set(decision.refused_by)
+    assert "version.json is missing, of an earlier version of the project, or was changed; regis" in decision.table()
     assert aliases_of(name) == {"candidate": 1}
 
 
 def test_store_that_times_out_adds_no_version_and_refuses_none(home, name, trained, monkeypatch):
     register(trained / "weak", name)
-    shutil.rmtree(home / "cache" / "descriptions")
+    shutil.rmtree(home / "cache" / "versions")
 
     def time_out(*_arguments, **_settings):
         raise MlflowException("Read timed out.")
@@ -754,9 +753,7 @@ def test_store_that_times_out_adds_no_version_and_refuses_none(home, name, train
     with monkeypatch.context() as patched:
         patched.setattr(LocalArtifactRepository, "_download_file", time_out)
         for call in (lambda: register(trained / "weak", name), lambda: operations.promote(name)):
-            with pytest.raises(
-                UnavailableError, match="version 1: description.json cannot be read from MLflow .*timed out"
-            ):
+            with pytest.raises(UnavailableError, match=r"version 1: version\.json cannot be read .*timed out"):
                 call()
     (version,) = operations.list_models(name)
     assert "promotion" not in version.tags

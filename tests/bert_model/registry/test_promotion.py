@@ -1,6 +1,7 @@
 """Every gate refuses with its name, and the table shows the reason."""
 
 import dataclasses
+import itertools
 import json
 
 import numpy as np
@@ -10,7 +11,7 @@ from judged_versions import judged_version, task_score
 from bert_model.finetuning.caveats import REPEATS, Caveat
 from bert_model.metrics.uncertainty import UnitStatistics
 from bert_model.registry.promotion import GateConfig, Inspection, decide
-from bert_model.registry.versions import EXAM_ACCURACY, EXAM_PAIRS, EXAM_SIZE, PRETRAINED
+from bert_model.registry.versions import PRETRAINED, Exam
 from bert_pipeline.errors import ConfigurationError
 
 SOUND = Inspection()
@@ -66,25 +67,23 @@ def test_gate_refuses(candidate, champion, inspection, gate):
     assert gate in decision.table()
 
 
-def _pair(new, old):
-    """Return a pre-trained candidate and its champion, from task -> mean."""
-    return (
-        judged_version(*(task_score(task, mean) for task, mean in new.items()), kind=PRETRAINED),
-        judged_version(*(task_score(task, mean) for task, mean in old.items()), kind=PRETRAINED, version=1),
+def _pair(new, old, exams=(None, None)):
+    """Return a pre-trained candidate and its champion, from task -> mean and their exams."""
+    return tuple(
+        judged_version(*itertools.starmap(task_score, means.items()), kind=PRETRAINED, version=version, exam=exam)
+        for means, version, exam in ((new, 2, exams[0]), (old, 1, exams[1]))
     )
 
 
 def test_model_of_the_generated_sample_does_not_block_the_first_real_one():
-    demo = judged_version(
-        task_score(mean=99.0, dev_sha256="e" * 64), version=1, description={"generated_sample": "true"}
-    )
+    demo = judged_version(task_score(mean=99.0, dev_sha256="e" * 64), version=1, generated_sample=True)
     real = judged_version(task_score())
     decision = decide(real, demo)
     assert decision.passed
     assert "version 1 is champion, of the generated sample" in decision.table()
     # Nor does a demo replace a real champion, or go unjudged where both have a score on the same data.
     assert "comparable" in decide(demo, dataclasses.replace(real, version=3)).refused_by
-    rival = judged_version(task_score(mean=99.0), version=1, description={"generated_sample": "true"})
+    rival = judged_version(task_score(mean=99.0), version=1, generated_sample=True)
     assert "better" in decide(real, rival).refused_by
 
 
@@ -121,25 +120,24 @@ def test_margin_decides_whether_a_slightly_worse_model_passes():
 
 
 @pytest.mark.parametrize(
-    ("new", "old", "refused_by", "words"),
+    ("exam", "refused_by", "words"),
     [
-        ({EXAM_ACCURACY: "60.0", EXAM_PAIRS: "p"}, {EXAM_ACCURACY: "64.0", EXAM_PAIRS: "p"}, True, "(-4.00)"),
-        ({EXAM_ACCURACY: "62.0", EXAM_PAIRS: "p"}, {EXAM_ACCURACY: "64.0", EXAM_PAIRS: "p"}, False, "(-2.00)"),
-        ({EXAM_ACCURACY: "60.0", EXAM_PAIRS: "q"}, {EXAM_ACCURACY: "64.0", EXAM_PAIRS: "p"}, False, "other pairs"),
-        ({EXAM_ACCURACY: "60.0"}, {EXAM_ACCURACY: "64.0", EXAM_PAIRS: "p"}, False, "reporting are not known"),
-        ({}, {EXAM_ACCURACY: "64.0", EXAM_PAIRS: "p"}, False, "only the champion was examined"),
+        (Exam(accuracy=60.0, pairs_sha256="p"), True, "(-4.00)"),
+        (Exam(accuracy=62.0, pairs_sha256="p"), False, "(-2.00)"),
+        (Exam(accuracy=60.0, pairs_sha256="q"), False, "other pairs"),
+        (Exam(accuracy=60.0), False, "reporting are not known"),
+        (None, False, "only the champion was examined"),
     ],
 )
-def test_exam_is_compared_on_the_same_pairs(new, old, refused_by, words):
-    candidate, champion = _pair({"sst2": 85.0}, {"sst2": 80.0})
-    candidate.description.update(new)
-    champion.description.update(old)
+def test_exam_is_compared_on_the_same_pairs(exam, refused_by, words):
+    exams = exam, Exam(accuracy=64.0, pairs_sha256="p")
+    candidate, champion = _pair({"sst2": 85.0}, {"sst2": 80.0}, exams)
     decision = decide(candidate, champion)
     assert decision.refused_by == (("exam_not_worse",) if refused_by else ())
     assert words in decision.table()
     assert decide(candidate, champion, config=GateConfig(exam_tolerance=5.0)).passed
-    champion.description.pop(EXAM_ACCURACY)
-    assert "exam_not_worse" not in decide(candidate, champion).table()
+    unexamined = _pair({"sst2": 85.0}, {"sst2": 80.0}, (exam, None))
+    assert "exam_not_worse" not in decide(*unexamined).table()
 
 
 def test_more_training_data_compares_for_task_models_only():
@@ -159,13 +157,11 @@ def test_encoder_must_beat_the_mean_baseline_of_its_tasks():
     assert decide(judged_version(one, kind=PRETRAINED), None, config=waiving).passed
 
 
-@pytest.mark.parametrize(
-    ("accuracy", "pairs", "refused"), [("50.0", "", True), ("50.9", "2000", True), ("52.0", "2000", False)]
-)
+@pytest.mark.parametrize(("accuracy", "pairs", "refused"), [(50.0, 0, True), (50.9, 2000, True), (52.0, 2000, False)])
 def test_exam_at_chance_is_refused_and_no_exam_is_not(accuracy, pairs, refused):
     score = task_score(majority=50.0)
-    exam = {EXAM_ACCURACY: accuracy} | ({EXAM_SIZE: pairs} if pairs else {})
-    decision = decide(judged_version(score, kind=PRETRAINED, description=exam), None)
+    exam = Exam(accuracy=accuracy, num_pairs=pairs)
+    decision = decide(judged_version(score, kind=PRETRAINED, exam=exam), None)
     assert decision.refused_by == (("beats_baseline",) if refused else ())
     assert decide(judged_version(score, kind=PRETRAINED), None).passed
 

@@ -27,6 +27,7 @@ from workflows.lib.resources import BertHome
 def results(task: str = "sst2", *, mean: float = 80.0, **changes: Any) -> dict[str, Any]:
     entry = {
         "n": 400,
+        "seeds": [1, 2],
         "values": [mean - 1, mean + 1],
         "mean": mean,
         "sd": 1.4,
