@@ -217,20 +217,16 @@ def _special(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run_vocab(arguments: argparse.Namespace) -> int:
+    from bert_pipeline.step import make
     from bert_pipeline.vocabulary.job import build_vocabulary
     from bert_pipeline.vocabulary.quality import describe_scripts
 
     config = configured(arguments)
     with Progress("shards") as progress:
-        manifest = build_vocabulary(
-            arguments.corpus,
-            arguments.output,
-            config,
-            arguments.beam_options,
-            extend_vocabulary=arguments.extend,
-            compare_vocabulary=arguments.compare,
-            progress=progress.show,
-        )
+        others = {"extend_vocabulary": arguments.extend, "compare_vocabulary": arguments.compare}
+        options = {"beam_options": arguments.beam_options, "progress": progress.show}
+        inputs = {"corpus": arguments.corpus, **others}
+        manifest = make("vocabulary", build_vocabulary, arguments.output, config, inputs, **options)
     _report(manifest, "vocab_size", "words", "distinct_words", "added_words", "alphabet")
 
     # Both are measured on the same documents.
@@ -296,11 +292,12 @@ def _run_instances(arguments: argparse.Namespace) -> int:
         )
     config = configured(arguments)
     from bert_pipeline.instances.job import build_instances
+    from bert_pipeline.step import make
 
     with Progress("shards") as progress:
-        manifest = build_instances(
-            arguments.corpus, arguments.vocab, arguments.output, config, arguments.beam_options, progress=progress.show
-        )
+        inputs = {"corpus": arguments.corpus, "vocabulary": arguments.vocab}
+        options = {"beam_options": arguments.beam_options, "progress": progress.show}
+        manifest = make("instances", build_instances, arguments.output, config, inputs, **options)
     _report(manifest, "documents", "instances", "tokens", "random_next")
     return _show_instances(arguments.output, arguments.show) if arguments.show else 0
 

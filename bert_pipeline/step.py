@@ -10,7 +10,8 @@ import functools
 import hashlib
 import importlib.metadata
 import json
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,8 +19,10 @@ from typing import Any
 from bert_pipeline.atomic import replace_text
 from bert_pipeline.configuration import changed_settings
 from bert_pipeline.errors import BertError, UnavailableError
-from bert_pipeline.manifest import Manifest, content_sha256, load_manifest
-from bert_pipeline.storage import store_errors
+from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, load_manifest
+from bert_pipeline.storage import is_file, store_errors, to_path
+
+logger = logging.getLogger(__name__)
 
 PACKAGE = Path(__file__).resolve().parent
 
@@ -102,6 +105,30 @@ COPYING = Step(version=None)
 """That of a published dump and of a model's vocabulary: another version of the project fetches neither again."""
 
 
+def make(
+    step: str,
+    build: Callable[..., Manifest],
+    output: Path,
+    config: Any,
+    inputs: Mapping[str, Any],
+    log: Callable[[str], object] = logger.info,
+    **options: Any,
+) -> Manifest:
+    """Return `build(**inputs, output=output, config=config, **options)`, or what `Step.make` finds of it in `output`.
+
+    Inputs are artifacts, known by their content, and files, by their bytes; other directories are read anew each time.
+    """
+    paths = {name: to_path(path) for name, path in inputs.items() if path}
+    run = functools.partial(build, **paths, output=output, config=config, **options)
+    hashes = {}
+    for name, path in paths.items():
+        try:
+            hashes[name] = file_sha256(path) if is_file(path) else load_manifest(path).sha256
+        except BertError:  # no artifact, or a damaged one: the builder knows whether that matters
+            return run()
+    return STEPS[step].make(output, run, settings=config, inputs=hashes, log=log)
+
+
 def key_path(directory: Path) -> Path:
     """Return the file with the key of an artifact: outside its directory, whose content it must not change."""
     return directory.parent / f".{directory.name}.key.json"
@@ -112,8 +139,7 @@ def _find(directory: Path, key: Mapping[str, Any]) -> tuple[str, Manifest | None
     try:
         with store_errors(directory):
             stored = json.loads(key_path(directory).read_text(encoding="utf-8"))
-        plain = json.loads(json.dumps(key))
-        if changed := [name for name, value in plain.items() if stored["key"].get(name) != value]:
+        if changed := [*_differences(stored["key"], json.loads(json.dumps(key)))]:
             return f"its {' and '.join(changed)} changed", None
         # By hashes, as in the blocking checks, which would refuse damage of unchanged size after every reuse.
         manifest = load_manifest(directory, verify="sha256")
@@ -126,3 +152,13 @@ def _find(directory: Path, key: Mapping[str, Any]) -> tuple[str, Manifest | None
         return "", None
     except (BertError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return str(error), None
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "") -> Iterator[str]:
+    """Yield the names of the values that differ, such as "settings.vocab_size"."""
+    for name in sorted({*old, *new}):
+        before, now = old.get(name), new.get(name)
+        if isinstance(before, dict) and isinstance(now, dict):
+            yield from _differences(before, now, f"{where}{name}.")
+        elif before != now:
+            yield where + name

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bert_pipeline.atomic import atomic_write, cached
+from bert_pipeline.atomic import atomic_write, locked
 from bert_pipeline.beam import beam
 from bert_pipeline.beam.options import is_engine, num_workers, pipeline_options
 from bert_pipeline.beam.results import Result, WriteResults, check_total, read_results
@@ -40,8 +40,8 @@ from bert_pipeline.exam.ngrams import (
     write_trigrams,
 )
 from bert_pipeline.exam.pairs import PAIRS_NAME, ExamConfig, Pair, read_pairs, sample_pairs, write_pairs
-from bert_pipeline.manifest import Manifest, checked_copy, content_sha256, input_of, load_manifest, publishing
-from bert_pipeline.step import STEPS
+from bert_pipeline.manifest import Manifest, checked_copy, input_of, load_manifest, publishing
+from bert_pipeline.step import make
 from bert_pipeline.vocabulary.job import count_words
 from bert_pipeline.vocabulary.tokenizer import StringEncoder
 
@@ -128,15 +128,9 @@ def prepared_exam(path: Path | str, directory: Path | str, config: ExamConfig | 
     source = load_manifest(path)
     if source.kind == "exam":
         return source.path
-    corpus = load_manifest(path, kind="corpus").sha256
-    settings, version = to_mapping(config or ExamConfig()), STEPS["exam"].code_version
-    key = content_sha256({"corpus": corpus, "configuration": settings, "version": version})
-
-    def make(output: Path) -> None:
-        log.info("making pairs and counting trigrams from %s in %s", path, output)
-        build_exam(path, output, config)
-
-    return cached(Path(directory) / key[:16], make, functools.partial(load_manifest, kind="exam"))
+    output = Path(directory) / source.sha256[:16]
+    with locked(output.with_name(f".{output.name}.lock")):  # of several processes one makes it
+        return make("exam", build_exam, output, config or ExamConfig(), {"corpus": path}).path
 
 
 def _of_both_parts(pairs: Iterable[Pair], config: ExamConfig) -> list[Pair]:

@@ -87,6 +87,35 @@ def test_corpus_vocab_and_instances_follow_each_other(tmp_path, capsys):
     assert capsys.readouterr().out.count("passage follows") == 3
 
 
+def test_vocab_and_instances_are_made_again_only_for_other_settings_or_inputs(corpus, vocabulary, tmp_path, caplog):
+    caplog.set_level("INFO")
+
+    def run(*words):
+        caplog.clear()
+        assert bert(*words, "--output", tmp_path / words[0]) == 0
+        return (tmp_path / words[0] / "manifest.json").stat().st_mtime_ns
+
+    def log():
+        return [record.message for record in caplog.records if record.name == "bert_pipeline.step"]
+
+    first = run("vocab", corpus, "--num-unused", 3, "--vocab-size", 100)
+    assert run("vocab", corpus, "--num-unused", 3, "--vocab-size", 100) == first
+    assert log() == [
+        f"unchanged since {load_manifest(tmp_path / 'vocab').provenance['created']}: {tmp_path / 'vocab'} is reused"
+    ]
+    of_vocab = ("instances", corpus, "--vocab", tmp_path / "vocab", "--max-seq-length", 32)
+    made = run(*of_vocab)
+    assert run(*of_vocab) == made
+    assert run("vocab", corpus, "--num-unused", 3, "--vocab-size", 101) != first
+    assert log() == [f"{tmp_path / 'vocab'} is made again: its settings.vocab_size changed"]
+    assert run(*of_vocab) != made
+    assert log() == [f"{tmp_path / 'instances'} is made again: its inputs.vocabulary changed"]
+    # Files that are no artifact are read anew each time.
+    of_files = ("instances", corpus, "--vocab", vocabulary, "--max-seq-length", 32)
+    assert run(*of_files) != run(*of_files)
+    assert log() == []
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -91,11 +91,11 @@ def test_copied_artifact_depends_on_no_version(maker: Maker) -> None:
     ("changes", "reason"),
     [
         ({"step": Step(version=2)}, "its code_version changed"),
-        ({"settings": Settings(name="y")}, "its settings changed"),
-        ({"settings": Settings(name="x", inner=Inner(size=2))}, "its settings changed"),
-        ({"settings": LaterSettings(name="x", option=4)}, "its settings changed"),
-        ({"inputs": {"dump": "abd"}}, "its inputs changed"),
-        ({"inputs": {}, "step": Step(libraries=("numpy",))}, "its code_version and inputs changed"),
+        ({"settings": Settings(name="y")}, "its settings.name changed"),
+        ({"settings": Settings(name="x", inner=Inner(size=2))}, "its settings.inner changed"),
+        ({"settings": LaterSettings(name="x", option=4)}, "its settings.option changed"),
+        ({"inputs": {"dump": "abd"}}, "its inputs.dump changed"),
+        ({"inputs": {}, "step": Step(libraries=("numpy",))}, "its code_version and inputs.dump changed"),
     ],
 )
 def test_other_version_settings_or_inputs_are_built_again(maker: Maker, changes: dict[str, Any], reason: str) -> None:

@@ -1,7 +1,6 @@
 """Assets of the data: dump, corpus, vocabulary, instances and exam."""
 
 import dataclasses
-import functools
 import json
 import os
 import re
@@ -28,7 +27,7 @@ from bert_pipeline.manifest import (
     publishing,
 )
 from bert_pipeline.progress import RateLimit
-from bert_pipeline.step import COPYING, STEPS
+from bert_pipeline.step import COPYING, STEPS, make
 from bert_pipeline.storage import is_remote, local_copy, remove_tree, size_of, without_secrets
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_defaults
@@ -246,23 +245,10 @@ def vocabulary(
             home.apply_environment()
             manifest = _copy_vocabulary(context, config.from_model, home.vocabulary(name))
         else:
-            # The comparison is part of the artifact, so the other vocabulary is one of its inputs.
-            inputs = {"corpus": load_manifest(home.corpus(name), kind="corpus").sha256}
-            if config.compare:
-                inputs["compare"] = file_sha256(vocabulary_file(config.compare))
-            manifest = STEPS["vocabulary"].make(
-                home.vocabulary(name),
-                lambda: build_vocabulary(
-                    home.corpus(name),
-                    home.vocabulary(name),
-                    settings,
-                    tuple(config.beam_options),
-                    compare_vocabulary=config.compare or None,
-                ),
-                settings=settings,
-                inputs=inputs,
-                log=context.log.info,
-            )
+            reference = vocabulary_file(config.compare) if config.compare else None
+            inputs = {"corpus": home.corpus(name), "compare_vocabulary": reference}
+            options = {"log": context.log.info, "beam_options": config.beam_options}
+            manifest = make("vocabulary", build_vocabulary, home.vocabulary(name), settings, inputs, **options)
         tokens = Tokenizer.from_directory(manifest.path).tokens
     context.log.info(f"{len(tokens):,} WordPiece tokens")
     # Tokens at even distances show the special tokens, the alphabet, frequent words and rare pieces.
@@ -334,28 +320,12 @@ def instances(
     versions: dict[str, str] = {}
     total = 0
     with as_dagster_failures():
-        inputs = {
-            "corpus": load_manifest(home.corpus(name), kind="corpus").sha256,
-            "vocabulary": load_manifest(home.vocabulary(name), kind="vocabulary").sha256,
-        }
+        inputs = {"corpus": home.corpus(name), "vocabulary": home.vocabulary(name)}
+        options = {"log": context.log.info, "beam_options": config.beam_options}
         # Each length is an artifact of its own: adding one leaves the others unchanged.
         for length in config.max_seq_lengths:
             settings = dataclasses.replace(from_launchpad(InstancesConfig, config), max_seq_length=length)
-            directory = home.instances(name, length)
-            manifest = STEPS["instances"].make(
-                directory,
-                functools.partial(
-                    build_instances,
-                    home.corpus(name),
-                    home.vocabulary(name),
-                    directory,
-                    settings,
-                    tuple(config.beam_options),
-                ),
-                settings=settings,
-                inputs=inputs,
-                log=context.log.info,
-            )
+            manifest = make("instances", build_instances, home.instances(name, length), settings, inputs, **options)
             context.log.info(f"{manifest.counts.get('instances', 0):,} instances of up to {length} tokens")
             # All lengths share the asset's metadata, so each has its prefix.
             description = manifest_metadata(manifest)
@@ -424,14 +394,9 @@ def exam(context: dg.AssetExecutionContext, config: ExamLaunchpad, home: BertHom
         settings = from_launchpad(ExamConfig, config)
         # The exam stays in the home, which an engine's workers do not see.
         options = () if is_engine(config.beam_options) else tuple(config.beam_options)
+        inputs = {"corpus": home.corpus(name)}
         try:
-            manifest = STEPS["exam"].make(
-                directory,
-                lambda: build_exam(home.corpus(name), directory, settings, options),
-                settings=settings,
-                inputs={"corpus": load_manifest(home.corpus(name), kind="corpus").sha256},
-                log=context.log.info,
-            )
+            manifest = make("exam", build_exam, directory, settings, inputs, context.log.info, beam_options=options)
         except NoPairsError as error:
             remove_tree(directory)
             context.log.warning(f"{error}; trainings are not examined")
