@@ -107,12 +107,10 @@ class Embedding(Regression):
         ranks: list[int] = []
         for start in range(0, len(examples), BLOCK):
             block = slice(start, start + BLOCK)
-            sides = [_normalized(vectors[block]) for _, vectors in outputs]  # (BLOCK, 2, H)
-            cosines += np.mean(
-                [(a * b).sum(axis=-1) for a, b in (side.swapaxes(0, 1) for side in sides)], axis=0
-            ).tolist()
+            sides = [_normalized(vectors[block]) for _, vectors in outputs]  # (2, BLOCK, H)
+            cosines += np.mean([(a * b).sum(axis=-1) for a, b in sides], axis=0).tolist()
             if self.task.is_ranking:
-                matrix = np.mean([side[:, 0] @ side[:, 1].T for side in sides], axis=0)  # (BLOCK, BLOCK)
+                matrix = np.mean([a @ b.T for a, b in sides], axis=0)  # (BLOCK, BLOCK)
                 # Equal texts do not compete; equal cosines of others count against a pair.
                 numbers = {example.text_b: number for number, example in enumerate(examples[block])}
                 texts = np.asarray([numbers[example.text_b] for example in examples[block]])
@@ -159,6 +157,6 @@ class Embedding(Regression):
 
 
 def _normalized(vectors: np.ndarray) -> np.ndarray:
-    """Return the two vectors of each pair with a length of 1, (N, 2, H) of (N, 2 * H)."""
-    pairs = vectors.reshape(len(vectors), 2, -1)
+    """Return the first and the second vectors of pairs with a length of 1, (2, N, H) of (N, 2 * H)."""
+    pairs = vectors.reshape(len(vectors), 2, -1).swapaxes(0, 1)
     return np.asarray(pairs / np.linalg.norm(pairs, axis=-1, keepdims=True).clip(min=1e-12))

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from bert_model.model.bert import BertForPreTraining, empty_model, initialize_weights
+from bert_model.model.bert import BertForPreTraining, BertModel, empty_model, initialize_weights
 from bert_model.model.config import BILSTM_PREFIX, CONFIG_NAME, BertConfig, read_document, stored_architectures
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import InputError, UsageError
@@ -47,7 +47,6 @@ HEADS: dict[str, tuple[str, ...]] = {
     "BertForMultipleChoice": (POOLER, CLASSIFIER),
     "BertForQuestionAnswering": (QA_OUTPUTS,),
     "BertForTokenClassification": (CLASSIFIER,),
-    "BertForEmbedding": (POOLER,),
 }
 SHARED_HEADS = {POOLER, MASKED_LM, NEXT_SENTENCE}
 TASK_HEADS = {CLASSIFIER, QA_OUTPUTS}
@@ -140,11 +139,11 @@ def fill_model(
     Any other missing or unexpected tensor, or a wrong shape, raises InputError with the tensor's name.
     """
     # Names in the files begin with `bert.`, which a bare BertModel's parameters lack.
-    tensors, source, target = weights.tensors, weights.architecture, model_class.__name__
+    tensors, source, target = weights.tensors, weights.architecture, architecture_of(model_class)
     if target not in HEADS:
         raise UsageError(f"{target}: not a model class that weights are loaded into (known: {', '.join(HEADS)})")
     model = empty_model(model_class, config)
-    prefix = "bert." if target == "BertModel" else ""
+    prefix = "bert." if model_class is BertModel else ""
     parameters = {prefix + name: parameter for name, parameter in model.named_parameters()}
 
     # Which heads are kept, created and dropped; everything else must match exactly.
@@ -186,6 +185,11 @@ def fill_model(
         dropped=tuple(sorted(dropped)),
     )
     return model, report
+
+
+def architecture_of(model_class: type[nn.Module]) -> str:
+    """Return the name of a model class in transformers, which `published_as` states where it is another."""
+    return getattr(model_class, "published_as", model_class.__name__)
 
 
 def check_embeddings(directory: Path, config: BertConfig, tokenizer: Tokenizer, *, pair_task: str = "") -> None:
@@ -276,7 +280,7 @@ def save_model(
     config: BertConfig = model.config  # type: ignore[assignment]
     if tokenizer.vocab_size > config.vocab_size:
         raise UsageError(f"the vocabulary has {tokenizer.vocab_size} tokens, the model only {config.vocab_size}")
-    architecture = getattr(model, "published_as", type(model).__name__)
+    architecture = architecture_of(type(model))
     if getattr(model, "bilstm", None) is not None:
         architecture = architecture.replace("Bert", BILSTM_PREFIX, 1)
     write_weights(dict(model.named_parameters()), config, architecture, directory, problem_type=problem_type)
