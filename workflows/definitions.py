@@ -26,4 +26,5 @@ def defs() -> dg.Definitions:
         sensors=loaded.sensors,
         resources={"home": BertHome()},
         loggers={"console": progress_logger},
+        executor=dg.in_process_executor,  # a process for each step imports torch, Beam and MLflow again
     )

@@ -161,7 +161,7 @@ class WorkerPool:
 def shared_pool(*, num_workers: int | None = None) -> WorkerPool:
     """Return this process's pool of that size, which lives until the process ends."""
     pool = WorkerPool(num_workers=num_workers)
-    # Not by atexit: a process that multiprocessing started, like a step of Dagster, waits for its children first.
+    # Not by atexit: a process that multiprocessing started, like a run of Dagster, waits for its children first.
     multiprocessing.util.Finalize(None, pool.close, exitpriority=100)  # before its queues
     return pool
 

@@ -64,7 +64,6 @@ def repaired(dagster, finished_home, registry):
     config = dagster.launchpad(TASK_ASSETS)
     config["ops"]["finetuned_model"]["config"]["default"]["seeds"] = [SEED]
     config["ops"]["registered_model"]["config"]["waived_gates"] = WAIVED
-    config["execution"] = {"config": {"in_process": {}}}
     damaged = finished_home.current_model(miniature.DUMP) / MANIFEST_NAME
     whole = damaged.read_text(encoding="utf-8")
     damaged.write_text(whole[: len(whole) // 2], encoding="utf-8")

@@ -2,7 +2,7 @@
 
 import miniature
 import pytest
-from dagster_api import IN_ONE_PROCESS, DagsterApi
+from dagster_api import DagsterApi
 from dump_site import DumpSite
 from stack import Stack, running_stack
 
@@ -42,7 +42,7 @@ def dagster(stack):
 @pytest.fixture(scope="session")
 def trained(dagster):
     """Run that materialized everything from the sample's dump to its registered model."""
-    run_id = dagster.launch(DUMP_ASSETS, miniature.DUMP, IN_ONE_PROCESS)
+    run_id = dagster.launch(DUMP_ASSETS, miniature.DUMP)
     dagster.succeeded(run_id)
     return run_id
 

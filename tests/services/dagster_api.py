@@ -63,8 +63,6 @@ TICKS = """query Ticks($selector: ScheduleSelector!) { scheduleOrError(scheduleS
   ... on Schedule { scheduleState { ticks(limit: 20) { status runIds skipReason error { message } } } }
 } }"""
 
-IN_ONE_PROCESS = {"execution": {"config": {"in_process": {}}}}
-"""Run config that executes all steps in one process; importing torch for each asset and check takes a minute."""
 REPOSITORY = {"repositoryLocationName": "bert", "repositoryName": "__repository__"}
 PATIENCE_SECONDS = 900.0
 """How long to wait for what should happen. A busy machine is slow, and what comes early is not waited for."""

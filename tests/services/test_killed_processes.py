@@ -7,15 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import miniature
 import psutil
 import pytest
 import yaml
-from dagster_api import IN_ONE_PROCESS, DagsterApi, wait_for
+from dagster_api import DagsterApi, wait_for
 from processes import Server, free_port
 
 from bert_model.presets import preset_from_mapping
@@ -62,12 +61,12 @@ class Training:
         self.ui.start()
         self.ui.wait(lambda: self.ui.tail().count(READY) > before)
 
-    def launch(self, executor: Mapping[str, Any] = IN_ONE_PROCESS) -> None:
+    def launch(self) -> None:
         config = asset_configs(preset_from_mapping(PRESET, name="killed"))["pretrained_model"]
         self.run = self.dagster.launch(
             ["pretrained_model"],
             miniature.DUMP,
-            {"ops": {"pretrained_model": {"config": config}}, **executor},
+            {"ops": {"pretrained_model": {"config": config}}},
             tags={MAX_RETRIES_TAG: "9"},
         )
 
@@ -215,16 +214,6 @@ def test_viewer_and_daemon_start_again_while_the_training_goes_on(training):
 
 def test_killed_run_worker_ends_its_training_and_is_retried(training):
     killed(training, lambda: training.named("multiprocessing.spawn", child_of="dagster api grpc"))
-    follow_retry(training)
-    resumed(training)
-
-
-def test_killed_step_process_is_retried(training):
-    training.dagster.terminate(training.run)
-    training.dagster.finished(training.run)
-    training.launch(executor={})
-    resumed(training)
-    killed(training, lambda: training.named("multiprocessing.spawn", child_of="multiprocessing.spawn"))
     follow_retry(training)
     resumed(training)
 

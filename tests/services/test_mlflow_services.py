@@ -15,7 +15,7 @@ from pathlib import Path
 import miniature
 import pytest
 import tiny_tasks
-from dagster_api import IN_ONE_PROCESS, wait_for
+from dagster_api import wait_for
 from processes import process_ids
 from stack import Stack
 
@@ -119,7 +119,7 @@ def test_metrics_are_complete_after_an_mlflow_outage(dagster, stack, trained):
     home = BertHome(directory=str(stack.home))
     before = set(home.pretraining(miniature.DUMP, "x").parent.iterdir())
     preset = preset_from_mapping(miniature.preset(phases=[PHASE], checkpoint_interval_steps=200), name="longer")
-    config = {"ops": {"pretrained_model": {"config": asset_configs(preset)["pretrained_model"]}}, **IN_ONE_PROCESS}
+    config = {"ops": {"pretrained_model": {"config": asset_configs(preset)["pretrained_model"]}}}
     run_id = dagster.launch(["pretrained_model"], miniature.DUMP, config)
 
     def training() -> Path | None:

@@ -2,7 +2,7 @@
 
 import miniature
 import pytest
-from dagster_api import IN_ONE_PROCESS, wait_for
+from dagster_api import wait_for
 from processes import process_ids
 
 from bert_model.presets import preset_from_mapping
@@ -46,7 +46,7 @@ def test_training_resumes_after_its_code_server_was_killed(dagster, stack, train
     trainings = home.pretraining(miniature.DUMP, "x").parent
     before = set(trainings.iterdir())
     preset = preset_from_mapping(miniature.preset(phases=[PHASE], checkpoint_interval_steps=50), name="longer")
-    config = {"ops": {"pretrained_model": {"config": asset_configs(preset)["pretrained_model"]}}, **IN_ONE_PROCESS}
+    config = {"ops": {"pretrained_model": {"config": asset_configs(preset)["pretrained_model"]}}}
     first = dagster.launch(["pretrained_model"], miniature.DUMP, config, tags={MAX_RETRIES_TAG: "1"})
 
     def has_checkpoint() -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 import dagster as dg
 import miniature
 import pytest
-from dagster_api import IN_ONE_PROCESS, DagsterApi
+from dagster_api import DagsterApi
 from processes import Server, free_port
 from training_processes import empty_job, ranks_of, training_processes, wait_until
 
@@ -103,7 +103,9 @@ def test_ui_serves_the_graph_and_runs_with_default_configuration(server, home, k
     assert {node["assetKey"]["path"][-1] for node in nodes} == set(ASSETS)
     assert all(node["description"] for node in nodes)
     server.succeeded(server.launch(["dump"], miniature.DUMP))
-    server.succeeded(server.launch(["corpus"], miniature.DUMP, IN_ONE_PROCESS))
+    run = server.launch(["corpus", "vocabulary"], miniature.DUMP)
+    server.succeeded(run)
+    assert sum("Executing steps in process" in message for message in server.messages(run)) == 1
     corpus = load_manifest(home.corpus(miniature.DUMP), kind="corpus")
     assert corpus.counts["documents"] > 100
 

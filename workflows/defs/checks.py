@@ -24,7 +24,6 @@ def build_check(registered: Registered) -> dg.AssetChecksDefinition:
             partitions_def=partitions_of(registered.asset),
         )
         def check(context: dg.AssetCheckExecutionContext, home: BertHome) -> dg.AssetCheckResult:
-            home.apply_environment()
             verdict = function(home, context.partition_key)
             is_warning = registered.warns or verdict.is_warning
             # Logged as well, so that a failure is also a warning on the console.

@@ -242,7 +242,6 @@ def vocabulary(
         if config.from_model:
             if config.compare:
                 raise UsageError("compare: a vocabulary taken from a model is not measured; leave out one of the two")
-            home.apply_environment()
             manifest = _copy_vocabulary(context, config.from_model, home.vocabulary(name))
         else:
             reference = vocabulary_file(config.compare) if config.compare else None

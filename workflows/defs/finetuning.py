@@ -207,7 +207,6 @@ def finetuned_model(
 
     name, task_name = dump_and_task(context.partition_key)
     directory = home.finetuning(name, task_name)
-    home.apply_environment()
     is_due = RateLimit()
 
     def watch(report: "TrialProgress") -> None:

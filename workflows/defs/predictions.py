@@ -62,7 +62,6 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
     from bert_model.registry.operations import download, get_version, why_no_champion
 
     task = context.partition_key
-    home.apply_environment()
     with as_dagster_failures():
         files = input_files(home, task, config.inputs)
         champion = f"{name_of_preset(launchpad_preset())}-{task}"

@@ -75,7 +75,6 @@ def pretrained_model(
     metadata then say so.
     """
     name = context.partition_key
-    home.apply_environment()
     with as_dagster_failures():
         # Each phase reads the instances of its sequence length.
         launch = from_mapping(LaunchConfig, config.launch.model_dump(), where="launch")

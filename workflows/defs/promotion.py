@@ -93,7 +93,6 @@ def _register(
     from bert_model.registry.model_card import stated_license, write_readme
     from bert_model.registry.operations import register
 
-    home.apply_environment()
     pretrained = home.current_model(dump)
     directory = home.finetuning(dump, task) if task else pretrained
     if task:
@@ -151,7 +150,6 @@ def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeR
     Tasks at chance and tasks that were skipped are named. The same files are in MLflow as a run of their own.
     """
     name = context.partition_key
-    home.apply_environment()
     with as_dagster_failures():
         directory = home.current_model(name)
         model = load_manifest(directory, kind="pretrained_model")
@@ -201,7 +199,6 @@ def promotion_decision(
     """
     from bert_model.registry.operations import list_models
 
-    home.apply_environment()
     with as_dagster_failures():
         directory = home.current_model(context.partition_key)
         name = registered_name(directory, None)
@@ -277,7 +274,6 @@ def evaluate_promotion(context: dg.OpExecutionContext, config: DecisionLaunchpad
     """Evaluate the promotion gates for a version, and promote it unless this is a dry run."""
     from bert_model.registry.operations import promote
 
-    home.apply_environment()
     with as_dagster_failures():
         gates = from_launchpad(GateConfig, config)
         decision = promote(config.name, config.version or None, config.dry_run, config=gates)
@@ -291,7 +287,6 @@ def rollback_champion(context: dg.OpExecutionContext, config: RollbackLaunchpad,
     """Restore the previous champion."""
     from bert_model.registry.operations import rollback
 
-    home.apply_environment()
     with as_dagster_failures():
         version = rollback(config.name)
     context.log.info(f"{version.name} version {version.version} is champion again")

@@ -55,11 +55,6 @@ def failure_sentence(event: Any) -> str:
     error: Any = getattr(data, "error", None)
     while getattr(error, "cause", None) is not None:
         error = error.cause
-    if getattr(error, "cls_name", "") == "ChildProcessCrashException":  # which has no message
-        return (
-            "the process of this step was killed, most likely for lack of memory; materialize again: what is finished "
-            "is reused, and a training resumes"
-        )
     return " ".join(str(getattr(error, "message", "")).split())
 
 

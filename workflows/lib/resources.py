@@ -199,6 +199,7 @@ class BertHome(dg.ConfigurableResource[Any]):
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Mark the run with its process, by which a killed one is recognized, and wait for what such a one has left."""
+        self.apply_environment()
         if context.run is not None and context.instance is not None:
             mark_run(context.instance, context.run.run_id)
             if context.log is not None:

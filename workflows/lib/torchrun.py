@@ -5,7 +5,7 @@ rank dies, the error names the rank and the last line of its log. No process is 
 
 - normal end or error: processes that still carry the mark of this launch get TERM, then KILL;
 - canceled run: the interrupt arrives in the waiting loop, torchrun gets TERM, and the ranks save and stop;
-- killed step process, or torchrun: what it started ends with it (`bert_pipeline/parent.py`).
+- killed process of the run, or torchrun: what it started ends with it (`bert_pipeline/parent.py`).
 
 In-place restarts of torchrun are off (`--max-restarts=0`): they often meet stale addresses, while a new launch with a
 fresh rendezvous reliably resumes from the last checkpoint.

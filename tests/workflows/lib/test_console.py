@@ -6,8 +6,6 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from dagster._core.execution.plan.objects import StepFailureData
-from dagster._utils.error import SerializableErrorInfo
 
 from bert_pipeline.progress import LINE_INTERVAL_SECONDS
 from workflows.lib import console, instance
@@ -15,7 +13,6 @@ from workflows.lib.console import (
     ProgressFormatter,
     StepConsole,
     TimeLeft,
-    failure_sentence,
     log_of_libraries,
     progress_logger,
 )
@@ -146,9 +143,3 @@ def test_warnings_of_this_project_name_their_step_and_those_of_libraries_are_det
         job.execute_in_process(instance=dagster, run_config={"loggers": loggers})
     assert lines(capsys) == ["noisy_asset                   warning: 34 texts were cut"]
     assert "dagster._core.execution.plan.active  WARNING: a check emitted no result" in details.read_text()
-
-
-def test_killed_step_says_what_to_do():
-    crash = SerializableErrorInfo("dagster…ChildProcessCrashException\n", [], "ChildProcessCrashException")
-    event = SimpleNamespace(event_specific_data=StepFailureData(error=crash, user_failure_data=None))
-    assert failure_sentence(event).startswith("the process of this step was killed, most likely for lack of memory; ")
