@@ -22,7 +22,9 @@ from bert_pipeline.signals import term_as_interrupt
 from bert_pipeline.storage import is_remote
 from workflows.lib.launchpad import DEFAULT_PRESET, PRESET_VARIABLE, asset_configs
 from workflows.lib.resources import (
+    CODE_LOCATION,
     DEFAULT_DUMP,
+    JOBS,
     STAGE_ASSETS,
     STAGES,
     TASK_NAMES,
@@ -214,14 +216,8 @@ def run_stages(plan: Plan, stages: Sequence[str]) -> int:
 
 def run_stage(plan: Plan, stage: str, instance: Any) -> list[str]:
     """Materialize the assets of one stage, partition by partition; return the partitions that failed."""
-    import dagster as dg
-
-    from workflows.definitions import defs
     from workflows.lib.console import TIME_LEFT
-    from workflows.lib.processes import PROCESS_TAG, run_mark
     from workflows.lib.resources import dump_task_key
-
-    job = defs().resolve_implicit_global_asset_job_def()
 
     # One partition for each task in fine-tuning, one for the dump in every other stage.
     partitions: list[Any] = [plan.dump]
@@ -229,24 +225,49 @@ def run_stage(plan: Plan, stage: str, instance: Any) -> list[str]:
         partitions = [dump_task_key(plan.dump, task) for task in plan.tasks]
     failed: list[str] = []
     for number, partition in enumerate(partitions, start=1):
-        run_id = str(uuid.uuid4())
-        result = job.execute_in_process(
-            run_id=run_id,
-            instance=instance,
-            partition_key=partition,
-            asset_selection=[dg.AssetKey(name) for name in STAGE_ASSETS[stage]],
-            run_config=run_config(plan, stage),
-            tags={"bert/preset": plan.preset, "bert/stage": stage, PROCESS_TAG: run_mark(run_id)},
-            raise_on_error=False,
-        )
-        if not result.success:
+        tags = {"bert/preset": plan.preset, "bert/stage": stage}
+        run = execute_assets(instance, STAGE_ASSETS[stage], partition, run_config(plan, stage), tags)
+        if not run.is_success:
             # Dagster ends an interrupted run in order and returns; `main` still has to learn of it.
-            if was_interrupted(instance, result.run_id):
+            if was_interrupted(instance, run.run_id):
                 raise KeyboardInterrupt
             # The other tasks are fine-tuned nevertheless.
             failed.append(str(partition))
         TIME_LEFT.reach(number / len(partitions))
     return failed
+
+
+def execute_assets(
+    instance: Any, assets: Sequence[str], partition: Any, config: Mapping[str, Any], tags: Mapping[str, str]
+) -> Any:
+    """Execute assets of one job in this process; return the run, which is listed where the UI lists those of the job.
+
+    `execute_in_process` creates runs without an origin, which timeline and pages of jobs leave out, and which cannot be
+    executed again.
+    """
+    import dagster as dg
+    from dagster._core.definitions.job_base import InMemoryJob
+    from dagster._core.execution.api import execute_run
+    from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
+
+    from workflows.definitions import defs
+    from workflows.lib.processes import PROCESS_TAG, run_mark
+
+    name = next(job for job, members in JOBS.items() if set(assets) <= set(members))
+    job = defs().resolve_job_def(name)
+    partitions = job.partitions_def
+    assert partitions is not None
+    origin = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(CODE_LOCATION), "__repository__")
+    run_id = str(uuid.uuid4())
+    run = instance.create_run_for_job(
+        job,
+        run_id=run_id,
+        run_config=config,
+        tags={**tags, **partitions.get_tags_for_partition_key(partition), PROCESS_TAG: run_mark(run_id)},
+        asset_selection=frozenset(dg.AssetKey(asset) for asset in assets),
+        remote_job_origin=origin.get_job_origin(name),
+    )
+    return execute_run(InMemoryJob(job), run, instance).dagster_run
 
 
 def was_interrupted(instance: Any, run_id: str) -> bool:

@@ -34,7 +34,7 @@ from workflows.lib.instance import (
     unfinished_runs,
 )
 from workflows.lib.processes import wait_for_left_over
-from workflows.lib.resources import MLFLOW_ADDRESS_VARIABLE, BertHome
+from workflows.lib.resources import CODE_LOCATION, MLFLOW_ADDRESS_VARIABLE, BertHome
 
 LOG_TAIL_LINES = 30
 SETTLED_SECONDS = 20.0
@@ -159,9 +159,10 @@ def ui_services(home: BertHome, arguments: argparse.Namespace, folder: Path) -> 
     # A code server of its own, as `dagster dev` has, loads the code again in another process when the UI asks for it.
     server = folder / "code.socket"
     workspace = folder / "workspace.yaml"
-    location = {"grpc_server": {"socket": str(server), "location_name": "bert"}}
+    location = {"grpc_server": {"socket": str(server), "location_name": CODE_LOCATION}}
     workspace.write_text(json.dumps({"load_from": [location]}), encoding="utf-8")
-    code_words = ["--module-name", "workflows.definitions", "--working-directory", str(ROOT), "--location-name", "bert"]
+    code_words = ["--module-name", "workflows.definitions", "--working-directory", str(ROOT)]
+    code_words += ["--location-name", CODE_LOCATION]
     code = Service(
         name="code server",
         command=_module("dagster", "code-server", "start", "--socket", str(server), *code_words),
@@ -285,7 +286,7 @@ def serve_code(arguments: argparse.Namespace) -> int:
     with database_errors(), open_instance(home) as instance:
         left = unfinished_runs(instance, (os.environ.get(CODE_HOST_VARIABLE) or "localhost", arguments.port))
     home.apply_environment()
-    words = ["--host", arguments.host, "--port", str(arguments.port), "--location-name", "bert"]
+    words = ["--host", arguments.host, "--port", str(arguments.port), "--location-name", CODE_LOCATION]
     command = _module("dagster", "api", "grpc", "--module-name", "workflows.definitions", *words)
 
     # A signal is passed on to the server, and this process waits for its end.

@@ -72,7 +72,7 @@ def repaired(dagster, finished_home, registry):
         assert dagster.finished(first) == "FAILURE"
     finally:
         damaged.write_text(whole, encoding="utf-8")
-    second = dagster.execute_from_failure(first)
+    second = dagster.execute_again(first, "FROM_FAILURE")
     dagster.succeeded(second)
     return RepairedRun(first, second, damaged)
 

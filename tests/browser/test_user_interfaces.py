@@ -2,6 +2,7 @@
 
 import miniature
 import pytest
+from dagster_api import DagsterApi
 from dagster_pages import AssetGraph, AssetPage
 from mlflow_pages import Mlflow
 from playwright.sync_api import expect
@@ -17,6 +18,22 @@ def test_asset_graph_shows_every_group_and_asset(page, user_interfaces):
     assert sorted(graph.assets()) == sorted(ASSETS)
     for group in STAGES:
         expect(graph.group(group)).to_be_visible()
+
+
+def test_first_page_shows_the_runs_of_the_command(page, user_interfaces, finished_home):
+    page.goto(user_interfaces.dagster)
+    for job in ("retrain", "evaluate_tasks", "write_report"):
+        expect(page.get_by_role("link", name=job, exact=True)).to_be_visible()
+    page.get_by_role("link", name="retrain", exact=True).click()
+    page.get_by_role("tab", name="Runs").click()
+    for stage in ("data", "pretraining"):
+        expect(page.get_by_text(f"bert/stage: {stage}").first).to_be_visible()
+
+
+def test_run_of_the_command_is_executed_again(user_interfaces):
+    dagster = DagsterApi(user_interfaces.dagster)
+    (run,) = dagster.runs_with({"bert/stage": "data"})
+    dagster.succeeded(dagster.execute_again(run))
 
 
 def test_first_visit_shows_no_dialog(page, user_interfaces):

@@ -117,9 +117,9 @@ class DagsterApi:
         params = {"selector": {**REPOSITORY, "jobName": job}, "runConfigData": run_config, "executionMetadata": {}}
         return self._launched(self.ask(LAUNCH, params=params))
 
-    def execute_from_failure(self, run_id: str) -> str:
-        """Execute the steps of a run that failed or were skipped; returns the new run's id."""
-        return self._launched(self.ask(REEXECUTE, params={"parentRunId": run_id, "strategy": "FROM_FAILURE"}))
+    def execute_again(self, run_id: str, strategy: str = "ALL_STEPS") -> str:
+        """Execute all steps of a run, or FROM_FAILURE those without success; returns the new run's id."""
+        return self._launched(self.ask(REEXECUTE, params={"parentRunId": run_id, "strategy": strategy}))
 
     def _launched(self, answer: Any) -> str:
         assert answer["__typename"] == "LaunchRunSuccess", answer

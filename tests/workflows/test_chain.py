@@ -22,7 +22,17 @@ from bert_pipeline.tasks.catalogue import TASKS
 from workflows.defs import promotion
 from workflows.lib.instance import open_instance
 from workflows.lib.processes import process_of
-from workflows.lib.resources import ASSETS, ON_REQUEST, TASK_ASSETS, TASK_NAMES, BertHome, dump_task_key
+from workflows.lib.resources import (
+    ASSETS,
+    JOBS,
+    ON_REQUEST,
+    STAGE_ASSETS,
+    STAGES,
+    TASK_ASSETS,
+    TASK_NAMES,
+    BertHome,
+    dump_task_key,
+)
 from workflows.run import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
@@ -74,6 +84,10 @@ def test_runs_appear_in_the_instance_as_successes(instance):
     assert len(runs) == 3 + len(miniature.TASKS)  # data, pre-training, report, and each task
     assert {run.status for run in runs} == {dg.DagsterRunStatus.SUCCESS}
     assert all(process_of(run) for run in runs)  # by which a killed one would be recognized
+    jobs = {(run.tags["bert/stage"], run.remote_job_origin.job_name) for run in runs}
+    assert jobs == {
+        (stage, job) for job, assets in JOBS.items() for stage in STAGES if STAGE_ASSETS[stage][0] in assets
+    }
 
 
 def test_keys_have_the_code_version_of_the_asset(finished_home):

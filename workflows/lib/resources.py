@@ -127,6 +127,8 @@ ON_REQUEST = ("predictions",)
 """Built from the user's own files with the champion of a task; not part of any stage."""
 ASSETS = (*DUMP_ASSETS, *TASK_ASSETS, *STAGE_ASSETS["report"], *ON_REQUEST)
 
+CODE_LOCATION = "bert"
+"""Name of the code location, in workspace.yaml too: the UI lists runs by it."""
 JOB_TAG = "job"
 JOBS = {
     "retrain": DUMP_ASSETS,
