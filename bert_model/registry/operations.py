@@ -213,6 +213,9 @@ def _create_version(
         tags=document.tags() | {REGISTERED_TAG: _now(), CARD_TAG: card_sha256(card)},
         description=description_of(card),
     )
+    # A server sets this itself: the column "Registered models" of MLflow's tables.
+    link = {"name": name, "version": created.version}
+    client.set_logged_model_tags(model.model_id, {"mlflow.modelVersions": json.dumps([link])})
     return read_version(client, name, int(created.version))
 
 

@@ -645,6 +645,8 @@ def test_registered_model_has_description_run_and_scores_by_data_set(described, 
     with operations.registry_client() as client:
         assert "fine-tuned for stsb" in client.get_registered_model(described.name).description
         model = client.get_logged_model(described.model_id)
+        (registered,) = json.loads(model.tags["mlflow.modelVersions"])
+        assert (registered["name"], int(registered["version"])) == (described.name, described.version)
         run = client.get_run(described.run_id)
         assert run.info.run_id == model.source_run_id
         assert client.get_experiment(run.info.experiment_id).name == "bert"  # it was trained without MLflow
