@@ -65,7 +65,7 @@ def candidate_model(
     """
     with as_dagster_failures():
         version = _register(context, config.license, home, context.partition_key)
-    return materialization(version.content_sha256, _version_metadata(version))
+    return materialization(version.content_sha256, _version_metadata(home, version))
 
 
 @registry_asset(deps=[finetuned_model], automation_condition=AFTER_INPUTS)
@@ -82,7 +82,7 @@ def registered_model(
     with as_dagster_failures():
         version = _register(context, config.license, home, name, task)
         decision = _decide(context, config, version)
-    metadata = _version_metadata(version) | decision_metadata(decision)
+    metadata = _version_metadata(home, version) | decision_metadata(decision)
     return materialization(version.content_sha256, metadata)
 
 
@@ -113,13 +113,13 @@ def _register(
     return version
 
 
-def _version_metadata(version: Any) -> dict[str, Any]:
+def _version_metadata(home: BertHome, version: Any) -> dict[str, Any]:
     metadata: dict[str, Any] = {
         "name": version.name,
         "version": version.version,
         "uri": f"models:/{version.name}/{version.version}",
         "license": version.license,
-        "mlflow_version": version_path(version),
+        "mlflow_version": version_page(home, version),
         "card": dg.MetadataValue.md(version.card_text),
         "lineage": dg.MetadataValue.json(version.document.lineage),
     }
@@ -129,9 +129,9 @@ def _version_metadata(version: Any) -> dict[str, Any]:
     return metadata
 
 
-def version_path(version: Any) -> str:
-    """Return the path of a version below the address of MLflow's UI."""
-    return f"#/models/{version.name}/versions/{version.version}"
+def version_page(home: BertHome, version: Any) -> dg.MetadataValue[Any]:
+    """Return the link to the page of a version in MLflow."""
+    return home.mlflow_page(f"models/{version.name}/versions/{version.version}")
 
 
 # --- report ---
@@ -166,7 +166,7 @@ def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeR
         "at_chance": ", ".join(results.at_chance) or "none",
         "skipped_tasks": dg.MetadataValue.json(results.skipped),
         "generated_sample": results.generated,
-        "mlflow_run": f"#/runs/{run_id}",
+        "mlflow_run": home.mlflow_page(f"runs/{run_id}"),
     }
     metadata |= {f"score/{row['task']}": float(row["score"]) for row in results.rows}
     return materialization(manifest.sha256, metadata)
@@ -215,7 +215,7 @@ def promotion_decision(
     metadata = {
         "name": name,
         "version": version.version,
-        "mlflow_version": version_path(version),
+        "mlflow_version": version_page(home, version),
         **decision_metadata(decision),
     }
     return materialization(content_sha256({"decision": decision.to_json()}), metadata)

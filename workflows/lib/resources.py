@@ -150,8 +150,7 @@ def step_asset(**options: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefini
     """Return `dg.asset` with the options that follow from the name of the asset: those of its step, stage and job.
 
     `options` are those of this asset alone. The UI selects by the tag of the job: `tag:job=retrain`. The link to MLflow
-    has its address when Dagster loads the code; events outlive it, so the metadata of materializations has only the
-    path below it: `#/runs/…`.
+    has its address when Dagster loads the code, those of materializations the address of their run.
     """
 
     def declare(function: Callable[..., Any]) -> dg.AssetsDefinition:
@@ -163,7 +162,7 @@ def step_asset(**options: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefini
             owners=["team:data" if is_data else "team:modelling"],
             tags={JOB_TAG: next(job for job, assets in JOBS.items() if name in assets)},
             partitions_def=partitions_of(name),
-            metadata={} if is_data else {"mlflow": dg.MetadataValue.url(BertHome().mlflow_address)},
+            metadata={} if is_data else {"mlflow": BertHome().mlflow_page("experiments")},
             code_version=STEPS[name].code_version,
             **options,
         )(function)
@@ -228,6 +227,10 @@ class BertHome(dg.ConfigurableResource[Any]):
         """Address of MLflow's UI: BERT_MLFLOW_ADDRESS, the tracking server, or the default of `make ui`."""
         server = self.tracking_uri if self.is_served else DEFAULT_MLFLOW_ADDRESS
         return (os.environ.get(MLFLOW_ADDRESS_VARIABLE) or server).rstrip("/")
+
+    def mlflow_page(self, path: str) -> dg.MetadataValue[Any]:
+        """Return the link to a page of MLflow's UI, such as "runs/ID", in the mode for trained models."""
+        return dg.MetadataValue.url(f"{self.mlflow_address}/#/{path}?workflowType=machine_learning")
 
     @property
     def artifacts(self) -> Path:
