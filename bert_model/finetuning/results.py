@@ -39,6 +39,8 @@ CONTEXT_NOTE = (
 LOGS = ".tracking"
 """Directory of the logs, next to the fine-tuned models: a published directory never changes."""
 
+SCORE = "score"
+"""Metric of searches and trials: the main metric of the task, so that a table compares tasks."""
 PROGRESS_EVENT = "progress"
 """Event of a trial's log while it runs."""
 LOG_INTERVAL_SECONDS = 10.0
@@ -229,7 +231,7 @@ class SearchLog:
         self.tracker = Tracker(
             self.directory,
             experiment=experiment,
-            run_name=f"{task}-{identity[:16]}",
+            run_name=task,
             tags={"kind": "finetuning", "task": task, **tags},
             params=params,
             inputs=inputs,
@@ -284,12 +286,10 @@ class SearchLog:
         self, searches: Sequence[SearchResult], results: Mapping[str, Any], output: Path, pages: Sequence[Path]
     ) -> None:
         """Log the results of a published model with its pages, and its trials as child runs."""
-        # MLflow takes numbers only: each entry becomes one metric for each of its numbers.
-        metrics: dict[str, float] = {}
-        for key, entry in results["metrics"].items():
-            numbers = {name: value for name, value in entry.items() if isinstance(value, float) and name != "paper"}
-            metrics[key] = numbers.pop("mean")
-            metrics |= {f"{key}/{name}": value for name, value in numbers.items()}
+        # The means alone: spreads and baselines are in the artifacts, and would be hundreds of columns in MLflow.
+        main = results["main_key"]
+        metrics = {key: entry["mean"] for key, entry in results["metrics"].items()}
+        metrics[SCORE] = metrics[main]
 
         # Children are written last, in one go: trials of seconds would otherwise wait for the server one by one.
         self.tracker.record("end", len(self._logged), metrics, degenerate=results["degenerate"])
@@ -300,7 +300,7 @@ class SearchLog:
         for path in (output / "results.json", output / "results.md", *pages):
             self.tracker.log_artifact(path)
         for result in searches[0].trials:
-            self._add_child(result, is_winner=result is searches[0].best)
+            self._add_child(result, main, is_winner=result is searches[0].best)
         self.tracker.close("FINISHED")
 
     def fail(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -330,7 +330,7 @@ class SearchLog:
             is_child=True,
         )
 
-    def _add_child(self, result: TrialResult, *, is_winner: bool) -> None:
+    def _add_child(self, result: TrialResult, main: str, *, is_winner: bool) -> None:
         trial = result.trial
         was_watched = any(line.get("event") == PROGRESS_EVENT for line in read_lines(self.directory / trial.key))
         child = self._child(trial, {"winner": str(is_winner).lower(), "collapsed": str(result.collapsed).lower()})
@@ -339,7 +339,8 @@ class SearchLog:
         if not was_watched:
             for index, loss in enumerate(result.losses, start=1):
                 child.record("train", round(result.steps * index / len(result.losses)), {"train/loss": loss})
-        child.record("evaluation", result.steps, self._scores(result))
+        scores = self._scores(result)
+        child.record("evaluation", result.steps, scores | ({SCORE: scores[main]} if main in scores else {}))
         child.close("FAILED" if result.diverged else "FINISHED")
 
     def _scores(self, result: "TrialResult | TrialProgress") -> dict[str, float]:

@@ -50,7 +50,7 @@ from bert_model.zero_shot.result import EXAM_NAME, ExamResult, exam_table
 from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError, DiskFullError, TrainingError
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
-from bert_pipeline.manifest import Manifest, content_sha256, load_manifest, publishing
+from bert_pipeline.manifest import Manifest, load_manifest, publishing
 from bert_pipeline.signals import stop_requests
 from bert_pipeline.storage import is_remote, to_path, without_secrets
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -253,7 +253,7 @@ def _open_tracker(output: Path, config: PretrainingConfig, run: _Run, experiment
     return Tracker(
         output,
         experiment=experiment,
-        run_name=f"{config.model.preset}-{content_sha256(described)[:16]}",
+        run_name=config.model.preset,
         tags={"kind": "pretraining", **lineage},
         params=described["configuration"],
         inputs=data_inputs(run.phases),

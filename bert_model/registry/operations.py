@@ -5,10 +5,10 @@ file against its manifest, and loads nothing but safetensors, JSON and text.
 """
 
 import dataclasses
+import datetime
 import hashlib
 import json
 import logging
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -191,7 +191,7 @@ def _rewrite_card(client: "MlflowClient", version: RegisteredVersion, card: str)
 
 
 def _now() -> str:
-    return f"{time.time():.3f}"
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
 
 
 def _create_version(

@@ -58,7 +58,7 @@ from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import MANIFEST_NAME, load_manifest, write_part
 
 if TYPE_CHECKING:
-    from mlflow.entities import LoggedModel, Metric
+    from mlflow.entities import LoggedModel, Metric, Run
 
 logger = logging.getLogger(__name__)
 
@@ -314,10 +314,7 @@ class _Copy:
         if not run_id:
             condition = f"tags.`{KEY_TAG}` = '{self.state['key']}'"
             runs = client.search_runs([self._experiment_id], filter_string=condition, max_results=1)
-            tags = {KEY_TAG: self.state["key"]} | ({"mlflow.parentRunId": parent_run_id} if parent_run_id else {})
-            run = next(iter(runs), None) or client.create_run(
-                self._experiment_id, run_name=self.state["run_name"], tags=tags
-            )
+            run = next(iter(runs), None) or self._create_run(parent_run_id)
             run_id = str(run.info.run_id)
             self.update(run_id=run_id, described=False)  # it has neither params nor tags yet
 
@@ -325,6 +322,18 @@ class _Copy:
             client.update_run(run_id, status="RUNNING")
             self.update(status_sent=None)
         self._run_id = run_id
+
+    def _create_run(self, parent_run_id: str | None) -> "Run":
+        """Create the run, tagged with its origin as MLflow knows it: user, program, commit, MLFLOW_RUN_CONTEXT."""
+        from mlflow.tracking.context.registry import resolve_tags
+
+        tags = redacted(resolve_tags()) | {KEY_TAG: self.state["key"]}
+        name = self.state["run_name"]
+        if parent_run_id:
+            tags["mlflow.parentRunId"] = parent_run_id
+        elif dump := tags.get("dump"):
+            name = f"{name} on {dump}"
+        return self._client.create_run(self._experiment_id, run_name=name, tags=tags)
 
     def send(self) -> None:
         """Send the lines that MLflow lacks, and the final status when the log is closed."""

@@ -176,6 +176,26 @@ def test_runs_in_mlflow_list_their_data_sets_and_no_experiment_is_empty(finished
             assert "vocabulary" in found
             assert found.items() >= hashes.items()
             assert {item.tags[0].value for item in inputs} == expected
+
+
+def test_runs_in_mlflow_name_their_dump_and_the_run_of_dagster(finished_home, instance, monkeypatch):
+    from bert_model.training.mlflow_store import open_client
+
+    client = open_client(finished_home.tracking_uri)
+    for name, names in (("pretraining", {"tiny"}), ("finetuning", set(miniature.TASKS)), ("reports", {"report"})):
+        experiment = client.get_experiment_by_name(name)
+        runs = client.search_runs([experiment.experiment_id])
+        for run in runs:
+            assert run.data.tags["dump"] == miniature.DUMP
+            assert (
+                instance.get_run_by_id(run.data.tags["dagster_run_id"]).job_name == run.data.tags["mlflow.source.name"]
+            )
+        parents = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
+        assert {run.info.run_name for run in parents} == {f"{name} on {miniature.DUMP}" for name in names}
+        if name == "finetuning":  # a column of the table compares tasks, and there are few others
+            for run in runs:
+                means = {key for key in run.data.metrics if re.fullmatch(r"\w+/dev/\w+", key)}
+                assert {"score"} < set(run.data.metrics) <= means | {"score", "train/loss"}
             assert run.data.tags["mlflow.note.content"]
 
 

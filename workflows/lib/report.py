@@ -208,7 +208,7 @@ def log_report(results: Results, report: Manifest, *, dagster_run_id: str) -> st
     tracker = Tracker(
         report.path.parent / LOGS / f"report-{report.sha256[:16]}",
         experiment="reports",
-        run_name=f"report-{results.dump}",
+        run_name="report",
         tags={"dump": results.dump, "generated_sample": str(results.generated), "dagster_run_id": dagster_run_id},
         note=f"The model that was pre-trained on {dump_label(results.dump)}: scores of {len(results.rows)} tasks"
         f"{' and an exam' if results.exam else ''}; the tables are in the artifact `{REPORT_NAME}`.",

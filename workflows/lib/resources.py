@@ -202,9 +202,24 @@ class BertHome(dg.ConfigurableResource[Any]):
         """Mark the run with its process, by which a killed one is recognized, and wait for what such a one has left."""
         self.apply_environment()
         if context.run is not None and context.instance is not None:
+            self._describe_origin(context.run)
             mark_run(context.instance, context.run.run_id)
             if context.log is not None:
                 wait_for_left_over(self.path, context.log.info)
+
+    def _describe_origin(self, run: dg.DagsterRun) -> None:
+        """Set the tags of the MLflow runs that this process, or one that it starts, creates from now on."""
+        from workflows.lib.lineage import code_commit
+
+        tags = {
+            "dump": run.tags.get(PARTITION_TAG, "").partition("|")[0],
+            "preset": run.tags.get("bert/preset", ""),
+            "dagster_run_id": run.run_id,
+            "mlflow.source.name": run.job_name,
+            "mlflow.source.type": "JOB",
+            "mlflow.source.git.commit": code_commit(),
+        }
+        os.environ["MLFLOW_RUN_CONTEXT"] = json.dumps({key: value for key, value in tags.items() if value})
 
     @property
     def path(self) -> Path:

@@ -114,6 +114,18 @@ def test_events_are_in_the_file_at_once_and_in_mlflow_soon(store, tmp_path):
     assert found.data.params == {"seed": "1", "model.preset": "tiny", "phases.0.steps": "2"}
 
 
+def test_run_names_its_origin(store, tmp_path, monkeypatch):
+    origin = {"dump": "enwiki-1", "mlflow.source.git.repoURL": "https://me:s3cret@example.org/bert"}
+    monkeypatch.setenv("MLFLOW_RUN_CONTEXT", json.dumps(origin))
+    with open_tracker(tmp_path / "run") as run:
+        assert run.run_id
+    found = store.get_run(run.run_id)
+    assert found.info.run_name == "small on enwiki-1"
+    assert found.data.tags["dump"] == "enwiki-1"
+    assert found.data.tags["mlflow.user"]
+    assert "s3cret" not in found.data.tags["mlflow.source.git.repoURL"]
+
+
 def test_resume_continues_the_run_without_repeated_steps(store, tmp_path):
     first = open_tracker(tmp_path / "run", params={"seed": 1})
     for step in (1, 2, 3):
