@@ -6,6 +6,7 @@ process runs all stages and partitions: importing Dagster, torch and MLflow for 
 
 import argparse
 import dataclasses
+import functools
 import shlex
 import sys
 import time
@@ -251,6 +252,7 @@ def execute_assets(
     from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
 
     from workflows.definitions import defs
+    from workflows.lib.instance import wait_for_pools
     from workflows.lib.processes import PROCESS_TAG, run_mark
 
     name = next(job for job, members in JOBS.items() if set(assets) <= set(members))
@@ -267,6 +269,7 @@ def execute_assets(
         asset_selection=frozenset(dg.AssetKey(asset) for asset in assets),
         remote_job_origin=origin.get_job_origin(name),
     )
+    wait_for_pools(instance, run, functools.partial(print, file=sys.stderr, flush=True))
     return execute_run(InMemoryJob(job), run, instance).dagster_run
 
 

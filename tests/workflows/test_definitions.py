@@ -10,7 +10,6 @@ import pytest
 
 from bert_model.presets import load_preset, preset_names
 from workflows.definitions import defs
-from workflows.defs.promotion import REGISTRY_POOL
 from workflows.lib.launchpad import asset_configs, launchpad_preset
 from workflows.lib.resources import ASSETS, asset_of_step, step_asset
 
@@ -59,11 +58,6 @@ def test_every_asset_links_to_its_source(definitions):
         (reference,) = spec.metadata["dagster/code_references"].code_references
         lines = Path(reference.file_path).read_text(encoding="utf-8").splitlines()
         assert f"def {spec.key.to_user_string()}(" in "\n".join(lines[reference.line_number - 1 :][:20])
-
-
-def test_ops_that_move_aliases_share_the_pool_of_the_registry(definitions):
-    for job, op in (("promote", "evaluate_promotion"), ("rollback", "rollback_champion")):
-        assert definitions.resolve_job_def(job).graph.node_named(op).definition.pool == REGISTRY_POOL
 
 
 def test_every_check_has_a_description(definitions):

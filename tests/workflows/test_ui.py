@@ -138,7 +138,13 @@ def test_terminated_run_is_canceled_and_kills_stopped_ranks(server, home, finish
     for rank in ranks_of(home):
         os.kill(rank, signal.SIGSTOP)  # it can neither save, nor stop, nor ignore: it hangs
     try:
-        server.terminate(run_id)
+        # Trainings that wait do so in the queue, where a rollback does not.
+        waiting = [server.launch(["pretrained_model"], miniature.DUMP) for _ in range(2)]
+        config = {"ops": {"rollback_champion": {"config": {"name": "bert-nothing"}}}}
+        assert server.finished(server.launch_job("rollback", config)) == "FAILURE"
+        assert [server.run(queued)["status"] for queued in waiting] == ["QUEUED"] * 2
+        for run in (*waiting, run_id):
+            server.terminate(run)
         assert server.finished(run_id) == "CANCELED"
         wait_until(lambda: not training_processes(home))
     finally:

@@ -24,9 +24,6 @@ from workflows.lib.resources import BertHome, dump_and_task, step_asset
 
 # --- registration ---
 
-REGISTRY_POOL = "registry"
-"""One registration or promotion at a time: of two that move an alias, the last writer wins."""
-
 REGISTRY_RETRIES = dg.RetryPolicy(max_retries=3, delay=20, backoff=dg.Backoff.EXPONENTIAL)
 """For a registry that does not answer; a promotion that is refused is not tried again."""
 
@@ -51,7 +48,7 @@ class RegistrationLaunchpad(dg.Config):
     license: str = Field(default="", description=LICENSE)
 
 
-registry_asset = functools.partial(step_asset, kinds={"mlflow"}, pool=REGISTRY_POOL, retry_policy=REGISTRY_RETRIES)
+registry_asset = functools.partial(step_asset, kinds={"mlflow"}, retry_policy=REGISTRY_RETRIES)
 """`step_asset` with the options that all assets of the registry share."""
 
 
@@ -269,7 +266,7 @@ class RollbackLaunchpad(dg.Config):
     name: str = Field(description=MODEL_NAME)
 
 
-@dg.op(pool=REGISTRY_POOL)
+@dg.op
 def evaluate_promotion(context: dg.OpExecutionContext, config: DecisionLaunchpad, home: BertHome) -> None:
     """Evaluate the promotion gates for a version, and promote it unless this is a dry run."""
     from bert_model.registry.operations import promote
@@ -282,7 +279,7 @@ def evaluate_promotion(context: dg.OpExecutionContext, config: DecisionLaunchpad
             decision.require()
 
 
-@dg.op(pool=REGISTRY_POOL)
+@dg.op
 def rollback_champion(context: dg.OpExecutionContext, config: RollbackLaunchpad, home: BertHome) -> None:
     """Restore the previous champion."""
     from bert_model.registry.operations import rollback

@@ -58,12 +58,6 @@ def failure_sentence(event: Any) -> str:
     return " ".join(str(getattr(error, "message", "")).split())
 
 
-def pool_waited_for(event: Any) -> str:
-    """Return the pool for whose other run a step waits; "" if the event tells of something else."""
-    pool = (getattr(getattr(event, "event_specific_data", None), "metadata", None) or {}).get("pool")
-    return str(pool.value) if pool is not None and event.event_type_value == "ENGINE_EVENT" else ""
-
-
 class ProgressFormatter(logging.Formatter):
     """Time, asset and message; the level only for warnings and errors."""
 
@@ -72,8 +66,6 @@ class ProgressFormatter(logging.Formatter):
         event = _meta_of(record).get("dagster_event")
         if event is not None and event.event_type_value == "STEP_FAILURE":
             message = failure_sentence(event) or message
-        elif pool := pool_waited_for(event):
-            message = f'waiting for another run, which holds the pool "{pool}"'
         level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         return f"{clock}  {_asset_of(record):<28}  {level}{message}"
@@ -91,8 +83,8 @@ class StepConsole(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         asset, event = _asset_of(record), _meta_of(record).get("dagster_event")
 
-        # Warnings, and what a step waits for, at once; of the rest, when the step ends, its last message, the result.
-        if record.levelno >= logging.WARNING or pool_waited_for(event):
+        # Warnings at once; of the rest, when the step ends, its last message, the result.
+        if record.levelno >= logging.WARNING:
             self._print(record)
         elif event is not None:
             if event.event_type_value == "STEP_SUCCESS" and asset in self._last:

@@ -5,7 +5,8 @@ import json
 import os
 import socket
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import dagster as dg
@@ -39,6 +40,7 @@ concurrency:
     # The pool `training` keeps one training per machine: each takes every GPU that it sees. On a machine whose GPUs are
     # shared out by CUDA_VISIBLE_DEVICES: dagster instance concurrency set training N
     default_limit: 1
+    granularity: run  # a run that waits for a pool does so in the queue, and takes none of the places above
 python_logs:
   managed_python_loggers: [bert_pipeline, bert_model]  # their warnings become part of a run
 run_monitoring:
@@ -144,6 +146,23 @@ def unfinished_runs(instance: dg.DagsterInstance, server: tuple[str, int] | None
     runs = instance.get_runs(filters=dg.RunsFilter(statuses=UNFINISHED))
     addresses = [json.loads(run.tags.get(GRPC_TAG, "{}")) for run in runs]
     return [run for run, at in zip(runs, addresses) if server is None or (at.get("host"), at.get("port")) == server]
+
+
+def wait_for_pools(instance: dg.DagsterInstance, run: dg.DagsterRun, log: Callable[[str], None]) -> None:
+    """Wait until the runs that have begun leave room in the pools of a run that is not in the UI's queue."""
+    for pool in run.run_op_concurrency.all_pools or () if run.run_op_concurrency else ():
+        is_told = False
+        while True:
+            end_abandoned_runs(instance)
+            pools = [other.run_op_concurrency for other in unfinished_runs(instance)]
+            holders = sum(pool in (others.all_pools or ()) for others in pools if others)
+            limits = {limit.name: limit.limit for limit in instance.event_log_storage.get_pool_limits()}
+            if holders < limits.get(pool, 1):
+                break
+            if not is_told:
+                log(f'waiting for another run, which holds the pool "{pool}"')
+            is_told = True
+            time.sleep(1)
 
 
 def fail_runs(instance: dg.DagsterInstance, runs: Sequence[dg.DagsterRun], reason: str) -> list[str]:

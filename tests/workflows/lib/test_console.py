@@ -98,35 +98,6 @@ def test_time_left_follows_the_share_of_a_stage(clock):
     assert str(left) == "about 10 s of finetuning left"
 
 
-@dg.asset(pool="corpus")
-def asset_of_a_pool() -> None:
-    pass
-
-
-def test_waiting_for_a_pool_is_told(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(console, "TIME_LEFT", TimeLeft())
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
-    (tmp_path / "dagster.yaml").write_text(instance.DAGSTER_YAML)
-    job = dg.Definitions(
-        [asset_of_a_pool], loggers={"console": progress_logger}
-    ).resolve_implicit_global_asset_job_def()
-    loggers = {"console": {"config": {"details": str(tmp_path / "details.log")}}}
-    with dg.DagsterInstance.get() as dagster:
-        dagster.event_log_storage.set_concurrency_slots("corpus", 1)
-        dagster.event_log_storage.claim_concurrency_slot("corpus", "another-run", "corpus")
-
-        # The other run ends as soon as this one has said that it waits for it.
-        printed = StepConsole._print
-
-        def free(self: StepConsole, record: logging.LogRecord) -> None:
-            printed(self, record)
-            dagster.event_log_storage.free_concurrency_slots_for_run("another-run")
-
-        monkeypatch.setattr(StepConsole, "_print", free)
-        assert job.execute_in_process(instance=dagster, run_config={"loggers": loggers}).success
-    assert lines(capsys)[0] == 'asset_of_a_pool               waiting for another run, which holds the pool "corpus"'
-
-
 @dg.asset
 def noisy_asset() -> None:
     logging.getLogger("bert_model.finetuning.trial_runner").warning("34 texts were cut")

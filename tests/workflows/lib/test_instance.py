@@ -23,8 +23,9 @@ from workflows.lib.instance import (
     fail_runs,
     open_instance,
     unfinished_runs,
+    wait_for_pools,
 )
-from workflows.lib.processes import GRPC_TAG, PROCESS_TAG, left_over, process_mark, process_of
+from workflows.lib.processes import GRPC_TAG, PROCESS_TAG, left_over, process_mark, process_of, run_mark
 from workflows.lib.resources import BertHome, dump_partitions
 
 
@@ -51,18 +52,28 @@ def test_instance_limits_trainings_and_runs_and_retries_only_crashes(instance):
     assert instance.freshness_enabled
 
 
-def test_pool_limit_sets_concurrent_trainings(instance):
-    storage = instance.event_log_storage
-    storage.initialize_concurrency_limit_to_default(TRAINING_POOL)  # as the first step of a pool does
-    for run in ("a", "b"):
-        storage.claim_concurrency_slot(TRAINING_POOL, run * 36, "step")
-    assert [storage.check_concurrency_claim(TRAINING_POOL, run * 36, "step").is_claimed for run in ("a", "b")] == [
-        True,
-        False,
-    ]
-    storage.set_concurrency_slots(TRAINING_POOL, 2)  # what `dagster instance concurrency set training 2` does
-    storage.claim_concurrency_slot(TRAINING_POOL, "b" * 36, "step")
-    assert storage.check_concurrency_claim(TRAINING_POOL, "b" * 36, "step").is_claimed
+@dg.asset(pool=TRAINING_POOL)
+def trained() -> None: ...
+
+
+def test_run_of_the_command_waits_for_the_run_that_holds_its_pool(instance):
+    job = dg.Definitions([trained]).resolve_implicit_global_asset_job_def()
+    run_id = str(uuid.uuid4())
+    mark = {PROCESS_TAG: run_mark(run_id)}
+    other = instance.create_run_for_job(job, run_id=run_id, tags=mark, status=dg.DagsterRunStatus.STARTED)
+    run = instance.create_run_for_job(job)
+    said = []
+
+    def end_the_other(message: str) -> None:
+        said.append(message)
+        instance.report_run_failed(other, "ended")
+
+    instance.event_log_storage.set_concurrency_slots(TRAINING_POOL, 2)  # `dagster instance concurrency set training 2`
+    wait_for_pools(instance, run, end_the_other)
+    assert not said
+    instance.event_log_storage.set_concurrency_slots(TRAINING_POOL, 1)
+    wait_for_pools(instance, run, end_the_other)
+    assert said == ['waiting for another run, which holds the pool "training"']
 
 
 def test_partition_is_added_once(instance):
