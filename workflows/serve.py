@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import functools
 import http.client
+import ipaddress
 import json
 import os
 import signal
@@ -60,6 +61,11 @@ def build_parser() -> argparse.ArgumentParser:
 
     ui = subparsers.add_parser("ui", help="the UIs, on loopback", description=serve_ui.__doc__)
     ui.add_argument("--host", default="127.0.0.1", help="address to bind (default: %(default)s, this machine only)")
+    ui.add_argument(
+        "--without-login",
+        action="store_true",
+        help="serve on an address that other machines reach: all who reach it run code here",
+    )
     ui.add_argument("--port", type=int, default=3000, help="port of the Dagster UI (default: %(default)s)")
     ui.add_argument("--mlflow-port", type=int, default=5000, help="port of the MLflow UI (default: %(default)s)")
 
@@ -81,6 +87,11 @@ def serve_ui(arguments: argparse.Namespace) -> int:
 
     With MLFLOW_TRACKING_URI set to a server, start Dagster's alone.
     """
+    if not arguments.without_login and not is_loopback(arguments.host):
+        raise UsageError(
+            f"--host {arguments.host}: other machines reach it, and the UIs run code for all who do, without a login; "
+            'see "Put it behind nginx" in docs/operations.md, or give --without-login'
+        )
     home = BertHome()
     home.path.mkdir(parents=True, exist_ok=True)
     settle(home.path)  # before its lock is taken
@@ -155,7 +166,7 @@ class Service:
 
 def ui_services(home: BertHome, arguments: argparse.Namespace, folder: Path) -> list[Service]:
     """Return the services of the UIs, MLflow's only if no server holds runs and registry."""
-    host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+    names = names_of(arguments.host)
     # A code server of its own, as `dagster dev` has, loads the code again in another process when the UI asks for it.
     server = folder / "code.socket"
     workspace = folder / "workspace.yaml"
@@ -174,19 +185,28 @@ def ui_services(home: BertHome, arguments: argparse.Namespace, folder: Path) -> 
         Service(
             name="Dagster",
             command=_module("dagster_webserver", "--workspace", str(workspace), *page),
-            address=f"http://{host}:{arguments.port}",
+            address=f"http://{names[0]}:{arguments.port}",
             after=code,
         ),
         Service(name="daemon", command=_module("dagster._daemon", "run", "--workspace", str(workspace)), after=code),
     ]
     if not home.is_served:
-        address = f"http://{host}:{arguments.mlflow_port}"
+        address = f"http://{names[0]}:{arguments.mlflow_port}"
         os.environ.setdefault(MLFLOW_ADDRESS_VARIABLE, address)
         os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         # Every user of the machine can read a command line, and the URI of a database may hold a password.
         os.environ["MLFLOW_BACKEND_STORE_URI"] = home.tracking_uri
         words = ["--workers", "1", "--default-artifact-root", home.artifacts.as_uri()]
         page = ["--host", arguments.host, "--port", str(arguments.mlflow_port)]
+        if not is_loopback(arguments.host):  # of other names MLflow answers neither Host nor Origin
+            at = [f"{name}:{arguments.mlflow_port}" for name in names]
+            page += [
+                "--allowed-hosts",
+                ",".join(at),
+                "--cors-allowed-origins",
+                ",".join(f"http://{name}" for name in at),
+            ]
         services.append(Service(name="MLflow", command=_module("mlflow", "server", *words, *page), address=address))
     return services
 
@@ -194,6 +214,26 @@ def ui_services(home: BertHome, arguments: argparse.Namespace, folder: Path) -> 
 def _module(*words: str) -> list[str]:
     """Return the command line of a Python module."""
     return [sys.executable, "-m", *words]
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def names_of(host: str) -> list[str]:
+    """Return the names, as in URLs, by which browsers reach a server bound to an address; the best one first."""
+    names = [host]
+    if host in ("0.0.0.0", "::"):
+        families = (socket.AF_INET, socket.AF_INET6)
+        addresses = [item for items in psutil.net_if_addrs().values() for item in items if item.family in families]
+        names = sorted((item.address.partition("%")[0] for item in addresses), key=is_loopback)
+        with contextlib.suppress(OSError):
+            socket.getaddrinfo(socket.gethostname(), None)
+            names = [socket.gethostname(), *names, "localhost"]
+    return [f"[{name}]" if ":" in name else name for name in names]
 
 
 def free_port(host: str, port: int, option: str) -> int:

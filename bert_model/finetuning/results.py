@@ -266,8 +266,9 @@ class SearchLog:
             return
 
         # The steps of the search's log are its trials, in the order in which they finish.
-        metrics = {f"{start}/{key}": value for key, value in self._scores(result).items()}
-        metrics[f"{start}/learning_rate"] = trial.setting.learning_rate
+        metrics = {f"{start}/learning_rate": trial.setting.learning_rate}
+        if result.scores:
+            metrics[f"{start}/{SCORE}"] = result.main_score
         if result.losses and math.isfinite(result.losses[-1]):
             metrics[f"{start}/train_loss"] = result.losses[-1]
         self.tracker.record(
@@ -287,9 +288,8 @@ class SearchLog:
     ) -> None:
         """Log the results of a published model with its pages, and its trials as child runs."""
         # The means alone: spreads and baselines are in the artifacts, and would be hundreds of columns in MLflow.
-        main = results["main_key"]
         metrics = {key: entry["mean"] for key, entry in results["metrics"].items()}
-        metrics[SCORE] = metrics[main]
+        metrics[SCORE] = metrics[results["main_key"]]
 
         # Children are written last, in one go: trials of seconds would otherwise wait for the server one by one.
         self.tracker.record("end", len(self._logged), metrics, degenerate=results["degenerate"])
@@ -300,7 +300,7 @@ class SearchLog:
         for path in (output / "results.json", output / "results.md", *pages):
             self.tracker.log_artifact(path)
         for result in searches[0].trials:
-            self._add_child(result, main, is_winner=result is searches[0].best)
+            self._add_child(result, is_winner=result is searches[0].best)
         self.tracker.close("FINISHED")
 
     def fail(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -330,7 +330,7 @@ class SearchLog:
             is_child=True,
         )
 
-    def _add_child(self, result: TrialResult, main: str, *, is_winner: bool) -> None:
+    def _add_child(self, result: TrialResult, *, is_winner: bool) -> None:
         trial = result.trial
         was_watched = any(line.get("event") == PROGRESS_EVENT for line in read_lines(self.directory / trial.key))
         child = self._child(trial, {"winner": str(is_winner).lower(), "collapsed": str(result.collapsed).lower()})
@@ -339,8 +339,8 @@ class SearchLog:
         if not was_watched:
             for index, loss in enumerate(result.losses, start=1):
                 child.record("train", round(result.steps * index / len(result.losses)), {"train/loss": loss})
-        scores = self._scores(result)
-        child.record("evaluation", result.steps, scores | ({SCORE: scores[main]} if main in scores else {}))
+        score = {SCORE: result.main_score} if result.scores else {}
+        child.record("evaluation", result.steps, self._scores(result) | score)
         child.close("FAILED" if result.diverged else "FINISHED")
 
     def _scores(self, result: "TrialResult | TrialProgress") -> dict[str, float]:

@@ -195,7 +195,9 @@ def test_runs_in_mlflow_name_their_dump_and_the_run_of_dagster(finished_home, in
         if name == "finetuning":  # a column of the table compares tasks, and there are few others
             for run in runs:
                 means = {key for key in run.data.metrics if re.fullmatch(r"\w+/dev/\w+", key)}
-                assert {"score"} < set(run.data.metrics) <= means | {"score", "train/loss"}
+                starts = {"pretrained", "random", "random_x2"}
+                steps = {f"{start}/{key}" for start in starts for key in ("score", "learning_rate", "train_loss")}
+                assert {"score"} < set(run.data.metrics) <= means | steps | {"score", "train/loss"}
             assert run.data.tags["mlflow.note.content"]
 
 

@@ -2,13 +2,16 @@
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
-from processes import free_port
+from processes import Server, free_port
 
 from bert_pipeline.atomic import locked
 from workflows import serve
@@ -44,6 +47,34 @@ def started(clean_environment, monkeypatch) -> list[list[str]]:
 
 def hosts(command: list[str]) -> list[str]:
     return [following for word, following in zip(command, command[1:]) if word == "--host"]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "gpu.example.org"])
+def test_address_that_others_reach_is_refused_without_a_word(started, capsys, host):
+    assert serve.main([*PORTS, "--host", host]) == 2
+    assert "without a login" in capsys.readouterr().err
+    assert not started
+
+
+def test_mlflow_answers_other_machines_by_the_name_of_this_one(clean_environment, tmp_path, empty_store):
+    shutil.copy(empty_store, clean_environment.parent / "mlflow.db")
+    arguments = serve.build_parser().parse_args(["ui", "--host", "0.0.0.0", "--mlflow-port", str(free_port())])
+    home = BertHome(mlflow_tracking_uri=f"sqlite:///{clean_environment.parent / 'mlflow.db'}")
+    service = next(item for item in serve.ui_services(home, arguments, tmp_path) if item.name == "MLflow")
+    assert service.address.split(":")[1] not in ("//0.0.0.0", "//127.0.0.1")
+    server = Server("MLflow", service.command, dict(os.environ), tmp_path / "log.txt")
+    server.start()
+    try:
+        server.wait(lambda: serve._answers(service))
+        search = f"{service.address}/ajax-api/2.0/mlflow/experiments/search"
+        request = urllib.request.Request(search, data=b'{"max_results": 1}', headers={"Origin": service.address})
+        request.add_header("Content-Type", "application/json")
+        assert urllib.request.urlopen(request, timeout=60).status == 200
+        request.add_header("Origin", "http://elsewhere.example.org")
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(request, timeout=60)
+    finally:
+        server.stop()
 
 
 def commands_of_services(folder: Path, *words: str) -> dict[str, list[str]]:

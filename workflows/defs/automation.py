@@ -73,6 +73,8 @@ def after_last_of(*assets: str) -> AutomationCondition[Any]:
 PRETRAINING_JOB, FINETUNING_JOB, REPORT_JOB, PREDICTION_JOB = JOBS
 MAX_RUNTIME_TAG = "dagster/max_runtime"
 MAX_RETRIES_TAG = "dagster/max_retries"
+RETRY_TAG = "dagster/will_retry"
+"""Tag that Dagster gives a failed run."""
 SECONDS_PER_HOUR = 3600
 SECONDS_PER_DAY = 24 * SECONDS_PER_HOUR
 MAX_QUEUED_SECONDS = 14 * SECONDS_PER_DAY
@@ -459,7 +461,9 @@ def failure_message(context: dg.RunFailureSensorContext) -> str:
     causes = [f"{event.step_key}: {failure_sentence(event)}" for event in context.get_step_failure_events()]
     cause = "; ".join(causes) or context.failure_event.message or "no cause is recorded"
     where = f" of {partition}" if partition else ""
-    return f"{run.job_name}{where} failed (run {run.run_id}): {without_password(cause)}"[:MAX_CHARACTERS]
+    failed = context.instance.get_run_by_id(run.run_id)
+    retry = "; it is tried again" if failed is not None and failed.tags.get(RETRY_TAG) == "true" else ""
+    return f"{run.job_name}{where} failed (run {run.run_id}){retry}: {without_password(cause)}"[:MAX_CHARACTERS]
 
 
 def post(webhook: str, message: str) -> str:

@@ -121,7 +121,9 @@ def end_abandoned_runs(instance: dg.DagsterInstance) -> list[str]:
     """
     abandoned = [run for run in unfinished_runs(instance) if _has_lost_its_process(run)]
     # A killed process has not released its slots either.
-    failed = fail_runs(instance, abandoned, "the process that executed this run was killed")
+    failed = fail_runs(
+        instance, abandoned, "the process that executed this run was killed (SIGKILL), most likely for lack of memory"
+    )
     for run_id in instance.event_log_storage.get_concurrency_run_ids():
         holder = instance.get_run_by_id(run_id)
         if holder is None or holder.is_finished:
