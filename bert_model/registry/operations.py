@@ -6,13 +6,15 @@ file against its manifest, and loads nothing but safetensors, JSON and text.
 
 import dataclasses
 import datetime
+import getpass
 import hashlib
 import json
 import logging
+import socket
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bert_model.metrics.uncertainty import STATISTICS_NAME, UnitStatistics
 from bert_model.model.config import PRESET_SIZES, BertConfig
@@ -190,6 +192,13 @@ def _rewrite_card(client: "MlflowClient", version: RegisteredVersion, card: str)
     client.update_model_version(version.name, str(version.version), description=description_of(card))
 
 
+def _user() -> str:
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (KeyError, OSError):  # of a container, whose user has no name
+        return socket.gethostname()
+
+
 def _now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
 
@@ -320,7 +329,7 @@ def _move_champion(client: "MlflowClient", champion: RegisteredVersion | None, c
     looks for its mark after its move: of two clients that move at once, the one that marked first either finds the
     other's mark, or moved before the other read the champion, which then is not the expected one.
     """
-    name, mark = chosen.name, uuid.uuid4().hex
+    name, mark = chosen.name, f"{_user()} at {_now()} ({uuid.uuid4().hex})"
     client.set_registered_model_tag(name, MOVE_TAG, mark)
     if aliases_of(client, name).get(CHAMPION) != (champion.version if champion else None):
         raise _champion_changed(name, chosen.version)
@@ -378,6 +387,20 @@ def list_models(name: str | None = None) -> list[RegisteredVersion]:
         names = [check_name(name)] if name else known_names()
         versions = [version for item in names for version in find_versions(client, item)]
     return sorted(versions, key=lambda version: (version.name, version.version))
+
+
+def champions() -> dict[str, int]:
+    """Return the version of each model that is champion."""
+    with registry_client() as client:
+        aliases = {name: aliases_of(client, name) for name in known_names()}
+    return {name: versions[CHAMPION] for name, versions in aliases.items() if CHAMPION in versions}
+
+
+def describe_move(name: str, version: int) -> tuple[str, dict[str, Any]]:
+    """Return who moved the alias last, and when, and the stored decision on a version; {} if there is none."""
+    with registry_client() as client:
+        mark = client.get_registered_model(name).tags.get(MOVE_TAG, "")
+        return mark.partition(" (")[0], json.loads(read_stored_file(client, name, version, DECISION_NAME) or "{}")
 
 
 def why_no_champion(name: str) -> str:

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 def test_asset_graph_shows_every_group_and_asset(page, user_interfaces):
     graph = AssetGraph(page, user_interfaces.dagster).open()
-    assert sorted(graph.assets()) == sorted(ASSETS)
+    assert sorted(graph.assets()) == sorted([*ASSETS, "champion"])
     for group in STAGES:
         expect(graph.group(group)).to_be_visible()
 
@@ -80,6 +80,11 @@ def test_mlflow_shows_the_training_with_its_metrics_and_curves(page, user_interf
     expect(page.get_by_text("Finished", exact=True)).to_be_visible()
     expect(mlflow.metric("held_out/mlm_loss")).to_be_visible()
     mlflow.open_charts("held_out/mlm_loss")
+
+
+def test_champion_is_an_asset_with_its_last_move(page, user_interfaces, champion):
+    page.goto(f"{user_interfaces.dagster}/assets/champion")  # the sensor looks once a minute
+    expect(page.get_by_text(f"{champion} version 1 is champion").first).to_be_visible()
 
 
 def test_mlflow_shows_which_version_is_champion(page, user_interfaces, champion):

@@ -10,6 +10,7 @@ import pytest
 
 from bert_model.presets import load_preset, preset_names
 from workflows.definitions import defs
+from workflows.defs.champion import champion
 from workflows.lib.launchpad import asset_configs, launchpad_preset
 from workflows.lib.resources import ASSETS, asset_of_step, step_asset
 
@@ -31,11 +32,12 @@ def test_link_to_mlflow_is_that_of_its_present_address(monkeypatch):
     assert step_asset()(report).metadata_by_key[dg.AssetKey("report")]["mlflow"].value.startswith("https://people")
     linked = {spec.key.to_user_string() for spec in defs().resolve_all_asset_specs() if "mlflow" in spec.metadata}
     results = {"pretrained_model", "finetuned_model", "candidate_model", "registered_model"}
-    assert linked == results | {"promotion_decision", "report", "predictions"}
+    assert linked == results | {"promotion_decision", "report", "predictions", "champion"}
 
 
 def test_assets_of_resources_are_the_assets_of_the_graph(definitions):
-    assert set(ASSETS) == {spec.key.to_user_string() for spec in definitions.resolve_all_asset_specs()}
+    specs = definitions.resolve_all_asset_specs()
+    assert {*ASSETS, "champion"} == {spec.key.to_user_string() for spec in specs}
 
 
 def test_every_asset_has_description_group_owner_and_code_version(definitions):
@@ -43,7 +45,7 @@ def test_every_asset_has_description_group_owner_and_code_version(definitions):
         assert spec.description
         assert len(spec.description) > 40
         assert spec.owners
-        assert spec.code_version
+        assert spec.code_version or spec.key == champion.key  # observed, not made
         assert spec.group_name
 
 
@@ -55,6 +57,8 @@ def test_names_of_assets_are_short_and_differ_at_the_start(definitions):
 
 def test_every_asset_links_to_its_source(definitions):
     for spec in definitions.resolve_all_asset_specs():
+        if spec.key == champion.key:
+            continue
         (reference,) = spec.metadata["dagster/code_references"].code_references
         lines = Path(reference.file_path).read_text(encoding="utf-8").splitlines()
         assert f"def {spec.key.to_user_string()}(" in "\n".join(lines[reference.line_number - 1 :][:20])

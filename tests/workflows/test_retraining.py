@@ -1,5 +1,6 @@
 """Retraining on a new dump: continued from the champion, evaluated by fine-tunings, promoted, and rolled back."""
 
+import json
 import shutil
 from typing import Any
 
@@ -13,6 +14,7 @@ from bert_model.registry.promotion import GateConfig
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 from workflows.definitions import defs
 from workflows.defs.automation import START_VARIABLE, retraining_run, starting_model
+from workflows.defs.champion import champion_moves
 from workflows.lib.instance import open_instance
 from workflows.lib.model_checks import held_out_reproduces
 from workflows.lib.resources import DUMP_ASSETS, STAGE_ASSETS, TASK_ASSETS, TASKS_VARIABLE, BertHome, dump_task_key
@@ -81,14 +83,32 @@ def test_retraining_from_the_champion_is_promoted_and_rolled_back(home, monkeypa
         lenient = strict | {"margin": -100.0}
         assert decision_of(run(STAGE_ASSETS["report"], NEXT_DUMP, promotion_decision=lenient))["promoted"].value
         assert aliases(name) == {"candidate": 2, "champion": 2, "previous": 1}
+        cursor, (moved,) = observed_moves(home, instance, json.dumps({name: 1}))
+        assert (moved["name"].value, moved["version"].value, moved["former_version"].value) == (name, 2, 1)
+        assert moved["gain_low"].value <= moved["gain_high"].value
+        assert "@" in moved["moved_by"].value
+        assert observed_moves(home, instance, cursor) == (None, [])
 
         assert execute("rollback", "rollback_champion", {"name": name}).success
         assert aliases(name) == {"candidate": 2, "champion": 1, "previous": 2}
+        _, (moved,) = observed_moves(home, instance, cursor)
+        assert (moved["version"].value, moved["former_version"].value) == (1, 2)
+        assert "gain_low" not in moved  # the decision on it was against no champion
         asked = {"name": name, "dry_run": True, **lenient}
         assert execute("promote", "evaluate_promotion", asked).success
         refused = execute("promote", "evaluate_promotion", asked | {"dry_run": False})
         assert not refused.success
         assert "not_rolled_back" in refused.failure_data_for_node("evaluate_promotion").user_failure_data.description
+
+
+def observed_moves(home: BertHome, instance: dg.DagsterInstance, cursor: str) -> tuple[str | None, list[Any]]:
+    """Tick the sensor of the champions; return its new cursor and the metadata of each observation of pre-training."""
+    with dg.build_sensor_context(instance=instance, cursor=cursor, resources={"home": home}) as context:
+        result = champion_moves(context)
+    if isinstance(result, dg.SkipReason):
+        return None, []
+    events = [dict(event.metadata) for event in result.asset_events]
+    return result.cursor, [event for event in events if event["name"].value == "bert-tiny"]
 
 
 def decision_of(result: dg.ExecuteInProcessResult) -> dict[str, Any]:

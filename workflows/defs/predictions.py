@@ -16,6 +16,7 @@ from bert_pipeline.errors import InputError
 from bert_pipeline.manifest import Manifest, foreign_input, load_manifest, publishing
 from bert_pipeline.step import STEPS
 from bert_pipeline.tasks.catalogue import Task
+from workflows.defs.champion import champion
 from workflows.defs.promotion import REGISTRY_RETRIES, registered_model, version_page
 from workflows.lib.launchpad import launchpad_preset
 from workflows.lib.lineage import name_of_preset
@@ -45,7 +46,7 @@ class PredictionLaunchpad(dg.Config):
 
 
 @step_asset(
-    deps=[registered_model],
+    deps=[registered_model, champion],
     kinds={"pytorch", "mlflow", "json"},
     pool=PREDICTION_POOL,
     output_required=False,
