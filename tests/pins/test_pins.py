@@ -284,16 +284,17 @@ def pin_definitions(folder: Path) -> str:
     for spec in definitions.resolve_all_asset_specs():
         partitions, policy = spec.partitions_def, spec.freshness_policy
         is_multiple = isinstance(partitions, dg.MultiPartitionsDefinition)
+        asset = definitions.resolve_asset_graph().get(spec.key)
         windows = (policy.warn_window, policy.fail_window) if policy else ()
         properties = {
             "deps": sorted(dep.asset_key.to_user_string() for dep in spec.deps),
             "group": spec.group_name,
             "kinds": sorted(spec.kinds),
             "owners": sorted(spec.owners),
-            "partitions": sorted(partitions.partition_dimension_names) if is_multiple else [partitions.name],
+            "partitions": sorted(partitions.partition_dimension_names) if is_multiple else [partitions and partitions.name],
             "tags": {key: value for key, value in sorted(spec.tags.items()) if not key.startswith("dagster/")},
             "days until stale": [window.to_timedelta().days for window in windows],
-            "pool": definitions.resolve_asset_graph().get(spec.key).assets_def.op.pool,
+            "pool": asset.assets_def.op.pool if asset.is_executable else None,
             "automation": spec.automation_condition.get_label() if spec.automation_condition else None,
         }
         lines.append(f"asset {spec.key.to_user_string()}: {properties}")

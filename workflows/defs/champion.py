@@ -13,7 +13,7 @@ DATA_VERSION_TAG = "dagster/data_version"
 
 champion = dg.AssetSpec(
     "champion",
-    description="The versions in use: of each registered model the one with the alias `champion`. Each move, by whatever "
+    description="The versions in use: of each registered model the one with the alias `champion`. Each move, by any "
     "program, is an observation: the version, the former one, the interval of the gain, and the last user who moved it "
     "by a decision, `bert promote` or `bert rollback`.",
     group_name="report",
