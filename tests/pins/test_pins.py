@@ -291,7 +291,9 @@ def pin_definitions(folder: Path) -> str:
             "group": spec.group_name,
             "kinds": sorted(spec.kinds),
             "owners": sorted(spec.owners),
-            "partitions": sorted(partitions.partition_dimension_names) if is_multiple else [partitions and partitions.name],
+            "partitions": sorted(partitions.partition_dimension_names)
+            if is_multiple
+            else [partitions and partitions.name],
             "tags": {key: value for key, value in sorted(spec.tags.items()) if not key.startswith("dagster/")},
             "days until stale": [window.to_timedelta().days for window in windows],
             "pool": asset.assets_def.op.pool if asset.is_executable else None,

@@ -65,6 +65,9 @@ def test_failure_is_posted_with_job_partition_step_and_cause(failed, webhook):
     (message,) = webhook
     assert message["text"].startswith("failing_job of enwiki-20261101 failed (run ")
     assert message["text"].endswith("stopping: rank 1 was ended by SIGKILL; step-00000200 is intact")
+    failed.instance.add_run_tags(failed.dagster_run.run_id, {automation.RETRY_TAG: "true"})  # as Dagster does
+    automation.failed_runs(failed)
+    assert "; it is tried again: " in webhook[1]["text"]
 
 
 def test_failure_is_logged_without_a_webhook(failed, capfd):

@@ -1,9 +1,7 @@
 """Lineage: where a dump and a model come from, as tags, license and registered name."""
 
-import functools
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,8 @@ from bert_pipeline.corpus.sources import split_name
 from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import content_sha256, file_sha256, load_manifest
 from bert_pipeline.tasks.catalogue import Task
+from workflows.lib.processes import ROOT, code_commit
 from workflows.lib.resources import BertHome, sample_seed
-
-ROOT = Path(__file__).resolve().parents[2]
 
 SOURCES_NAME = "sources.json"
 """File of a `dump` that lists the local files it refers to."""
@@ -90,21 +87,6 @@ def packages_version(root: Path = ROOT) -> str:
             if path.is_file() and path.suffix != ".pyc"
         }
     )[:12]
-
-
-@functools.cache
-def code_commit() -> str:
-    """Return the commit of the working tree, "+changes" appended if files differ; "" outside a git checkout."""
-
-    def git(*words: str) -> str:
-        result = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=20, check=True)
-        return result.stdout.strip()
-
-    try:
-        commit = git("rev-parse", "HEAD")
-        return f"{commit}+changes" if git("status", "--porcelain", "--untracked-files=no") else commit
-    except (OSError, subprocess.SubprocessError):
-        return ""
 
 
 def text_license(directory: Path, dump: str) -> str:

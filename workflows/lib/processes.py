@@ -1,9 +1,11 @@
-"""The process that executes a run, by which a killed one is recognized, and what a killed one has left."""
+"""The process that executes a run: its code, the mark by which a killed one is recognized, and what that has left."""
 
 import contextlib
+import functools
 import json
 import os
 import socket
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,8 @@ import dagster as dg
 import psutil
 
 from bert_pipeline.parent import GRACE_SECONDS, OWNER_VARIABLE
+
+ROOT = Path(__file__).resolve().parents[2]
 
 PROCESS_TAG = "bert/process"
 """Tag of a run with the process that executes it; see `run_mark`."""
@@ -90,3 +94,18 @@ def mark_run(instance: dg.DagsterInstance, run_id: str) -> None:
         if pid is not None:
             instance.add_run_tags(run_id, {PROCESS_TAG: run_mark(run_id, int(str(pid.value)))})
             return
+
+
+@functools.cache
+def code_commit() -> str:
+    """Return the commit of the working tree, "+changes" appended if files differ; "" outside a git checkout."""
+
+    def git(*words: str) -> str:
+        result = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=20, check=True)
+        return result.stdout.strip()
+
+    try:
+        commit = git("rev-parse", "HEAD")
+        return f"{commit}+changes" if git("status", "--porcelain", "--untracked-files=no") else commit
+    except (OSError, subprocess.SubprocessError):
+        return ""

@@ -16,7 +16,7 @@ from bert_pipeline.manifest import MANIFEST_NAME
 from bert_pipeline.step import STEPS
 from bert_pipeline.storage import absolute, local_directory, store_errors, to_path
 from bert_pipeline.tasks.catalogue import NAME_PATTERN, TASKS, Task, get_task
-from workflows.lib.processes import mark_run, wait_for_left_over
+from workflows.lib.processes import code_commit, mark_run, wait_for_left_over
 
 # --- partitions ---
 
@@ -209,8 +209,6 @@ class BertHome(dg.ConfigurableResource[Any]):
 
     def _describe_origin(self, run: dg.DagsterRun) -> None:
         """Set the tags of the MLflow runs that this process, or one that it starts, creates from now on."""
-        from workflows.lib.lineage import code_commit
-
         tags = {
             "dump": run.tags.get(PARTITION_TAG, "").partition("|")[0],
             "preset": run.tags.get("bert/preset", ""),
