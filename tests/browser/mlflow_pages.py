@@ -4,22 +4,16 @@ import re
 
 from playwright.sync_api import Locator, Page
 
-# MLflow opens in a mode for language-model applications, with an assistant and announcements beside the page. These are
-# the choices that its own buttons write.
-PREFERENCES = """
-localStorage.setItem("mlflow.workflowType_v1", JSON.stringify("machine_learning"));
-localStorage.setItem("mlflow.assistant.panelOpen_v1", "false");
-localStorage.setItem("mlflow.assistant.fab.autoOpenedOnFirstLoad_v1", "true");
-"""
-
 
 class Mlflow:
-    """The UI at an address, in the mode for trained models."""
+    """The UI at an address, opened as a user does, who chooses the mode for trained models once."""
 
     def __init__(self, page: Page, address: str) -> None:
         self.page = page
         self.address = address
-        page.add_init_script(PREFERENCES)
+        page.goto(address)
+        page.get_by_text("Model training", exact=True).first.click()
+        page.get_by_role("link", name="Model registry").wait_for()
 
     def open_experiment(self, name: str) -> Locator:
         """Open the runs of an experiment from the list; return the links to them."""

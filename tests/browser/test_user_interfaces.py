@@ -67,11 +67,16 @@ def test_pretrained_model_shows_curves_on_click(page, user_interfaces):
     assert model.metadata("held_out/mlm_loss").inner_text()
 
 
-def test_asset_links_to_its_mlflow_run(page, user_interfaces):
-    Mlflow(page, user_interfaces.mlflow)
-    path = AssetPage(page, user_interfaces.dagster, "pretrained_model").open().metadata("mlflow_run").inner_text()
-    page.goto(f"{user_interfaces.mlflow}/{path[path.index('#/runs/') :].split()[0]}")
-    expect(page.get_by_role("tab", name="Model metrics")).to_be_visible()
+@pytest.mark.parametrize(
+    ("asset", "key", "shown"),
+    [("pretrained_model", "mlflow_run", "Model metrics"), ("candidate_model", "mlflow_version", "Registered Models")],
+)
+def test_asset_links_to_its_page_in_mlflow_in_the_mode_for_trained_models(page, user_interfaces, asset, key, shown):
+    link = AssetPage(page, user_interfaces.dagster, asset).open().metadata(key).get_by_role("link")
+    path = str(link.get_attribute("href")).partition("#")[2]  # the run of the command knew another address
+    page.goto(f"{user_interfaces.mlflow}/#{path}")
+    expect(page.get_by_text(shown, exact=True).first).to_be_visible()
+    expect(page.get_by_role("link", name="Model registry")).to_be_visible()
 
 
 def test_mlflow_shows_the_training_with_its_metrics_and_curves(page, user_interfaces):

@@ -238,7 +238,9 @@ def test_ui_metadata_links_to_runs_and_versions_in_mlflow(finished_home, instanc
 
 def linked_run(materialization) -> str:
     """Return the id of the MLflow run that a materialization links to."""
-    (run_id,) = re.findall(rf"^{MLFLOW}/#/runs/([0-9a-f]+)\?", materialization.metadata["mlflow_run"].url)
+    (run_id,) = re.findall(
+        rf"^{MLFLOW}/#/experiments/\d+/runs/([0-9a-f]+)\?", materialization.metadata["mlflow_run"].url
+    )
     return str(run_id)
 
 

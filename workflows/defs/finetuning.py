@@ -272,7 +272,7 @@ def finetuned_model(
     metadata |= _analysis_metadata(results)
     page = errors_path(directory)
     if run_id := mlflow_run_id(manifest):
-        metadata["mlflow_run"] = home.mlflow_page(f"runs/{run_id}")
+        metadata["mlflow_run"] = home.mlflow_run(run_id)
     if page.is_file():
         metadata["errors"] = dg.MetadataValue.path(str(page))
     metadata |= {f"score/{key}": value for key, value in baselines.items()}

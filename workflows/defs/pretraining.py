@@ -123,7 +123,7 @@ def pretrained_model(
         context.log.warning(other_code)
         metadata["trained_by_other_code"] = dg.MetadataValue.md(other_code)
     if run_id := mlflow_run_id(manifest):
-        metadata["mlflow_run"] = home.mlflow_page(f"runs/{run_id}")
+        metadata["mlflow_run"] = home.mlflow_run(run_id)
     # The last value of each metric; not every event has all of them. Those of the published checkpoint are the model's.
     last_metrics: dict[str, Any] = {}
     for event in events:

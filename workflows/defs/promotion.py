@@ -163,7 +163,7 @@ def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeR
         "at_chance": ", ".join(results.at_chance) or "none",
         "skipped_tasks": dg.MetadataValue.json(results.skipped),
         "generated_sample": results.generated,
-        "mlflow_run": home.mlflow_page(f"runs/{run_id}"),
+        "mlflow_run": home.mlflow_run(run_id),
     }
     metadata |= {f"score/{row['task']}": float(row["score"]) for row in results.rows}
     return materialization(manifest.sha256, metadata)

@@ -242,8 +242,17 @@ class BertHome(dg.ConfigurableResource[Any]):
         return (os.environ.get(MLFLOW_ADDRESS_VARIABLE) or server).rstrip("/")
 
     def mlflow_page(self, path: str) -> dg.MetadataValue[Any]:
-        """Return the link to a page of MLflow's UI, such as "runs/ID", in the mode for trained models."""
+        """Return the link to a page of MLflow's UI, such as "models", in the mode for trained models."""
         return dg.MetadataValue.url(f"{self.mlflow_address}/#/{path}?workflowType=machine_learning")
+
+    def mlflow_run(self, run_id: str) -> dg.MetadataValue[Any]:
+        """Return the link to a run. From a path without the experiment MLflow leads on to its mode for LLMs."""
+        from bert_model.training.mlflow_store import open_client
+
+        experiment = ""
+        with contextlib.suppress(Exception):  # any error of a server, a database or a network
+            experiment = f"experiments/{open_client(self.tracking_uri).get_run(run_id).info.experiment_id}/"
+        return self.mlflow_page(f"{experiment}runs/{run_id}")
 
     @property
     def artifacts(self) -> Path:
