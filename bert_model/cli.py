@@ -183,8 +183,8 @@ def commands() -> list[Command]:
         Command(
             "convert",
             run_convert,
-            "Convert a TensorFlow checkpoint of google's BERT to a model directory. Needs pip install "
-            "'bert-workflow[tensorflow]'.",
+            "Convert a TensorFlow checkpoint of google's BERT to a model directory. Needs "
+            ".venv/bin/pip install -e '.[tensorflow]'.",
             [
                 Argument(
                     "checkpoint",

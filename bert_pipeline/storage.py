@@ -70,7 +70,7 @@ def to_path(name: Path | str) -> Path:
         fsspec.get_filesystem_class(scheme)
     except ImportError as error:
         extra = EXTRAS.get(scheme)
-        remedy = f"install the extra: pip install 'bert-workflow[{extra}]'" if extra else str(error)
+        remedy = f"install the extra: .venv/bin/pip install -e '.[{extra}]'" if extra else str(error)
         raise UsageError(f"{name}: the client of {scheme}:// is not installed; {remedy}") from None
     except ValueError:
         hint = suggest(scheme, [*EXTRAS, "file", "hdfs", "memory"])

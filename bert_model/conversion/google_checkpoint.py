@@ -96,7 +96,7 @@ def _read_variables(prefix: Path) -> dict[str, Tensor]:
     except ImportError as error:
         raise UsageError(
             "google's checkpoints are read by TensorFlow, which is not installed; install it with "
-            "pip install 'bert-workflow[tensorflow]'"
+            ".venv/bin/pip install -e '.[tensorflow]'"
         ) from error
     try:
         reader = tensorflow.train.load_checkpoint(str(prefix))

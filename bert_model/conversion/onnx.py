@@ -65,7 +65,7 @@ def export_onnx(directory: Path, output: Path) -> float:
         import onnxruntime
         import onnxscript  # noqa: F401
     except ImportError as error:
-        raise UsageError(f"ONNX needs the package {error.name}: pip install 'bert-workflow[onnx]'") from error
+        raise UsageError(f"ONNX needs the package {error.name}: .venv/bin/pip install -e '.[onnx]'") from error
 
     # A model of this project tells its task; of another author's the head does.
     description = read_task_description(directory) or {}

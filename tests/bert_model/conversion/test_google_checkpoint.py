@@ -149,4 +149,4 @@ def test_missing_tensorflow_is_one_sentence(tmp_path, monkeypatch, capsys):
     (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in make_tokenizer(60).tokens))
     (tmp_path / "bert_model.ckpt.index").touch()
     assert main(["convert", str(tmp_path), "--cased", "--output", str(tmp_path / "converted")]) == 2
-    assert "pip install 'bert-workflow[tensorflow]'" in capsys.readouterr().err
+    assert ".venv/bin/pip install -e '.[tensorflow]'" in capsys.readouterr().err
