@@ -217,8 +217,12 @@ def run_stages(plan: Plan, stages: Sequence[str]) -> int:
 
 def run_stage(plan: Plan, stage: str, instance: Any) -> list[str]:
     """Materialize the assets of one stage, partition by partition; return the partitions that failed."""
+    from workflows.definitions import defs
     from workflows.lib.console import TIME_LEFT
     from workflows.lib.resources import dump_task_key
+
+    assets = STAGE_ASSETS[stage]
+    job = defs().resolve_job_def(next(job for job, members in JOBS.items() if set(assets) <= set(members)))
 
     # One partition for each task in fine-tuning, one for the dump in every other stage.
     partitions: list[Any] = [plan.dump]
@@ -227,7 +231,7 @@ def run_stage(plan: Plan, stage: str, instance: Any) -> list[str]:
     failed: list[str] = []
     for number, partition in enumerate(partitions, start=1):
         tags = {"bert/preset": plan.preset, "bert/stage": stage}
-        run = execute_assets(instance, STAGE_ASSETS[stage], partition, run_config(plan, stage), tags)
+        run = execute_assets(instance, job, assets, partition, run_config(plan, stage), tags)
         if not run.is_success:
             # Dagster ends an interrupted run in order and returns; `main` still has to learn of it.
             if was_interrupted(instance, run.run_id):
@@ -239,9 +243,9 @@ def run_stage(plan: Plan, stage: str, instance: Any) -> list[str]:
 
 
 def execute_assets(
-    instance: Any, assets: Sequence[str], partition: Any, config: Mapping[str, Any], tags: Mapping[str, str]
+    instance: Any, job: Any, assets: Sequence[str], partition: Any, config: Mapping[str, Any], tags: Mapping[str, str]
 ) -> Any:
-    """Execute assets of one job in this process; return the run, which is listed where the UI lists those of the job.
+    """Execute assets of a job in this process; return the run, which is listed where the UI lists those of the job.
 
     `execute_in_process` creates runs without an origin, which timeline and pages of jobs leave out, and which cannot be
     executed again.
@@ -251,23 +255,18 @@ def execute_assets(
     from dagster._core.execution.api import execute_run
     from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
 
-    from workflows.definitions import defs
     from workflows.lib.instance import wait_for_pools
     from workflows.lib.processes import PROCESS_TAG, run_mark
 
-    name = next(job for job, members in JOBS.items() if set(assets) <= set(members))
-    job = defs().resolve_job_def(name)
-    partitions = job.partitions_def
-    assert partitions is not None
     origin = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(CODE_LOCATION), "__repository__")
     run_id = str(uuid.uuid4())
     run = instance.create_run_for_job(
         job,
         run_id=run_id,
         run_config=config,
-        tags={**tags, **partitions.get_tags_for_partition_key(partition), PROCESS_TAG: run_mark(run_id)},
+        tags={**tags, **job.partitions_def.get_tags_for_partition_key(partition), PROCESS_TAG: run_mark(run_id)},
         asset_selection=frozenset(dg.AssetKey(asset) for asset in assets),
-        remote_job_origin=origin.get_job_origin(name),
+        remote_job_origin=origin.get_job_origin(job.name),
     )
     wait_for_pools(instance, run, functools.partial(print, file=sys.stderr, flush=True))
     return execute_run(InMemoryJob(job), run, instance).dagster_run

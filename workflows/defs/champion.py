@@ -36,7 +36,7 @@ def champion_moves(context: dg.SensorEvaluationContext, home: BertHome) -> dg.Se
         current = champions()
         moves = {name: version for name, version in current.items() if former.get(name) != version}
         metadata = [describe(home, name, version, former.get(name)) for name, version in moves.items()]
-    except BertError as error:
+    except (BertError, ValueError) as error:  # such as a decision that was cut off
         return dg.SkipReason(str(error))
     if current == former:
         return dg.SkipReason("no champion has moved")
