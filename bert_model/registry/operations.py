@@ -6,11 +6,9 @@ file against its manifest, and loads nothing but safetensors, JSON and text.
 
 import dataclasses
 import datetime
-import getpass
 import hashlib
 import json
 import logging
-import socket
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -70,7 +68,7 @@ from bert_model.registry.versions import (
 )
 from bert_model.tables import format_table
 from bert_model.training.metrics_log import read_history
-from bert_model.training.mlflow_store import ignoring
+from bert_model.training.mlflow_store import current_user, ignoring
 from bert_pipeline.errors import ArtifactError, PromotionError, UsageError
 from bert_pipeline.manifest import Manifest, load_manifest
 
@@ -190,13 +188,6 @@ def _rewrite_card(client: "MlflowClient", version: RegisteredVersion, card: str)
     attach(client, version, {CARD_NAME: card.encode()})
     client.set_model_version_tag(version.name, str(version.version), CARD_TAG, card_sha256(card))
     client.update_model_version(version.name, str(version.version), description=description_of(card))
-
-
-def _user() -> str:
-    try:
-        return f"{getpass.getuser()}@{socket.gethostname()}"
-    except (KeyError, OSError):  # of a container, whose user has no name
-        return socket.gethostname()
 
 
 def _now() -> str:
@@ -329,7 +320,7 @@ def _move_champion(client: "MlflowClient", champion: RegisteredVersion | None, c
     looks for its mark after its move: of two clients that move at once, the one that marked first either finds the
     other's mark, or moved before the other read the champion, which then is not the expected one.
     """
-    name, mark = chosen.name, f"{_user()} at {_now()} ({uuid.uuid4().hex})"
+    name, mark = chosen.name, f"{current_user()} at {_now()} ({uuid.uuid4().hex})"
     client.set_registered_model_tag(name, MOVE_TAG, mark)
     if aliases_of(client, name).get(CHAMPION) != (champion.version if champion else None):
         raise _champion_changed(name, chosen.version)

@@ -1,8 +1,10 @@
 """MLflow's store: the client, the experiments with their descriptions, and the data sets that runs read."""
 
 import contextlib
+import getpass
 import json
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,6 +52,14 @@ def open_client(uri: str = "") -> "MlflowClient":
         if database.parent == bert_home():
             settle(bert_home())
     return mlflow.MlflowClient(tracking_uri=uri)
+
+
+def current_user() -> str:
+    """Return the user and host of this process; not MLflow's user, which may be that of a login."""
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (KeyError, OSError):  # of a container, whose user has no name
+        return socket.gethostname()
 
 
 def experiment_id(client: "MlflowClient", name: str) -> str:

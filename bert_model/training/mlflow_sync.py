@@ -49,6 +49,7 @@ from bert_model.training.metrics_log import (
 from bert_model.training.mlflow_store import (
     HTTP_TIMEOUT_SECONDS,
     NOTE_TAG,
+    current_user,
     dataset_input,
     experiment_id,
     has_run,
@@ -327,7 +328,7 @@ class _Copy:
         """Create the run, tagged with its origin as MLflow knows it: user, program, commit, MLFLOW_RUN_CONTEXT."""
         from mlflow.tracking.context.registry import resolve_tags
 
-        tags = redacted(resolve_tags()) | {KEY_TAG: self.state["key"]}
+        tags = redacted(resolve_tags()) | {"mlflow.user": current_user(), KEY_TAG: self.state["key"]}
         name = self.state["run_name"]
         if parent_run_id:
             tags["mlflow.parentRunId"] = parent_run_id
