@@ -125,8 +125,9 @@ def test_what_a_killed_step_has_left_is_waited_for(instance, tmp_path):
         assert left_over(home / "another") == []
         said: list[str] = []
         log = SimpleNamespace(info=said.append)
+        run = instance.create_run_for_job(empty_job)
         threading.Timer(1.0, os.kill, (saving, signal.SIGKILL)).start()
-        next_step = SimpleNamespace(instance=instance, run=SimpleNamespace(run_id="another"), log=log)
+        next_step = SimpleNamespace(instance=instance, run=run, log=log)
         BertHome().setup_for_execution(next_step)
         assert left_over(home) == []
         assert said == ["waiting for 1 processes of a run or UI that was killed: they end within a minute"]
