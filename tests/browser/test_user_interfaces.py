@@ -71,7 +71,7 @@ def test_pretrained_model_shows_curves_on_click(page, user_interfaces):
     [("pretrained_model", "mlflow_run", "Model metrics"), ("candidate_model", "mlflow_version", "Registered Models")],
 )
 def test_asset_links_to_its_page_in_mlflow_in_the_mode_for_trained_models(page, user_interfaces, asset, key, shown):
-    link = AssetPage(page, user_interfaces.dagster, asset).open().metadata(key).get_by_role("link")
+    link = AssetPage(page, user_interfaces.dagster, asset).open().metadata(key).get_by_role("link").first
     path = str(link.get_attribute("href")).partition("#")[2]  # the run of the command knew another address
     page.goto(f"{user_interfaces.mlflow}/#{path}")
     expect(page.get_by_text(shown, exact=True).first).to_be_visible()
