@@ -238,6 +238,9 @@ def _run_vocab(arguments: argparse.Namespace) -> int:
                 f"word, {quality['unk_share']:.3%} [UNK], {quality['whole_words_share']:.1%} of words whole"
             )
             print(f"  [UNK] by script: {describe_scripts(quality)} tokens")
+    for size, quality in manifest.counts.get("quality_by_size", {}).items():
+        tokens = f"{quality['tokens_per_word']:.3f} tokens per word"
+        print(f"with {int(size):,} entries it would be {tokens}, {quality['unk_share']:.3%} [UNK]")
     return 0
 
 

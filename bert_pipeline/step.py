@@ -88,7 +88,7 @@ class Step:
 STEPS = {
     "dump": Step(data=("sample",)),
     "corpus": Step(data=("wikipedia",), libraries=("sentencex",)),
-    "vocabulary": Step(libraries=("tokenizers",)),
+    "vocabulary": Step(version=2, libraries=("tokenizers",)),
     "instances": Step(version=2, libraries=("tokenizers", "numpy")),
     "exam": Step(libraries=("tokenizers", "numpy")),
     "pretrained_model": Step(libraries=("numpy", "torch")),

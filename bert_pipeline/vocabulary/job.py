@@ -130,8 +130,11 @@ def build_vocabulary(
         log.info("counted %d words, %d of them distinct", totals["words"], totals["distinct_words"])
 
         # Extending changes [unused] slots only, so that models of the base keep the ids of their tokens.
+        others: list[tuple[str, ...]] = []
         if base is None:
-            tokens, num_added = train(counts, config, characters), 0
+            longest, num_added = train(counts, config, characters, max_size=2 * config.vocab_size), 0
+            tokens, half = longest[: config.vocab_size], longest[: config.vocab_size // 2]
+            others = [half] * (_num_characters(half) == _num_characters(tokens)) + [longest] * (longest != tokens)
         else:
             tokens, num_added = extend(base, counts, do_lower_case=config.do_lower_case, min_count=config.min_count)
         # Loading the tokens checks them, so that nothing is saved that cannot be read.
@@ -143,12 +146,19 @@ def build_vocabulary(
             "vocab_size": len(tokens),
             **totals,
             "added_words": num_added,
-            "alphabet": sum(len(token) == 1 for token in tokens),
+            "alphabet": _num_characters(tokens),
         }
         # A corpus of one document has no held-out split: then quality is measured on the training words.
         draft.counts["quality_on"] = "held_out" if held_out else "train"
         measured = held_out or collections.Counter(dict(counts))
         draft.counts["quality"] = quality(tokenizer, measured)
+        of_others = {
+            len(other): quality(Tokenizer.from_tokens(other, config.do_lower_case), measured) for other in others
+        }
+        draft.counts["quality_by_size"] = {
+            str(size): {name: of_size[name] for name in ("tokens_per_word", "unk_share")}
+            for size, of_size in of_others.items()
+        }
         for warning in unknown_warnings(draft.counts["quality"]):
             log.warning("%s", warning)
         if reference is not None:
@@ -157,6 +167,10 @@ def build_vocabulary(
             draft.counts["mixture"] = describe_mixture(texts, {})
         draft.provenance["workers"] = num_workers(options)
     return load_manifest(output, kind="vocabulary")
+
+
+def _num_characters(tokens: Sequence[str]) -> int:
+    return sum(len(token) == 1 for token in tokens)
 
 
 def _refuse_ignored(config: VocabularyConfig) -> None:

@@ -48,8 +48,8 @@ class VocabularyConfig(MixtureConfig):
     """Entries, special tokens and [unused] slots counted."""
     do_lower_case: bool = True
     """Lower-case and strip accents (an uncased vocabulary)."""
-    min_count: PositiveInt = 2
-    """Words that occur less often are left out of training."""
+    min_count: PositiveInt = 1
+    """Words that occur less often are left out of training, as are all but the 600,000 most frequent."""
     num_unused: NonNegativeInt = NUM_UNUSED_BEFORE_UNK
     """[unused] slots for later additions; BERT's own vocabularies have 994."""
     max_alphabet: PositiveInt | None = None
@@ -171,10 +171,15 @@ def min_training_count(counts: np.ndarray, max_words: int = 600_000) -> int:
 
 
 def train(
-    counts: Sequence[tuple[str, int]], config: VocabularyConfig, characters: Mapping[str, int] | None = None
+    counts: Sequence[tuple[str, int]],
+    config: VocabularyConfig,
+    characters: Mapping[str, int] | None = None,
+    *,
+    max_size: int = 0,
 ) -> tuple[str, ...]:
     """Train a vocabulary of exactly `vocab_size` tokens in BERT's layout.
 
+    Up to a larger `max_size` those follow that a vocabulary of this size would have too, if there are so many.
     `characters` are those of all words (`characters_of`) if `counts` lacks the rare words: a character of many rare
     words is not rare. The result depends on the counts alone, not on their order. InputError if the words do not
     yield enough pieces; it names the largest possible size.
@@ -191,13 +196,15 @@ def train(
         )
 
     # The size can be missed both ways: too many single characters, or too few words to learn from.
-    learned = _learn(kept, singles, config.vocab_size - config.num_unused - len(SPECIAL_TOKENS))
-    largest = len(learned) + config.num_unused + len(SPECIAL_TOKENS)
-    if largest > config.vocab_size:
+    num_others = config.num_unused + len(SPECIAL_TOKENS)
+    if num_others + len(singles) > config.vocab_size:
         raise InputError(
-            f"vocab_size={config.vocab_size}: the {len(learned)} single characters (with and without "
-            f"{CONTINUATION_PREFIX}) alone need {largest}; ask for more, or for a smaller max_alphabet or num_unused"
+            f"vocab_size={config.vocab_size}: the {len(singles)} single characters (with and without "
+            f"{CONTINUATION_PREFIX}) alone need {num_others + len(singles)}; ask for more, or for a smaller max_alphabet "
+            "or num_unused"
         )
+    learned = _learn(kept, singles, max(max_size, config.vocab_size) - num_others)
+    largest = num_others + len(learned)
 
     # Too little text for the size: an error, or the size is kept with more [unused] slots.
     num_unused = config.num_unused

@@ -1,6 +1,7 @@
 """Data commands: equal to their functions; options that would be ignored raise."""
 
 import argparse
+import re
 import subprocess
 import sys
 
@@ -172,6 +173,17 @@ def test_too_large_vocab_size_raises_with_largest_size(corpus, tmp_path):
     assert caught.value.exit_code == 1
     assert bert("vocab", corpus, "--output", tmp_path / "out", "--vocab-size", "3000", "--pad-with-unused") == 0
     assert Tokenizer.from_directory(tmp_path / "out").vocab_size == 3000
+
+
+def test_fertility_is_printed_for_half_and_twice_the_size(corpus, tmp_path, capsys):
+    figures = {}
+    for size in (80, 160):
+        assert bert("vocab", corpus, "--output", tmp_path / f"{size}", "--vocab-size", size, "--num-unused", "3") == 0
+        printed = capsys.readouterr().out
+        figures[size] = re.search(r"this vocabulary: (\S+ tokens per word, \S+ \[UNK\])", printed)[1]
+        others = dict(re.findall(r"with (\d+) entries it would be (\S+ tokens per word, \S+ \[UNK\])", printed))
+        assert others.keys() == ({"40", "160"} if size == 80 else {"80", "213"})
+    assert figures[80] == others["80"]
 
 
 def test_script_that_the_alphabet_lacks_is_printed_and_warned_of(tmp_path, capsys, caplog):
