@@ -197,11 +197,10 @@ def train(
 
     # The size can be missed both ways: too many single characters, or too few words to learn from.
     num_others = config.num_unused + len(SPECIAL_TOKENS)
-    if num_others + len(singles) > config.vocab_size:
+    if (smallest := num_others + len(singles)) > config.vocab_size:
         raise InputError(
             f"vocab_size={config.vocab_size}: the {len(singles)} single characters (with and without "
-            f"{CONTINUATION_PREFIX}) alone need {num_others + len(singles)}; ask for more, or for a smaller max_alphabet "
-            "or num_unused"
+            f"{CONTINUATION_PREFIX}) alone need {smallest}; ask for more, or for a smaller max_alphabet or num_unused"
         )
     learned = _learn(kept, singles, max(max_size, config.vocab_size) - num_others)
     largest = num_others + len(learned)

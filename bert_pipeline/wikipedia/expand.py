@@ -27,7 +27,7 @@ def expand_templates(
     Elements without text are counted in `dropped` by kind, templates that are in no file also in `unknown` by name.
     `templates` is a template file that is added to those of the wiki (docs/templates.md).
     """
-    return _Expansion(text, site, load_wiki(site.language, templates), title, dropped, unknown).expand()
+    return _Expansion(text, site, load_wiki(site.language, templates, site.dbname), title, dropped, unknown).expand()
 
 
 MAX_DEPTH = 40

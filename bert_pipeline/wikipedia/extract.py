@@ -101,7 +101,7 @@ def extract(
         text = unescape(_MARKUP_ENTITY.sub(lambda match: protect(html.unescape(match[0])), text))
 
     # Lines to paragraphs; those that are prose lose their emphasis and placeholders there
-    keeps_indented = load_wiki(site.language, templates).keeps_indented_prose
+    keeps_indented = load_wiki(site.language, templates, site.dbname).keeps_indented_prose
     passages = PassageReader(dropped, keeps_indented=keeps_indented).read(text)
     return Extraction(passages=passages, dropped=dropped, templates=unknown)
 

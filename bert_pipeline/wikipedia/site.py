@@ -83,7 +83,7 @@ class Site:
     def _marks_disambiguation(self, template: str) -> bool:
         if self.namespace_of(template) == TEMPLATE_NAMESPACE:  # {{Vorlage:Begriffsklärung}}
             template = template.partition(":")[2]
-        return normalize_name(template) in self.disambiguation_templates
+        return normalize_name(template).lower() in self.disambiguation_templates
 
 
 # {{name|, {{name}}, {{name<!-- a comment -->, a name that ends its line; each with the character after it

@@ -182,7 +182,7 @@ def test_fertility_is_printed_for_half_and_twice_the_size(corpus, tmp_path, caps
         printed = capsys.readouterr().out
         figures[size] = re.search(r"this vocabulary: (\S+ tokens per word, \S+ \[UNK\])", printed)[1]
         others = dict(re.findall(r"with (\d+) entries it would be (\S+ tokens per word, \S+ \[UNK\])", printed))
-        assert others.keys() == ({"40", "160"} if size == 80 else {"80", "213"})
+        assert others.keys() == ({"40", "160"} if size == 80 else {"80", "164"})
     assert figures[80] == others["80"]
 
 

@@ -7,7 +7,7 @@ every wiki that gives its names no other meaning.
 import functools
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +31,17 @@ GENERAL = "en"
 """The file that holds on every wiki."""
 
 _SIGNS = {"UNKNOWN": UNKNOWN_VALUE, "FORMULA": FORMULA, "PARAGRAPH": PARAGRAPH_BREAK, "PIPE": PIPE}
-_SECTIONS = {"wiki", "indented_prose", "templates", "functions", "tables", "words", "formats"}
+_SECTIONS = {"wiki", "international", "indented_prose", "templates", "functions", "tables", "words", "formats"}
 _ENTRY_KEYS = {"text", "source"}
 _FORMATS = {"date", "language", "number", "quotation"}
 _Error = Callable[[str], Exception]
 
 
 @functools.lru_cache(maxsize=64)
-def load_wiki(language: str, file: str = "") -> Wiki:
+def load_wiki(language: str, file: str = "", dbname: str = "") -> Wiki:
     """Return the templates of the wikis of a language ("", "fr", "de-AT"), and those of a file of one's own.
+
+    Those of the file of a single wiki ("frwiktionary"), if there is one, replace those of its language.
 
     Raise InputError if the file cannot be read or is no template file, with the line that is wrong.
     """
@@ -51,6 +53,8 @@ def load_wiki(language: str, file: str = "") -> Wiki:
     own = DATA / f"{language}.toml"
     if not wiki.is_english and language.isalnum() and own.is_file():
         _add_file(wiki, own)
+    if dbname.isalnum() and (own := DATA / f"{dbname}.toml").is_file():
+        _add_file(wiki, own)
     if file:
         _add_file(wiki, to_path(file))
     # What the wiki calls the parser functions and variables of the English file: {{KISBETŰ:A}}, {{JETZIGES_JAHR}}
@@ -58,19 +62,14 @@ def load_wiki(language: str, file: str = "") -> Wiki:
         for word, english in names.get("words", {}).items():
             if english in wiki.functions:
                 wiki.functions.setdefault(word, wiki.functions[english])
-            elif english in wiki.renderers:
-                wiki.renderers.setdefault(word, _variable(wiki.renderers[english]))
+            elif english.upper() in wiki.renderers:
+                wiki.renderers.setdefault(word.upper(), _variable(wiki.renderers[english.upper()]))
     return wiki
 
 
 def _variable(renderer: Renderer) -> Renderer:
-    """Return the renderer of a variable: in lower case or with arguments, its name is that of a template."""
-
-    def render(arguments: Arguments) -> str | None:
-        is_template = len(arguments.values) > 1 or arguments.called != arguments.called.upper()
-        return None if is_template else renderer(arguments)
-
-    return render
+    """Return the renderer of a variable: with arguments, its name is that of a template."""
+    return lambda arguments: None if len(arguments.values) > 1 else renderer(arguments)
 
 
 # Files
@@ -95,6 +94,9 @@ def _add_file(wiki: Wiki, path: Path, *, is_general: bool = False) -> None:
     for section, renderers in (("functions", wiki.functions), ("templates", wiki.renderers)):
         for name, text, key in file.entries(section, tables):
             renderer = _compile(wiki, text, tables, functools.partial(file.error, key))
+            # What shows nothing holds on every wiki, since no sentence gets a wrong word
+            if is_general and section == "templates" and text and key.partition(" | ")[0] not in file.international:
+                continue
             if name.endswith("*"):
                 if len(name) <= PREFIX_LENGTH:
                     raise file.error(key, f"{name!r} has less than {PREFIX_LENGTH} characters before its '*'")
@@ -106,7 +108,7 @@ def _add_file(wiki: Wiki, path: Path, *, is_general: bool = False) -> None:
 def _compile(wiki: Wiki, text: str, tables: Mapping[str, Mapping[str, str]], error: _Error) -> Renderer:
     if not text.startswith("="):
         return compile_pattern(text, tables, error)
-    renderer = FUNCTIONS.get(text[1:]) or wiki.renderers.get(text[1:])
+    renderer = FUNCTIONS.get(text[1:]) or wiki.renderers.get(normalize_name(text[1:]))
     if renderer is None:
         raise error(f"no function or template is called {text[1:]!r}")
     return renderer
@@ -144,6 +146,12 @@ class _File:
         if not isinstance(value, bool):
             raise self.error(key, f"found {key} = {value!r}, expected true or false")
         return value
+
+    @property
+    def international(self) -> Sequence[str]:
+        """First names of the entries that hold on the wikis of other languages too."""
+        names: Sequence[str] = self.content.get("international", ())
+        return names
 
     def tables(self, section: str) -> dict[str, dict[str, str]]:
         """Return the tables of a section by name; words in a text are numbered from 1, those in a list are alike."""

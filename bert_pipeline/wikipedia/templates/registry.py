@@ -21,8 +21,8 @@ class Arguments:
         name: str = "",
     ) -> None:
         self.called = called
-        """The name as written; `name` is the normalized one."""
-        self.name = name or called.lower()
+        """The name as written; `name` is the normalized one in lower case."""
+        self.name = (name or called).lower()
         self.wiki = wiki
         self.title = title
         self._text = text
@@ -134,7 +134,7 @@ class Wiki:
         name = normalize_name(written)
         renderer = self.find(name)
         if renderer is None and ":" in name:
-            renderer = self.functions.get(name.partition(":")[0])
+            renderer = self.functions.get(name.partition(":")[0].lower())
             return name, renderer, renderer is not None
         return name, renderer, False
 
@@ -155,12 +155,18 @@ class Wiki:
 
 
 _SPACES = re.compile(r"[ _]+")
+_PREFIXES = re.compile(r"(?:template:)?(?:subst:)?", re.IGNORECASE)
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def normalize_name(name: str) -> str:
-    """Return the name that a template is found under: lower case, no underscores, no "Template:"."""
-    name = name.strip().lower()
+    """Return the name that a template is found under: no underscores, no "Template:", and lower case or capitals only.
+
+    To MediaWiki only the case of the first letter is the same: {{BRA|1968}} is a country, {{bra|x}} is in physics. Of
+    names in mixed case, other spellings are redirects, if they are any page: "As of", "As Of", {{IPA-fr}}.
+    """
+    name = name.strip()
     if "_" in name or "  " in name:
         name = _SPACES.sub(" ", name)
-    return name.removeprefix("template:").removeprefix("subst:").strip()
+    name = _PREFIXES.sub("", name).strip()
+    return name if name.isupper() and sum(map(str.isalpha, name)) > 1 else name.lower()

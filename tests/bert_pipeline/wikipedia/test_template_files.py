@@ -1,6 +1,7 @@
 """Template files: patterns, lookup of names, errors with their line."""
 
 import re
+import shutil
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from bert_pipeline.errors import InputError
 from bert_pipeline.wikipedia.extract import extract
 from bert_pipeline.wikipedia.site import read_site
-from bert_pipeline.wikipedia.templates import Arguments, Wiki, load_wiki, normalize_name
+from bert_pipeline.wikipedia.templates import Arguments, Wiki, files, load_wiki, normalize_name
 from bert_pipeline.wikipedia.templates.files import DATA, compile_pattern
 from bert_pipeline.wikipedia.templates.registry import FUNCTIONS
 
@@ -66,6 +67,15 @@ def test_own_file_replaces_entries_and_a_language(tmp_path):
     assert extract(page, site, templates=str(tmp_path / "own.toml")).passages == [
         "There are 123'456 of them and <few> in mots here."
     ]
+
+
+def test_file_of_a_wiki_replaces_entries_of_its_language(tmp_path, monkeypatch):
+    folder = shutil.copytree(DATA, tmp_path / "copy")
+    (folder / "frwiktionary.toml").write_text('[templates]\n"s" = "{1}th"\n')
+    monkeypatch.setattr(files, "DATA", folder)
+    for dbname, text in (("frwiktionary", "It is the Vth here."), ("frwiki", "It is the Ve siècle here.")):
+        site = read_site(f'<mediawiki xml:lang="fr"><siteinfo><dbname>{dbname}</dbname></siteinfo>')
+        assert extract("It is the {{s|V}} here.", site).passages == [text]
 
 
 @pytest.mark.parametrize(

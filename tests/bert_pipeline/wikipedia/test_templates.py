@@ -48,9 +48,9 @@ def test_most_used_templates_have_sources():
     names = ("convert.txt", "templates.txt")
     blocks = read_blocks(DATA / name for name in names)
     lines = (DATA / "most_used.txt").read_text(encoding="utf-8").splitlines()
-    most_used = {title_of(line.split("\t")[1], blocks) for line in lines if not line.startswith("#")}
+    most_used = {title_of(line.split("\t")[1], blocks).lower() for line in lines if not line.startswith("#")}
     cases_with_source = [case for name in names for case in read_cases(name) if not case.source.startswith("knowledge")]
-    sourced = {title_of(next(called_names(case.call), ""), blocks) for case in cases_with_source}
+    sourced = {title_of(next(called_names(case.call), ""), blocks).lower() for case in cases_with_source}
     assert len(most_used) == 100
     assert most_used - sourced == _WITHOUT_SOURCE
 
@@ -74,6 +74,27 @@ def test_rendering_does_not_depend_on_the_date(monkeypatch):
 def test_names_are_normalized():
     assert normalize_name(" Template:As_of ") == "as of"
     assert normalize_name("Key  Press") == "key press"
+    # A name in capitals is another one than that in lower case, except for its first letter
+    assert [normalize_name(name) for name in ("PHI", "Phi", "phi", "A", "subst:US$", "НП")] == [
+        "PHI", "phi", "phi", "a", "US$", "НП"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("language", "call", "text"),
+    [
+        ("en", "{{Phi}} and {{phi}}", "φ and φ"),
+        ("en", "x{{PHI}}", "x"),
+        ("en", "x{{BRA|1968}}", "x"),
+        ("en", "{{bra|x}}", "⟨x|"),
+        ("en", "y{{LC:ABC}}", "yabc"),
+        ("de", "x{{ESP|1}} {{IPA|ʃa}}", "x ʃa"),
+        ("de", "{{nowrap|a b}} {{Lang|fr|mot}}", "a b mot"),
+        ("xx", "x{{lord}}{{born|1900}}{{aside|y}}", "x"),  # of the English wiki only
+    ],
+)
+def test_names_are_those_of_the_wiki(language, call, text):
+    assert render_call(call, language) == text
 
 
 def test_arguments_are_numbered_and_the_last_of_a_name_is_kept():
