@@ -38,7 +38,7 @@ from bert_model.pretraining import trainer
 from bert_model.pretraining.batch import split_micro_batches
 from bert_model.pretraining.data import InstanceReader, InstanceSplit, rank_slice
 from bert_model.training.distributed import keep_freed_memory, rank_environments
-from bert_model.training.throughput import peak_matmul_flops
+from bert_model.training.throughput import peak_rate
 from bert_pipeline.errors import BertError, ConfigurationError
 from bert_pipeline.manifest import Manifest, load_manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -83,9 +83,9 @@ def measure(case: TrainingCase, *, compiled: bool, rounds: int, seconds: float) 
 
 
 def _note(case: TrainingCase, name: str, training: OurTraining, tokens_per_second: float) -> str:
-    rate = peak_matmul_flops(case.device, case.precision)
+    rate, kind = peak_rate(case.device, case.precision)
     utilization = tokens_per_second * training.flops_per_token() / rate
-    note = f"{name.removeprefix('ours').strip(', ') or 'eager'}; {utilization:.0%} of the matrix-product rate "
+    note = f"{name.removeprefix('ours').strip(', ') or 'eager'}; {utilization:.0%} of the {kind} rate "
     note += f"({rate / 1e9:,.0f} GFLOP/s); {training.waiting_share:.2%} waiting for data"
     if case.device.type == "cpu":
         width = onednn_width()

@@ -26,6 +26,7 @@ from bert_model.pretraining.trainer import Trainer
 from bert_model.training.distributed import Group, keep_freed_memory, process_group
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.optimizer import build_optimizer
+from bert_model.training.throughput import PeakRate
 from bert_pipeline.manifest import Manifest, load_manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -153,7 +154,7 @@ class OurTraining:
             saver=None,
             should_stop=lambda: self.meter.is_over,
             after_step=self._count,
-            peak_flops=1.0,  # so that utilization is the number of operations per second
+            peak=PeakRate(1.0),  # so that utilization is the number of operations per second
         )
         self._waiting: list[float] = []
         self._flops_per_token: list[float] = []

@@ -268,7 +268,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     log_to_stderr()
     # Pre-training handles signals itself: the first one ends it with a checkpoint.
     run = store_errors()(functools.partial(_run, arguments))
-    with contextlib.nullcontext() if arguments.command == "pretrain" else exiting_on_signals():
+    handles_signals = arguments.command == "pretrain" and not arguments.plan
+    with contextlib.nullcontext() if handles_signals else exiting_on_signals():
         return exit_code_of(run, f"bert {arguments.command}", debug=arguments.debug)
 
 

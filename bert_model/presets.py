@@ -134,6 +134,13 @@ class RunPreset:
     beam_options: tuple[str, ...] = ()
     """More options of the Beam jobs, as after `--` on the command line."""
 
+    def __post_init__(self) -> None:
+        if self.instances.pairs == "none" and self.pretraining.objective == "mlm_nsp":
+            raise ConfigurationError(
+                "instances.pairs: found 'none' with pretraining.objective='mlm_nsp', which learns next sentences from "
+                "pairs; expected 'next_sentence', or objective 'mlm'"
+            )
+
     @property
     def beam_arguments(self) -> tuple[str, ...]:
         """All options of the Beam jobs, as after `--` on the command line."""

@@ -248,7 +248,7 @@ def _add_instances(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "instances",
-        "Build pre-training instances from a corpus: sentence pairs, with masks if they are static. "
+        "Build pre-training instances from a corpus: sentence pairs or rows of text, with masks if they are static. "
         f"With --show alone, print instances of an existing directory. {_AFTER_DASHES}",
     )
     parser.add_argument(

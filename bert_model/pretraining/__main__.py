@@ -12,12 +12,13 @@ from pathlib import Path
 
 from bert_model.presets import pretraining_configuration
 from bert_model.pretraining.config import add_arguments
+from bert_model.pretraining.plan import plan
 from bert_model.pretraining.run import pretrain
 from bert_model.registry.model_card import README_NAME, readme_problem, write_readme
 from bert_model.registry.resolve import resolve_model
 from bert_model.training.distributed import LostRanksError, OtherRankError, keep_freed_memory
 from bert_pipeline.configuration import print_settings
-from bert_pipeline.errors import BertError
+from bert_pipeline.errors import BertError, UsageError
 from bert_pipeline.parent import end_with_parent
 from bert_pipeline.storage import is_remote, upload
 
@@ -31,7 +32,14 @@ EXIT_PREEMPTED = 75
 def run(arguments: argparse.Namespace) -> int:
     """Run a parsed command and return the exit code."""
     keep_freed_memory()
+    if bool(arguments.plan) == (arguments.output is not None):
+        raise UsageError("expected --output DIR, the training's directory, or --plan, which writes nothing: one of them")
     config = pretraining_configuration(arguments)
+    if arguments.plan:
+        table = plan(config, device=arguments.device, resolve=resolve_model)
+        if os.environ.get("RANK", "0") == "0":
+            print(table)
+        return 0
     result = pretrain(
         config,
         arguments.output,

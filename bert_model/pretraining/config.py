@@ -243,7 +243,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `bert pretrain` to a parser."""
     parser.add_argument("--config", required=True, metavar="FILE|PRESET", help="YAML file or name of a preset")
     parser.add_argument(
-        "--output", required=True, type=path_or_url, metavar="DIR", help="the training's directory, or its URL"
+        "--output", type=path_or_url, metavar="DIR", help="the training's directory, or its URL; not with --plan"
+    )
+    parser.add_argument(
+        "--plan", action="store_true", help="measure this machine for ten seconds a phase, print what it will read, exit"
     )
     parser.add_argument(
         "--from", dest="start", metavar="MODEL", help="continue from a model: directory, models:/ URI or hub id"

@@ -65,6 +65,12 @@ def load_phases(config: PretrainingConfig) -> tuple[list[Phase], Tokenizer]:
             raise ConfigurationError(f"{where}.instances: not given; name an instance directory")
         train, held_out = InstanceSplit(phase.instances, "train"), InstanceSplit(phase.instances, "held_out")
         train.check_fits(max_seq_length=phase.max_seq_length, where=where)
+        first = train.read(train.groups[0])
+        if config.objective == "mlm_nsp" and (first.segment_b_start == first.lengths).all():
+            raise ConfigurationError(
+                f"{where}.instances: {phase.instances} holds rows of text without pairs, and objective=mlm_nsp learns "
+                "next sentences from pairs; give objective=mlm, or instances made with --pairs next_sentence"
+            )
         if not held_out.num_instances:
             logger.warning("%s: no held-out instances, so the phase is not evaluated", phase.instances)
         # One vocabulary throughout: that of the first phase.

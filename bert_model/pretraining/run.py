@@ -45,7 +45,7 @@ from bert_model.training.distributed import (
 from bert_model.training.gradients import unsharded
 from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, first_line, read_lines
 from bert_model.training.mlflow_sync import Tracker, sync
-from bert_model.training.throughput import peak_matmul_flops
+from bert_model.training.throughput import PeakRate, peak_rate
 from bert_model.zero_shot.result import EXAM_NAME, ExamResult, exam_table
 from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError, DiskFullError, TrainingError
@@ -85,7 +85,7 @@ def pretrain(
     output = store.directory if store is not None else Path(output)
     with process_group(config.timeout_seconds, device) as group, contextlib.ExitStack() as stack:
         # Data and run directory: rank 0 checks and locks them, and its errors end all ranks.
-        config = _resolve_initial_model(config, group, resolve)
+        config = resolve_initial_model(config, group, resolve)
         run = group.call_on_main(
             lambda: _open_run(config, output, store, group, stack, resume=resume, allow_changes=allow_changes)
         )
@@ -122,7 +122,7 @@ def pretrain(
             saver=BackgroundSaver(checkpoints, push) if group.is_main else None,
             should_stop=stack.enter_context(stop_requests()),
             after_step=after_step if store is None else store.checking(after_step),
-            peak_flops=peak_matmul_flops(group.device, precision) if group.is_main else 0.0,
+            peak=peak_rate(group.device, precision) if group.is_main else PeakRate(),
             budget=Budget(config, run.phases, state.get("budget", {}), clock=clock) if config.budget else None,
             exam=FastExam(
                 run.pairs,
@@ -142,7 +142,8 @@ def pretrain(
                 step,
                 {},
                 message=initial.origin,
-                matrix_product_rate=trainer.peak_flops,
+                matrix_product_rate=trainer.peak.flops,
+                matrix_product_rate_kind=trainer.peak.kind,
                 code_version=os.environ.get(CODE_VERSION_VARIABLE, ""),
                 **trainer.arithmetic,
             )
@@ -177,7 +178,7 @@ def _open_run(
 ) -> _Run:
     """Open the data, and open the run directory under its lock, which `stack` releases."""
     phases, tokenizer = load_phases(config)
-    _check_batch_sizes(config, group.world_size)
+    check_batch_sizes(config, group.world_size)
     if config.choose == "loss" and not phases[-1].held_out.num_instances:
         raise ConfigurationError(
             f"choose: found 'loss', but {phases[-1].train.manifest.path} has no held-out instances to measure it on; "
@@ -199,7 +200,7 @@ def _open_run(
     return _Run(phases=phases, tokenizer=tokenizer, identity=described, pairs=pairs, status=status)
 
 
-def _resolve_initial_model(
+def resolve_initial_model(
     config: PretrainingConfig, group: Group, resolve: Callable[[str], Path]
 ) -> PretrainingConfig:
     """Return the configuration with the initial model as a directory, resolved once: an alias may move meanwhile."""
@@ -214,7 +215,8 @@ def _resolve_initial_model(
     return dataclasses.replace(config, initial_model=str(directory))
 
 
-def _check_batch_sizes(config: PretrainingConfig, world_size: int) -> None:
+def check_batch_sizes(config: PretrainingConfig, world_size: int) -> None:
+    """Raise ConfigurationError if a batch cannot be shared equally by the ranks."""
     for index, phase in enumerate(config.phases):
         for key in ("global_batch_size", "initial_batch_size"):
             if getattr(phase, key) % world_size:

@@ -37,7 +37,7 @@ from bert_model.training.gradients import (
 )
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.optimizer import clip_gradients, set_learning_rate
-from bert_model.training.throughput import StepCounts, Throughput, peak_memory, training_flops
+from bert_model.training.throughput import PeakRate, StepCounts, Throughput, peak_memory, training_flops
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import TrainingError
 from bert_pipeline.instances.masking import MaskingVocabulary
@@ -101,8 +101,8 @@ class Trainer:
     should_stop: Callable[[], bool]
     after_step: Callable[[int], None] | None = None
     """Called with the number of finished updates after each."""
-    peak_flops: float = 0.0
-    """One device's `peak_matmul_flops`; 0 leaves utilization out of the metrics."""
+    peak: PeakRate = PeakRate()
+    """One device's; 0 leaves utilization out of the metrics."""
     budget: Budget | None = None
     """Replaces `phases` as soon as the clock decides."""
     exam: FastExam | None = None
@@ -126,7 +126,7 @@ class Trainer:
         self._updates: list[_Update] = []  # at most two, in order
         self.tokens_seen = 0
         self._seconds = 0.0  # of training so far, if there is a budget
-        self._throughput = Throughput(self.peak_flops * group.world_size)
+        self._throughput = Throughput(self.peak.flops * group.world_size)
         self._display = Progress("steps")
 
     @property
@@ -400,7 +400,7 @@ class Trainer:
         note = f"phase {phase.index + 1}, loss {metrics['train/loss']:.3f}, "
         note += f"{metrics['train/tokens_per_second']:,.0f} tokens/s"
         if "train/model_flops_utilization" in metrics:
-            note += f", {metrics['train/model_flops_utilization']:.0%} of the device's matrix-product rate"
+            note += f", {metrics['train/model_flops_utilization']:.0%} of the device's {self.peak.kind} rate"
         self._display.show(step, None if self.config.budget else self.config.total_steps, note=note)
 
     def _evaluate(self, step: int, phase: Phase) -> None:

@@ -1,7 +1,7 @@
 """Throughput: tokens per second, model FLOPs utilization (MFU) and peak memory.
 
-MFU (PaLM, arXiv 2204.02311, appendix B) is the rate of the operations that the model needs over the device's measured
-rate in large matrix products. A multiplication and an addition are two operations. Only matrix products of real tokens
+MFU (PaLM, arXiv 2204.02311, appendix B) is the rate of the operations that the model needs over the device's rate in
+large matrix products: the nominal one of its data sheet where that is known, else a measured one. A multiplication and an addition are two operations. Only matrix products of real tokens
 count, and only those whose results are read: the last block at masked and first positions, the vocabulary projection
 at masked positions.
 """
@@ -13,6 +13,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -21,6 +22,17 @@ from bert_model.model.cpu_kernels import linear
 
 PROBE_SECONDS = 0.1
 """Shortest measurement of a device's matrix products: a GPU raises its clock when it has work."""
+
+NOMINAL_FLOPS = {"NVIDIA H100 80GB HBM3": 989e12, "NVIDIA H200": 989e12}
+"""A GPU's name -> operations per second in bfloat16, without sparsity, in NVIDIA's data sheet; both are SXM modules."""
+
+
+class PeakRate(NamedTuple):
+    """A device's rate in large matrix products."""
+
+    flops: float = 0.0
+    """Operations per second; 0 if unknown."""
+    kind: Literal["nominal", "measured"] = "measured"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +58,14 @@ def training_flops(config: BertConfig, counts: StepCounts) -> float:
     last = per_query * queries + keys_and_values + 4 * hidden * keys_seen
     heads = 2 * hidden * (hidden + config.vocab_size) * counts.predictions + 2 * hidden**2 * counts.instances
     return 3.0 * ((config.num_hidden_layers - 1) * block + last + heads)
+
+
+def peak_rate(device: torch.device, precision: str) -> PeakRate:
+    """Return a device's nominal rate if it is known for this precision, else the measured one."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    if precision == "bfloat16" and name in NOMINAL_FLOPS:
+        return PeakRate(NOMINAL_FLOPS[name], "nominal")
+    return PeakRate(peak_matmul_flops(device, precision))
 
 
 def peak_matmul_flops(device: torch.device, precision: str) -> float:
@@ -75,7 +95,7 @@ class Throughput:
     """Rates since the last logged step."""
 
     def __init__(self, peak_flops: float = 0.0) -> None:
-        """`peak_flops` is the sum of `peak_matmul_flops`, 0 if unknown."""
+        """`peak_flops` is the sum of the devices' `peak_rate`, 0 if unknown."""
         self.peak_flops = peak_flops
         self.flops = 0.0
         self.num_tokens = 0.0
@@ -100,7 +120,6 @@ class Throughput:
             "train/tokens_per_second": self.num_tokens / seconds,
             "train/data_wait_share": self.seconds_waiting / seconds,
         }
-        # A share of what the devices reached in `peak_matmul_flops`, not of a data sheet.
         if self.peak_flops:
             rates["train/model_flops_utilization"] = self.flops / seconds / self.peak_flops
         self._started, self.flops, self.num_tokens, self.seconds_waiting = now, 0.0, 0.0, 0.0

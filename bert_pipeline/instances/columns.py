@@ -16,11 +16,11 @@ class InstanceColumns:
     """
 
     input_ids: np.ndarray
-    """(T,) int32: [CLS] A [SEP] B [SEP] of every instance, concatenated."""
+    """(T,) int32: [CLS] A [SEP] B [SEP], or [CLS] A [SEP], of every instance, concatenated."""
     offsets: np.ndarray
     """(N + 1,) int64: where each instance starts in `input_ids`."""
     segment_b_start: np.ndarray
-    """(N,) int32: index of B's first token within its instance; the length of segment 0."""
+    """(N,) int32: index of B's first token within its instance; the length of segment 0, so of all without B."""
     is_random_next: np.ndarray
     """(N,) bool: B does not follow A in the text."""
     masked_lm_positions: np.ndarray | None = None

@@ -149,10 +149,12 @@ def build_instances(
         if texts:
             draft.counts["mixture"] = describe_mixture(texts, dict(zip(_READ, read.tolist())))
         if not counts["train"]["instances"]:
-            raise InputError(f"{corpus}: its training documents yield no pair of sentences; give a larger corpus")
+            what = "pair of sentences" if config.pairs == "next_sentence" else "text"
+            raise InputError(f"{corpus}: its training documents yield no {what}; give a larger corpus")
         draft.provenance["workers"] = num_workers(options)
         for split in SPLITS:
-            _warn_of_one_label(split, counts[split])
+            if config.pairs == "next_sentence":
+                _warn_of_one_label(split, counts[split])
             shares = draft.counts[split]
             if shares.get("capped_share", 0) > 0.01:
                 log.warning(
@@ -386,5 +388,7 @@ def _format_instance(columns: InstanceColumns, row: int, tokenizer: Tokenizer) -
         for slot in range(columns.masked_offsets[row], columns.masked_offsets[row + 1]):
             position = int(columns.masked_lm_positions[slot])
             words[position] = f"{words[position]}→{tokenizer.tokens[columns.masked_lm_ids[slot]]}"
+    if split == len(ids):
+        return f"A  {' '.join(words)}\n   {len(ids)} tokens"
     label = "a random passage follows" if columns.is_random_next[row] else "the next passage follows"
     return f"A  {' '.join(words[:split])}\nB  {' '.join(words[split:])}\n   {len(ids)} tokens, {label}"

@@ -1,4 +1,5 @@
-"""Sentence pairs for next-sentence prediction from documents, with the semantics of BERT's create_pretraining_data.
+"""Sentence pairs for next-sentence prediction from documents, with the semantics of BERT's create_pretraining_data, or
+rows of contiguous text without pairs.
 
 All documents of a shard advance together, one pair at a time, so the work is done on arrays. Every draw is a function
 of (seed, document id, pass, number of the pair), so neither the runner nor the number of workers changes it.
@@ -19,10 +20,10 @@ from bert_pipeline.instances.columns import InstanceColumns, offsets_of, unpad
 from bert_pipeline.instances.masking import MaskedBatch, MaskingConfig, MaskingVocabulary, mask_batch, spell_out_mix
 from bert_pipeline.randomness import below, binomial_half, combine, fraction
 
-NUM_ADDED_TOKENS = 3  # [CLS] A [SEP] B [SEP]
+NUM_ADDED_TOKENS = 3  # [CLS] A [SEP] B [SEP]; a row of contiguous text has one [SEP] less
 
 # The last counter of each draw, of a document in one pass and of one pair, so that draws are independent.
-_IS_SHORT, _SHORT_LENGTH, _PAIR = 0, 1, 2
+_IS_SHORT, _SHORT_LENGTH, _PAIR, _FIRST_LENGTH = range(4)
 _A_END, _IS_RANDOM, _OTHER_DOCUMENT, _OTHER_SENTENCE, _CUT_A, _CUT_B, _ORDER, _MASK = range(8)
 
 Masking = Literal["dynamic", "static", ""]
@@ -37,11 +38,13 @@ class InstancesConfig(MaskingConfig, MixtureConfig):
     """
 
     max_seq_length: Annotated[int, Field(ge=NUM_ADDED_TOKENS + 2, le=65_535)] = 128
-    """Tokens of the longest instance, [CLS] and both [SEP] counted."""
+    """Tokens of the longest instance, [CLS] and each [SEP] counted."""
+    pairs: Literal["next_sentence", "none"] = "next_sentence"
+    """`none` writes rows of contiguous text instead of pairs of segments, for pre-training with objective mlm."""
     short_seq_prob: Proportion = 0.1
     """Share of the passes over a document that aim at a shorter, random length."""
     dupe_factor: PositiveInt = 10
-    """Passes over each document, each with its own pairs."""
+    """Passes over each document, each with its own pairs or rows."""
     format: Format = "parquet"
     """Unpadded Parquet, google's padded TFRecord, or both."""
     tfrecord_compression: Literal["none", "gzip"] = "none"
@@ -126,7 +129,7 @@ class Pairs:
     b_start: np.ndarray
     """(N,) int64"""
     b_length: np.ndarray
-    """(N,) int64"""
+    """(N,) int64: 0 in rows of contiguous text."""
     is_random_next: np.ndarray
     """(N,) bool"""
     keys: np.ndarray
@@ -156,11 +159,11 @@ def make_pairs(documents: TokenizedDocuments, config: InstancesConfig, passes: n
     sentence of another document on, each being drawn as often as it is read. With one document there are no random
     pairs.
     Source: google-research/bert, create_pretraining_data.py, `create_instances_from_document`; unlike there, the other
-    document is never the same one.
+    document is never the same one. With `config.pairs` "none" all B are empty (`_contiguous_steps`).
     """
     if passes is None:
         passes = np.full(documents.num_documents, config.dupe_factor)
-    steps = list(_steps(documents, config, passes))
+    steps = list((_steps if config.pairs == "next_sentence" else _contiguous_steps)(documents, config, passes))
     if not steps:
         empty = np.zeros(0, dtype=np.int64)
         arrays = dict.fromkeys(_PAIR_ARRAYS, empty)
@@ -179,17 +182,10 @@ def _steps(documents: TokenizedDocuments, config: InstancesConfig, passes: np.nd
     first_token = documents.sentence_offsets
     first_sentence = documents.document_offsets
     max_num_tokens = config.max_seq_length - NUM_ADDED_TOKENS
-    # One row per document and pass; every draw below is a function of the row's key.
     first_row = offsets_of(passes)  # (D + 1,)
-    owner = document = np.repeat(np.arange(documents.num_documents), passes)  # (N,), the number of all passes at first
-    number_of_pass = np.arange(len(document)) - first_row[document]
-    key = combine(combine(config.seed, number_of_pass), documents.keys[document])
+    document, _, key, target = _read(documents, config, passes, max_num_tokens)
+    owner = document
     has_others = np.count_nonzero(passes) > 1
-    # We *usually* want to fill the entire sequence, since padding is wasted computation. A few passes over a document
-    # aim at a shorter, random length, to reduce the mismatch with the lengths of fine-tuning.
-    short_length = 2 + below(combine(key, _SHORT_LENGTH), max_num_tokens - 1)
-    is_short = fraction(combine(key, _IS_SHORT)) < config.short_seq_prob
-    target = np.where(is_short, short_length, max_num_tokens)
     key = combine(key, _PAIR)
     position = first_sentence[document]  # the next unused sentence
     number = 0
@@ -237,6 +233,56 @@ def _steps(documents: TokenizedDocuments, config: InstancesConfig, passes: np.nd
         number += 1
 
 
+def _contiguous_steps(documents: TokenizedDocuments, config: InstancesConfig, passes: np.ndarray) -> Iterator[Pairs]:
+    """Yield the first row of every document and pass, then the second rows, and so on; B is empty.
+
+    A row has as many whole sentences as fit into the target length, at least one, which is cut where `max_seq_length`
+    ends. The first row of all passes but the first aims at a random length, so that the others end elsewhere.
+    """
+    first_token, max_num_tokens = documents.sentence_offsets, config.max_seq_length - (NUM_ADDED_TOKENS - 1)
+    document, number_of_pass, key, target = _read(documents, config, passes, max_num_tokens)
+    position, end = (first_token[documents.document_offsets[document + after]] for after in (0, 1))
+    is_shifted = (number_of_pass > 0) & (end - position > target)
+    room = np.where(is_shifted, 1 + below(combine(key, _FIRST_LENGTH), target), target)
+    key = combine(key, _PAIR)
+    number = 0
+    while len(position):
+        last_end = first_token[np.searchsorted(first_token, np.minimum(position + room, end), side="right") - 1]
+        sentence_end = first_token[np.searchsorted(first_token, position, side="right")]
+        stop = np.where(last_end > position, last_end, np.minimum(sentence_end, position + max_num_tokens))
+        nothing = np.zeros_like(position)
+        yield Pairs(
+            a_start=position,
+            a_length=stop - position,
+            b_start=stop,
+            b_length=nothing,
+            is_random_next=nothing.astype(bool),
+            keys=combine(key, number),
+            num_without_partner=0,
+        )
+        has_more = stop < end
+        position, end, key, target = (array[has_more] for array in (stop, end, key, target))
+        room = target
+        number += 1
+
+
+def _read(
+    documents: TokenizedDocuments, config: InstancesConfig, passes: np.ndarray, max_num_tokens: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return document, number of the pass, key and target length (N,) of each pass over each document.
+
+    Every draw of a pass is a function of its key.
+    """
+    document = np.repeat(np.arange(documents.num_documents), passes)
+    number_of_pass = np.arange(len(document)) - offsets_of(passes)[document]
+    key = combine(combine(config.seed, number_of_pass), documents.keys[document])
+    # We *usually* want to fill the entire sequence, since padding is wasted computation. A few passes over a document
+    # aim at a shorter, random length, to reduce the mismatch with the lengths of fine-tuning.
+    short_length = 2 + below(combine(key, _SHORT_LENGTH), max_num_tokens - 1)
+    is_short = fraction(combine(key, _IS_SHORT)) < config.short_seq_prob
+    return document, number_of_pass, key, np.where(is_short, short_length, max_num_tokens)
+
+
 def _random_next(
     documents: TokenizedDocuments, other: np.ndarray, pair_key: np.ndarray, num_tokens: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -280,7 +326,10 @@ def _truncate(
 def assemble(
     documents: TokenizedDocuments, pairs: Pairs, vocabulary: MaskingVocabulary, max_seq_length: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return [CLS] A [SEP] B [SEP] of each pair: padded ids (N, max_seq_length) int32 and lengths (N,) int64."""
+    """Return [CLS] A [SEP] B [SEP] of each pair: padded ids (N, max_seq_length) int32 and lengths (N,) int64.
+
+    Where B is empty it is [CLS] A [SEP].
+    """
     # The token at each column, counting the special tokens before it: one before A, two before B. What this yields at
     # special tokens and padding is overwritten below.
     column = np.arange(max_seq_length)
@@ -289,7 +338,7 @@ def assemble(
     source = column + np.where(in_a, pairs.a_start[:, None] - 1, pairs.b_start[:, None] - a - 2)  # (N, W)
     np.clip(source, 0, max(len(documents.tokens) - 1, 0), out=source)
     input_ids = documents.tokens[source].astype(np.int32, copy=False)
-    lengths = pairs.a_length + pairs.b_length + NUM_ADDED_TOKENS
+    lengths = pairs.a_length + pairs.b_length + NUM_ADDED_TOKENS - (pairs.b_length == 0)
     input_ids[column >= lengths[:, None]] = 0
     rows = np.arange(len(pairs))
     input_ids[:, 0] = vocabulary.cls_id

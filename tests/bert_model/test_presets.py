@@ -60,6 +60,7 @@ def test_missing_preset_file_is_refused(tmp_path):
         ({"finetuning": {"tasks": {"sst3": {}}}}, r"sst3"),
         ({"finetuning": {"dev_fraction": 1.0}}, r"dev_fraction: found 1.0"),
         ({"launch": {"nodes": 2}}, r"rendezvous_endpoint"),
+        ({"instances": {"pairs": "none"}}, r"instances.pairs: found 'none' with pretraining.objective='mlm_nsp'"),
     ],
 )
 def test_unknown_keys_and_bad_values_are_refused_by_name(tmp_path, sections, message):

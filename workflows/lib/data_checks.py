@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -262,18 +262,18 @@ def each_length(check: Callable[[Path], Verdict]) -> Check:
 @check_of("instances")
 @each_length
 def instances_well_formed(directory: Path) -> Verdict:
-    """Every instance of every length is [CLS] A [SEP] B [SEP] within the length and the vocabulary."""
+    """Every instance of every length is [CLS] A [SEP] B [SEP], without pairs [CLS] A [SEP], within the length and the
+    vocabulary."""
     from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
     manifest = load_manifest(directory, kind="instances", verify="sha256")
     tokenizer = Tokenizer.from_directory(directory)
-    max_length = int(manifest.configuration["max_seq_length"])
     counts = {"train": 0, "held_out": 0}
     for split in counts:
         for path, columns in _instance_columns(manifest, split):
             counts[split] += len(columns.is_random_next)
             # One malformed instance is enough: the directory is not trained on.
-            if defect := _malformed(columns, tokenizer, max_length):
+            if defect := _malformed(columns, tokenizer, manifest.configuration):
                 return failed(f"{path}: {defect}")
     if not counts["train"]:
         return failed("no training instances", counts)
@@ -287,9 +287,12 @@ def instances_well_formed(directory: Path) -> Verdict:
 @check_of("instances")
 @each_length
 def next_sentence_balance(directory: Path) -> Verdict:
-    """Random and true next sentences are balanced."""
+    """Random and true next sentences are balanced, if there are pairs."""
     random_next = total = 0
-    for _, columns in _instance_columns(load_manifest(directory, kind="instances"), "train"):
+    manifest = load_manifest(directory, kind="instances")
+    if not _has_pairs(manifest.configuration):
+        return Verdict(passed=True, description="rows of text, without pairs")
+    for _, columns in _instance_columns(manifest, "train"):
         random_next += int(np.count_nonzero(columns.is_random_next))
         total += len(columns.is_random_next)
     share = random_next / max(1, total)
@@ -324,28 +327,35 @@ def exam_of_held_out_documents(home: BertHome, dump: str) -> Verdict:
     )
 
 
-def _malformed(columns: Any, tokenizer: Any, max_length: int) -> str:
+def _has_pairs(configuration: Mapping[str, Any]) -> bool:
+    return configuration.get("pairs") != "none"
+
+
+def _malformed(columns: Any, tokenizer: Any, configuration: Mapping[str, Any]) -> str:
     """Return what is wrong with the first malformed instance, or ""."""
     ids, offsets = columns.input_ids, columns.offsets
     lengths = np.diff(offsets)
     if not len(lengths):
         return ""
     starts, ends = offsets[:-1], offsets[1:] - 1
+    max_length, has_pairs = configuration["max_seq_length"], _has_pairs(configuration)
+    min_length, b_start = (5 if has_pairs else 3), columns.segment_b_start
+    is_outside = (b_start < 3) | (b_start >= lengths) if has_pairs else b_start != lengths
 
     # One array of booleans for each rule, over all instances of the row group.
     tests = {
         f"is longer than {max_length} tokens": lengths > max_length,
-        "has fewer than 5 tokens": lengths < 5,
+        f"has fewer than {min_length} tokens": lengths < min_length,
         "does not begin with [CLS]": ids[starts] != tokenizer.cls_id,
         "does not end with [SEP]": ids[ends] != tokenizer.sep_id,
-        "has its segment B outside": (columns.segment_b_start < 3) | (columns.segment_b_start >= lengths),
+        "has its segment B outside": is_outside,
     }
     for what, wrong in tests.items():
         if wrong.any():
             return f"instance {int(np.flatnonzero(wrong)[0])} {what}"
 
     # The token in front of segment B can be looked up only now that its start is known to be inside.
-    boundary = ids[starts + columns.segment_b_start - 1] != tokenizer.sep_id
+    boundary = ids[starts + b_start - 1] != tokenizer.sep_id
     if boundary.any():
         return f"instance {int(np.flatnonzero(boundary)[0])} has no [SEP] before segment B"
     if int(ids.min()) < 0 or int(ids.max()) >= tokenizer.vocab_size:

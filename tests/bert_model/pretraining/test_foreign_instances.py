@@ -87,6 +87,20 @@ def test_foreign_files_that_do_not_fit_are_refused_in_every_file(foreign, tmp_pa
         train(foreign, tmp_path / "training")
 
 
+def test_next_sentences_are_not_learned_from_rows_without_pairs(foreign, tmp_path):
+    for path in foreign.glob("*.tfrecord-*"):
+        with open_tfrecords(path) as shard:
+            columns = shard.read_row_group(0)
+        columns.segment_b_start[:] = columns.lengths
+        columns.is_random_next[:] = False
+        with TfrecordWriter(path, max_seq_length=24, max_predictions_per_seq=20) as writer:
+            writer.write(columns)
+    with pytest.raises(ConfigurationError, match=r"phases.0.instances: .*foreign holds rows of text without pairs"):
+        train(foreign, tmp_path / "training")
+    assert not (tmp_path / "training").exists()
+    assert "held_out/mlm_loss" in train(foreign, tmp_path / "training", objective="mlm")
+
+
 def test_casing_of_data_and_model_must_match(foreign, tmp_path):
     train(foreign, tmp_path / "first", steps=1)
     tokens = make_tokenizer(60).tokens

@@ -193,6 +193,7 @@ def test_every_step_logs_losses_rates_and_utilization(undisturbed):
     events = read_events(undisturbed)
     assert events[0]["event"] == "start"
     assert events[0]["matrix_product_rate"] > 1e9
+    assert events[0]["matrix_product_rate_kind"] == "measured"
     steps = [event for event in events if event["event"] == "train"]
     assert [event["step"] for event in steps] == list(range(1, 15))
     assert all(event["time"] > 1.7e9 for event in steps)

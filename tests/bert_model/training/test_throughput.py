@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
-from bert_model.training.throughput import StepCounts, peak_matmul_flops, training_flops
+from bert_model.training.throughput import PeakRate, StepCounts, peak_matmul_flops, peak_rate, training_flops
 
 
 @pytest.mark.parametrize("layers", [1, 3])
@@ -49,6 +49,22 @@ def test_peak_flops_probe_leaves_the_generator_unchanged():
     torch.manual_seed(3)
     assert peak_matmul_flops(torch.device("cpu"), "float32") > 1e8
     assert torch.equal(torch.rand(2), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "expected"),
+    [
+        ("NVIDIA H200", "bfloat16", PeakRate(989e12, "nominal")),
+        ("NVIDIA H100 80GB HBM3", "bfloat16", PeakRate(989e12, "nominal")),
+        ("NVIDIA H200", "float32", PeakRate(5.0, "measured")),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "bfloat16", PeakRate(5.0, "measured")),  # a part of the module
+        ("NVIDIA H100 PCIe", "bfloat16", PeakRate(5.0, "measured")),
+    ],
+)
+def test_share_of_the_peak_is_nominal_where_the_data_sheet_is_known(monkeypatch, name, precision, expected):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    monkeypatch.setattr("bert_model.training.throughput.peak_matmul_flops", lambda device, precision: 5.0)
+    assert peak_rate(torch.device("cuda"), precision) == expected
 
 
 def test_peak_flops_of_a_device_without_memory_are_unknown(monkeypatch):

@@ -93,9 +93,11 @@ def test_content_does_not_depend_on_number_of_workers(vocabulary, tmp_path):
     ]
     corpus = make_corpus(tmp_path / "corpus", named)
     config = InstancesConfig(max_seq_length=32, dupe_factor=3, format="both", max_predictions_per_seq=4)
+    rows = dataclasses.replace(config, pairs="none")
     builds = {
         "vocabulary": lambda output, options: build_vocabulary(corpus, output, SMALL, options),
         "instances": lambda output, options: build_instances(corpus, vocabulary, output, config, options),
+        "rows": lambda output, options: build_instances(corpus, vocabulary, output, rows, options),
     }
     for name, build in builds.items():
         one, four = (build(tmp_path / f"{name}-{n}", ["--workers", str(n)]) for n in (1, 4))
@@ -420,6 +422,23 @@ def test_instances_are_shown_as_text(static_both):
         masked = slice(columns.masked_offsets[row], columns.masked_offsets[row + 1])
         assert predicted == [tokenizer.tokens[index] for index in columns.masked_lm_ids[masked]]
     assert {text.endswith("a random passage follows") for text in shown} == {True, False}
+
+
+def test_rows_of_contiguous_text_are_equal_in_both_formats(corpus, vocabulary, tmp_path, caplog):
+    config = InstancesConfig(max_seq_length=32, dupe_factor=2, format="both", max_predictions_per_seq=4, pairs="none")
+    built = build_instances(corpus, vocabulary, tmp_path / "rows", config, ONE_WORKER)
+    assert caplog.messages == []  # all labels are equal, which is as it should be
+    for split in ("train", "held_out"):
+        for path in built.file_paths(f"{split}/"):
+            if path.suffix == ".parquet":
+                with open_instances(path) as left, open_tfrecords(path.with_suffix(".tfrecord")) as right:
+                    ours, theirs = left.read_row_group(0), right.read_row_group(0)
+                for field in dataclasses.fields(ours):
+                    assert np.array_equal(getattr(ours, field.name), getattr(theirs, field.name)), field.name
+                assert np.array_equal(ours.segment_b_start, ours.lengths)
+    assert built.counts["random_next"] == 0
+    lines = next(iter(show_instances(built.path, 1))).splitlines()
+    assert (len(lines), lines[0].count("[SEP]"), lines[1].strip()) == (2, 1, f"{len(lines[0].split()) - 1} tokens")
 
 
 def test_damaged_corpus_shard_raises_and_leaves_nothing(corpus, builds, tmp_path):

@@ -104,6 +104,49 @@ def test_every_sentence_is_used_in_every_pass(sentence_lengths, seed):
     assert (covered == 1).all()
 
 
+@settings(max_examples=60, deadline=None)
+@given(lengths_strategy, st.integers(8, 64), st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 2**40))
+def test_rows_of_contiguous_text_cover_each_document_once_a_pass(sentence_lengths, max_seq_length, short, seed):
+    documents = make_documents(sentence_lengths)
+    config = InstancesConfig(
+        pairs="none", max_seq_length=max_seq_length, dupe_factor=3, short_seq_prob=short, seed=seed
+    )
+    rows = make_pairs(documents, config)
+    start, stop = rows.a_start, rows.a_start + rows.a_length
+    assert (rows.a_length >= 1).all()
+    assert (rows.a_length <= max_seq_length - 2).all()
+    assert not rows.b_length.any()
+    assert not rows.is_random_next.any()
+    assert len(np.unique(rows.keys)) == len(rows)
+    assert np.array_equal(document_of(documents, start), document_of(documents, stop - 1))
+    covered = np.zeros(len(documents.tokens) + 1, dtype=int)
+    np.add.at(covered, start, 1)
+    np.add.at(covered, stop, -1)
+    assert (np.cumsum(covered)[:-1] == 3).all()
+    # A row ends with a sentence, unless a longer sentence fills it.
+    assert (np.isin(stop, documents.sentence_offsets) | (rows.a_length == max_seq_length - 2)).all()
+
+
+def test_rows_of_contiguous_text_depend_on_seed_document_and_pass_only():
+    lengths = [[7, 9, 4, 12, 6, 8] * 3, [5, 11, 6] * 5, [9, 90, 3, 4] * 4]
+    config = InstancesConfig(pairs="none", max_seq_length=48, dupe_factor=3, short_seq_prob=0.0)
+
+    def rows_of(order, config=config):
+        documents = make_documents([lengths[i] for i in order], [f"d{i}" for i in order])
+        rows = make_pairs(documents, config)
+        document = document_of(documents, rows.a_start)
+        first = rows.a_start - documents.sentence_offsets[documents.document_offsets[document]]
+        return set(zip([order[i] for i in document], first.tolist(), rows.a_length.tolist(), rows.keys.tolist()))
+
+    rows = rows_of([0, 1, 2])
+    assert rows == rows_of([2, 0, 1])
+    assert rows > rows_of([2, 0])
+    assert rows < rows_of([0, 1, 2], dataclasses.replace(config, dupe_factor=5))
+    assert rows.isdisjoint(rows_of([0, 1, 2], dataclasses.replace(config, seed=1)))
+    # The passes over a document end their rows elsewhere.
+    assert len({first for document, first, _, _ in rows if document == 1}) > len(rows_of([1])) / 3
+
+
 def test_padding_is_not_counted_as_unknown():
     statistics = InstanceStatistics(8, unk_id=0, mask_id=4)  # in a vocabulary that begins with [UNK]
     ids = np.array([[2, 0, 3, 0, 0], [2, 5, 0, 0, 3]])
@@ -112,10 +155,11 @@ def test_padding_is_not_counted_as_unknown():
 
 
 @settings(max_examples=40, deadline=None)
-@given(lengths_strategy, st.integers(8, 64), st.booleans())
-def test_instances_are_cls_a_sep_b_sep(sentence_lengths, max_seq_length, static):
+@given(lengths_strategy, st.integers(8, 64), st.booleans(), st.sampled_from(["next_sentence", "none"]))
+def test_instances_are_cls_a_sep_b_sep(sentence_lengths, max_seq_length, static, option):
     documents = make_documents(sentence_lengths)
-    config = InstancesConfig(max_seq_length=max_seq_length, dupe_factor=2, masking="static" if static else "dynamic")
+    masking = "static" if static else "dynamic"
+    config = InstancesConfig(max_seq_length=max_seq_length, dupe_factor=2, masking=masking, pairs=option)
     pairs = make_pairs(documents, config)
     statistics = InstanceStatistics(max_seq_length, VOCABULARY.unk_id, VOCABULARY.mask_id)
     columns = make_instances(documents, pairs, VOCABULARY, config, statistics)
@@ -129,7 +173,8 @@ def test_instances_are_cls_a_sep_b_sep(sentence_lengths, max_seq_length, static)
             ids[columns.masked_lm_positions[chosen]] = columns.masked_lm_ids[chosen]
         a = documents.tokens[pairs.a_start[index] : pairs.a_start[index] + pairs.a_length[index]]
         b = documents.tokens[pairs.b_start[index] : pairs.b_start[index] + pairs.b_length[index]]
-        expected = [VOCABULARY.cls_id, *a, VOCABULARY.sep_id, *b, VOCABULARY.sep_id]
+        expected = [VOCABULARY.cls_id, *a, VOCABULARY.sep_id]
+        expected += [*b, VOCABULARY.sep_id] if option == "next_sentence" else []
         assert ids.tolist() == expected
         assert plain[index].tolist() == expected + [0] * (max_seq_length - len(expected))
         assert columns.segment_b_start[index] == len(a) + 2

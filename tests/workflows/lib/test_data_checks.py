@@ -298,6 +298,24 @@ def test_one_sided_next_sentence_labels_are_refused(home):
     refused(data_checks.next_sentence_balance(home, DUMP), "0.0% of")
 
 
+def test_rows_without_pairs_are_well_formed_and_need_no_balance(home):
+    from bert_pipeline.instances.job import build_instances
+    from bert_pipeline.instances.pairs import InstancesConfig
+
+    directory = home.instances(DUMP, 32)
+    config = InstancesConfig(max_seq_length=32, dupe_factor=1, pairs="none")
+    build_instances(home.corpus(DUMP), home.vocabulary(DUMP), directory, config, ["--workers=1"])
+    assert data_checks.instances_well_formed(home, DUMP).passed
+    assert "without pairs" in data_checks.next_sentence_balance(home, DUMP).description
+    republish(
+        directory,
+        lambda path: rewrite_instances(
+            first_file(path, "train/*.parquet"), lambda c: c.segment_b_start.__setitem__(0, 2)
+        ),
+    )
+    refused(data_checks.instances_well_formed(home, DUMP), "instance 0 has its segment B outside")
+
+
 def rewrite_instances(path: Path, spoil: Callable[[Any], None]) -> None:
     import numpy as np
 

@@ -1,0 +1,107 @@
+"""Plan of a pre-training: what this machine will read, from some seconds of each phase's own steps."""
+
+import dataclasses
+import gc
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from bert_model.pretraining.config import PretrainingConfig
+from bert_model.pretraining.phases import UNDECIDED, Phase, load_phases, place_phases
+from bert_model.pretraining.run import check_batch_sizes, resolve_initial_model
+from bert_model.pretraining.run_directory import initialize_or_resume
+from bert_model.pretraining.trainer import Trainer
+from bert_model.tables import format_table
+from bert_model.training.distributed import Group, process_group
+from bert_model.training.throughput import peak_memory
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
+
+MEASURED_SECONDS = 10.0
+"""Seconds of training that are measured in each phase."""
+WARM_STEPS = 2
+"""Steps before them: the first one compiles, or prepares kernels."""
+
+HEAD = ("phase", "length", "tokens/s", "s/step", "steps", "hours", "tokens", "passes", "peak memory")
+
+
+def plan(
+    config: PretrainingConfig,
+    *,
+    device: str = "",
+    resolve: Callable[[str], Path] = Path,
+    clock: Callable[[], float] = time.perf_counter,
+) -> str:
+    """Train some steps of each phase, write nothing, and return a table of what the budget, or the steps, will read.
+
+    Passes are those over the text. Evaluations, exams and checkpoints are not counted. Errors of configuration and data
+    are those of `pretrain`.
+    """
+    with process_group(config.timeout_seconds, device) as group:
+        config = resolve_initial_model(config, group, resolve)
+        phases, tokenizer = load_phases(config)
+        check_batch_sizes(config, group.world_size)
+        rows, totals = [], [0.0, 0.0, 0.0]
+        for phase in phases:
+            size, data = phase.config.global_batch_size, phase.train
+            seconds_per_step, tokens_per_step = _measure(config, phase, tokenizer, group, clock)
+            steps = phase.config.samples_in(phase.config.steps) / size  # of the whole batch
+            if config.budget:
+                share = phase.config.share / sum(phase.share for phase in config.phases)
+                steps = config.budget_seconds * share / seconds_per_step
+            passes = steps * size / data.num_instances * data.manifest.configuration.get("dupe_factor", 1)
+            amounts = [steps * seconds_per_step, steps * tokens_per_step, passes]
+            totals = [total + amount for total, amount in zip(totals, amounts)]
+            rates = [f"{tokens_per_step / seconds_per_step:,.0f}", f"{seconds_per_step:.3g}", f"{steps:,.0f}"]
+            memory = f"{peak_memory(group.device) / 1e9:.2f} GB"
+            rows.append([str(phase.index + 1), str(phase.config.max_seq_length), *rates, *_texts(*amounts), memory])
+        rows.append(["all", *[""] * 4, *_texts(*totals), ""])
+        return format_table(HEAD, rows, "simple", range(1, len(HEAD)))
+
+
+def _texts(seconds: float, tokens: float, passes: float) -> list[str]:
+    return [f"{seconds / 3600:.2f}", f"{tokens:,.0f}", f"{passes:.2f}"]
+
+
+def _measure(
+    config: PretrainingConfig, phase: Phase, tokenizer: Tokenizer, group: Group, clock: Callable[[], float]
+) -> tuple[float, float]:
+    """Return seconds and tokens of one step with the whole batch, all ranks together."""
+    alone = dataclasses.replace(phase.config, steps=UNDECIDED, warmup_steps=0, initial_batch_size=0)
+    config = dataclasses.replace(
+        config,
+        phases=(alone,),
+        schedule="phase",
+        budget="",
+        log_interval_steps=UNDECIDED,
+        evaluation_interval_steps=0,
+        checkpoint_interval_steps=0,
+    )
+    marks: list[tuple[float, int, int]] = []  # of the clock, tokens and steps, at the beginning and the end
+
+    def after_step(step: int) -> None:
+        if step == WARM_STEPS or marks and clock() - marks[0][0] >= MEASURED_SECONDS:
+            if group.device.type == "cuda":
+                torch.cuda.synchronize(group.device)
+            marks.append((clock(), trainer.tokens_seen, step))
+
+    initial = initialize_or_resume(config, None, tokenizer, group)
+    trainer = Trainer(
+        config,
+        phases=place_phases([dataclasses.replace(phase, index=0, config=alone)], [UNDECIDED]),
+        model=initial.model,
+        optimizer=initial.optimizer,
+        vocabulary=tokenizer,
+        group=group,
+        tracker=None,
+        saver=None,
+        should_stop=lambda: group.is_main and len(marks) > 1,
+        after_step=after_step,
+    )
+    trainer.run(0)
+    del initial, trainer  # which refers to itself through `after_step`, and holds the model
+    gc.collect()
+    # Rank 0 decides the end, so another rank may have no second mark.
+    (started, before, first), (ended, after, last) = group.call_on_main(lambda: marks[:2])
+    return (ended - started) / (last - first), (after - before) / (last - first)
