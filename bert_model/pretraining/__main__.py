@@ -32,8 +32,9 @@ EXIT_PREEMPTED = 75
 def run(arguments: argparse.Namespace) -> int:
     """Run a parsed command and return the exit code."""
     keep_freed_memory()
-    if bool(arguments.plan) == (arguments.output is not None):
-        raise UsageError("expected --output DIR, the training's directory, or --plan, which writes nothing: one of them")
+    of_training = arguments.output is not None, arguments.resume or arguments.allow_changes
+    if any(of_training) if arguments.plan else not of_training[0]:
+        raise UsageError("give --output DIR, the training's directory, or --plan alone, which writes nothing")
     config = pretraining_configuration(arguments)
     if arguments.plan:
         table = plan(config, device=arguments.device, resolve=resolve_model)

@@ -246,7 +246,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", type=path_or_url, metavar="DIR", help="the training's directory, or its URL; not with --plan"
     )
     parser.add_argument(
-        "--plan", action="store_true", help="measure this machine for ten seconds a phase, print what it will read, exit"
+        "--plan",
+        action="store_true",
+        help="time ten seconds of each phase, print what this machine will read, and exit",
     )
     parser.add_argument(
         "--from", dest="start", metavar="MODEL", help="continue from a model: directory, models:/ URI or hub id"

@@ -22,7 +22,8 @@ MEASURED_SECONDS = 10.0
 """Seconds of training that are measured in each phase."""
 WARM_STEPS = 2
 """Steps before them: the first one compiles, or prepares kernels."""
-
+MAX_TOKENS_ON_CPU = 2**14
+"""Tokens that a rank reads in a measured step at most: a CPU would take an hour for a step of a GPU's preset."""
 HEAD = ("phase", "length", "tokens/s", "s/step", "steps", "hours", "tokens", "passes", "peak memory")
 
 
@@ -45,40 +46,33 @@ def plan(
         rows, totals = [], [0.0, 0.0, 0.0]
         for phase in phases:
             size, data = phase.config.global_batch_size, phase.train
-            seconds_per_step, tokens_per_step = _measure(config, phase, tokenizer, group, clock)
+            pace, tokens = (size * amount for amount in _measure(config, phase, tokenizer, group, clock))
+            gc.collect()  # the trainer refers to itself, and holds the model
             steps = phase.config.samples_in(phase.config.steps) / size  # of the whole batch
             if config.budget:
                 share = phase.config.share / sum(phase.share for phase in config.phases)
-                steps = config.budget_seconds * share / seconds_per_step
+                steps = config.budget_seconds * share / pace
             passes = steps * size / data.num_instances * data.manifest.configuration.get("dupe_factor", 1)
-            amounts = [steps * seconds_per_step, steps * tokens_per_step, passes]
+            amounts = [steps * pace / 3600, steps * tokens, passes]
             totals = [total + amount for total, amount in zip(totals, amounts)]
-            rates = [f"{tokens_per_step / seconds_per_step:,.0f}", f"{seconds_per_step:.3g}", f"{steps:,.0f}"]
-            memory = f"{peak_memory(group.device) / 1e9:.2f} GB"
-            rows.append([str(phase.index + 1), str(phase.config.max_seq_length), *rates, *_texts(*amounts), memory])
-        rows.append(["all", *[""] * 4, *_texts(*totals), ""])
+            length, memory = phase.config.max_seq_length, peak_memory(group.device) / 1e9
+            row = phase.index + 1, length, tokens / pace, pace, steps, *amounts, memory
+            rows.append("{} {} {:,.0f} {:.3g} {:,.0f} {:.2f} {:,.0f} {:.2f} {:.2f}GB".format(*row).split())
+        rows.append(["all", *[""] * 4, *"{:.2f} {:,.0f} {:.2f}".format(*totals).split(), ""])
         return format_table(HEAD, rows, "simple", range(1, len(HEAD)))
-
-
-def _texts(seconds: float, tokens: float, passes: float) -> list[str]:
-    return [f"{seconds / 3600:.2f}", f"{tokens:,.0f}", f"{passes:.2f}"]
 
 
 def _measure(
     config: PretrainingConfig, phase: Phase, tokenizer: Tokenizer, group: Group, clock: Callable[[], float]
 ) -> tuple[float, float]:
-    """Return seconds and tokens of one step with the whole batch, all ranks together."""
-    alone = dataclasses.replace(phase.config, steps=UNDECIDED, warmup_steps=0, initial_batch_size=0)
-    config = dataclasses.replace(
-        config,
-        phases=(alone,),
-        schedule="phase",
-        budget="",
-        log_interval_steps=UNDECIDED,
-        evaluation_interval_steps=0,
-        checkpoint_interval_steps=0,
-    )
-    marks: list[tuple[float, int, int]] = []  # of the clock, tokens and steps, at the beginning and the end
+    """Return seconds and tokens of an instance, of all ranks together."""
+    size, most = phase.config.global_batch_size, MAX_TOKENS_ON_CPU // phase.config.max_seq_length * group.world_size
+    size = min(size, most) if group.device.type == "cpu" else size
+    full = {"steps": UNDECIDED, "global_batch_size": size, "warmup_steps": 0, "initial_batch_size": 0}
+    alone = dataclasses.replace(phase.config, **full)
+    intervals = {"log_interval_steps": UNDECIDED, "evaluation_interval_steps": 0, "checkpoint_interval_steps": 0}
+    config = dataclasses.replace(config, phases=(alone,), schedule="phase", budget="", **intervals)
+    marks: list[tuple[float, int, int]] = []  # clock, tokens and steps at the beginning and the end
 
     def after_step(step: int) -> None:
         if step == WARM_STEPS or marks and clock() - marks[0][0] >= MEASURED_SECONDS:
@@ -100,8 +94,6 @@ def _measure(
         after_step=after_step,
     )
     trainer.run(0)
-    del initial, trainer  # which refers to itself through `after_step`, and holds the model
-    gc.collect()
-    # Rank 0 decides the end, so another rank may have no second mark.
+    # Rank 0 decides the end: another rank may have no second mark.
     (started, before, first), (ended, after, last) = group.call_on_main(lambda: marks[:2])
-    return (ended - started) / (last - first), (after - before) / (last - first)
+    return (ended - started) / (last - first) / size, (after - before) / (last - first) / size

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import torch
 
+from bert_model.model.config import BertConfig
 from bert_model.model.weights import write_weights
 from bert_model.pretraining.budget import Budget, refuse_other_budget
 from bert_model.pretraining.checkpoint import KIND as CHECKPOINT_KIND
@@ -136,7 +137,7 @@ def pretrain(
             else None,
         )
         if trainer.tracker is not None:  # the log starts with what the run computes on
-            logger.info("%s", initial.origin)
+            logger.info("%s%s", initial.origin, cost_of_dropout(initial.model.config, group.device))
             trainer.tracker.record(
                 "resume" if newest else "start",
                 step,
@@ -200,9 +201,7 @@ def _open_run(
     return _Run(phases=phases, tokenizer=tokenizer, identity=described, pairs=pairs, status=status)
 
 
-def resolve_initial_model(
-    config: PretrainingConfig, group: Group, resolve: Callable[[str], Path]
-) -> PretrainingConfig:
+def resolve_initial_model(config: PretrainingConfig, group: Group, resolve: Callable[[str], Path]) -> PretrainingConfig:
     """Return the configuration with the initial model as a directory, resolved once: an alias may move meanwhile."""
     reference = config.initial_model
     if not reference:
@@ -224,6 +223,16 @@ def check_batch_sizes(config: PretrainingConfig, world_size: int) -> None:
                     f"phases.{index}.{key}: {getattr(phase, key)} instances cannot be shared equally by "
                     f"{world_size} ranks; give a multiple of {world_size}"
                 )
+
+
+def cost_of_dropout(config: BertConfig, device: torch.device) -> str:
+    """Return what attention dropout costs on a GPU, as the end of a log message; "" without dropout, or on a CPU."""
+    if device.type == "cpu" or not config.attention_probs_dropout_prob:
+        return ""
+    return (
+        f"; attention_probs_dropout_prob={config.attention_probs_dropout_prob:g}: the kernel for sequences without "
+        "padding has no dropout, so attention is padded, at about half the speed; set it to 0 in model.overrides"
+    )
 
 
 def _newest_checkpoint(checkpoints: CheckpointDirectory, store: RunStore | None) -> tuple[Path, str] | None:

@@ -1,9 +1,9 @@
 """Throughput: tokens per second, model FLOPs utilization (MFU) and peak memory.
 
 MFU (PaLM, arXiv 2204.02311, appendix B) is the rate of the operations that the model needs over the device's rate in
-large matrix products: the nominal one of its data sheet where that is known, else a measured one. A multiplication and an addition are two operations. Only matrix products of real tokens
-count, and only those whose results are read: the last block at masked and first positions, the vocabulary projection
-at masked positions.
+large matrix products: the nominal one of its data sheet where that is known, else a measured one. A multiplication and
+an addition are two operations. Only matrix products of real tokens count, and only those whose results are read: the
+last block at masked and first positions, the vocabulary projection at masked positions.
 """
 
 import contextlib

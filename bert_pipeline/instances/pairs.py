@@ -1,6 +1,6 @@
-"""Sentence pairs for next-sentence prediction from documents, with the semantics of BERT's create_pretraining_data, or
-rows of contiguous text without pairs.
+"""Sentence pairs for next-sentence prediction from documents, with the semantics of BERT's create_pretraining_data.
 
+Without pairs they are rows of contiguous text, whose segment B is empty.
 All documents of a shard advance together, one pair at a time, so the work is done on arrays. Every draw is a function
 of (seed, document id, pass, number of the pair), so neither the runner nor the number of workers changes it.
 Shapes: D documents, S sentences, T tokens, N pairs.
@@ -183,8 +183,8 @@ def _steps(documents: TokenizedDocuments, config: InstancesConfig, passes: np.nd
     first_sentence = documents.document_offsets
     max_num_tokens = config.max_seq_length - NUM_ADDED_TOKENS
     first_row = offsets_of(passes)  # (D + 1,)
-    document, _, key, target = _read(documents, config, passes, max_num_tokens)
-    owner = document
+    owner, _, key, target = _begin_passes(documents, config, passes, max_num_tokens)
+    document = owner
     has_others = np.count_nonzero(passes) > 1
     key = combine(key, _PAIR)
     position = first_sentence[document]  # the next unused sentence
@@ -240,7 +240,7 @@ def _contiguous_steps(documents: TokenizedDocuments, config: InstancesConfig, pa
     ends. The first row of all passes but the first aims at a random length, so that the others end elsewhere.
     """
     first_token, max_num_tokens = documents.sentence_offsets, config.max_seq_length - (NUM_ADDED_TOKENS - 1)
-    document, number_of_pass, key, target = _read(documents, config, passes, max_num_tokens)
+    document, number_of_pass, key, target = _begin_passes(documents, config, passes, max_num_tokens)
     position, end = (first_token[documents.document_offsets[document + after]] for after in (0, 1))
     is_shifted = (number_of_pass > 0) & (end - position > target)
     room = np.where(is_shifted, 1 + below(combine(key, _FIRST_LENGTH), target), target)
@@ -266,7 +266,7 @@ def _contiguous_steps(documents: TokenizedDocuments, config: InstancesConfig, pa
         number += 1
 
 
-def _read(
+def _begin_passes(
     documents: TokenizedDocuments, config: InstancesConfig, passes: np.ndarray, max_num_tokens: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return document, number of the pass, key and target length (N,) of each pass over each document.

@@ -9,6 +9,7 @@ import yaml
 
 from bert_model.model.bert import BertForPreTraining
 from bert_model.presets import load_preset, preset_names, with_phases_in
+from bert_model.pretraining.run import cost_of_dropout
 from bert_pipeline.beam.options import pipeline_options
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ConfigurationError, UsageError
@@ -37,6 +38,25 @@ def test_paper_schedule_uses_short_sequences_for_90_percent_of_steps():
     assert short.steps == 9 * long.steps
     assert short.steps + long.steps == 1_000_000
     assert load_preset("paper-large").pretraining.model.preset == "large"
+
+
+def test_one_gpu_reads_half_a_million_tokens_a_step_without_pairs_and_dropout():
+    preset = load_preset("one-gpu")
+    config = preset.pretraining
+    assert [phase.global_batch_size * phase.max_seq_length for phase in config.phases] == [2**19, 2**19]
+    assert (config.objective, preset.instances.pairs, config.budget_seconds) == ("mlm", "none", 24 * 3600)
+    model = config.model.resolve(vocab_size=30522)
+    assert model.hidden_dropout_prob == model.attention_probs_dropout_prob == 0.0
+    assert cost_of_dropout(model, torch.device("cuda")) == ""
+    # The paper's dropout in fine-tuning, and its own pre-training in the other presets.
+    for task in TASKS:
+        runs = preset.finetuning.for_task(task)
+        assert (runs.hidden_dropout, runs.classifier_dropout) == (0.1, 0.1)
+    paper = load_preset("paper-base").pretraining
+    assert paper.objective == "mlm_nsp"
+    message = cost_of_dropout(paper.model.resolve(vocab_size=30522), torch.device("cuda"))
+    assert "attention_probs_dropout_prob=0.1: the kernel" in message
+    assert cost_of_dropout(paper.model.resolve(vocab_size=30522), torch.device("cpu")) == ""
 
 
 def test_unknown_preset_names_the_nearest():

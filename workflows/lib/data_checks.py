@@ -262,8 +262,7 @@ def each_length(check: Callable[[Path], Verdict]) -> Check:
 @check_of("instances")
 @each_length
 def instances_well_formed(directory: Path) -> Verdict:
-    """Every instance of every length is [CLS] A [SEP] B [SEP], without pairs [CLS] A [SEP], within the length and the
-    vocabulary."""
+    """Every instance of every length is [CLS] A [SEP] B [SEP], or without pairs [CLS] A [SEP], and fits."""
     from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
     manifest = load_manifest(directory, kind="instances", verify="sha256")
