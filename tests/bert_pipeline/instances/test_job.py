@@ -425,7 +425,7 @@ def test_instances_are_shown_as_text(static_both):
 
 
 def test_rows_of_contiguous_text_are_equal_in_both_formats(corpus, vocabulary, tmp_path, caplog):
-    config = InstancesConfig(max_seq_length=32, dupe_factor=2, format="both", max_predictions_per_seq=4, pairs="none")
+    config = InstancesConfig(max_seq_length=32, dupe_factor=2, format="both", pairs="none")
     built = build_instances(corpus, vocabulary, tmp_path / "rows", config, ONE_WORKER)
     assert caplog.messages == []  # all labels are equal, which is as it should be
     for split in ("train", "held_out"):
