@@ -5,6 +5,7 @@ import gc
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -68,10 +69,11 @@ def _measure(
     """Return seconds and tokens of an instance, of all ranks together."""
     size, most = phase.config.global_batch_size, MAX_TOKENS_ON_CPU // phase.config.max_seq_length * group.world_size
     size = min(size, most) if group.device.type == "cpu" else size
-    full = {"steps": UNDECIDED, "global_batch_size": size, "warmup_steps": 0, "initial_batch_size": 0}
+    full: dict[str, Any] = {"steps": UNDECIDED, "global_batch_size": size, "warmup_steps": 0, "initial_batch_size": 0}
     alone = dataclasses.replace(phase.config, **full)
-    intervals = {"log_interval_steps": UNDECIDED, "evaluation_interval_steps": 0, "checkpoint_interval_steps": 0}
-    config = dataclasses.replace(config, phases=(alone,), schedule="phase", budget="", **intervals)
+    settings: dict[str, Any] = {"phases": (alone,), "schedule": "phase", "budget": "", "log_interval_steps": UNDECIDED}
+    settings |= {"evaluation_interval_steps": 0, "checkpoint_interval_steps": 0}
+    config = dataclasses.replace(config, **settings)
     marks: list[tuple[float, int, int]] = []  # clock, tokens and steps at the beginning and the end
 
     def after_step(step: int) -> None:
