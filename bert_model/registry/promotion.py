@@ -280,11 +280,8 @@ def decide(
     # are damaged the same model, registered again.
     if champion is not None:
         same = candidate.version == champion.version
-        is_demo = (
-            champion.document.generated_sample
-            and not candidate.document.generated_sample
-            and not any(task.counts for task in tasks)
-        )
+        new, old = candidate.document, champion.document
+        is_demo = old.generated_sample and not new.generated_sample and not any(task.counts for task in tasks)
         detail = f"version {champion.version} is champion{' already' if same else ''}"
         detail += ", of the generated sample" if is_demo else ""
         gates.append(Gate(name="new", passed=not same, detail=detail))
@@ -294,8 +291,8 @@ def decide(
         gates += [_better(tasks, interval, config, is_newer=is_newer), _no_task_worse(tasks, config)]
         if inspection.exam is not None:
             gates.append(Gate(name="exam_not_worse", passed=False, detail=inspection.exam))
-        elif champion.document.exam is not None:
-            gates.append(_exam_not_worse(candidate.document.exam, champion.document.exam, config))
+        elif old.exam is not None:
+            gates.append(_exam_not_worse(new.exam, old.exam, config))
 
     # A waived gate is evaluated nevertheless, so that the decision records what it found.
     waived = [dataclasses.replace(gate, waived=not gate.passed and gate.name in config.waived_gates) for gate in gates]
