@@ -525,16 +525,14 @@ def run_exam(arguments: argparse.Namespace) -> int:
         pairs = read_pairs_of(exam, part) if is_made else pairs
     from bert_model.zero_shot.exam import take_exam
     from bert_model.zero_shot.result import exam_table
-    from bert_pipeline.atomic import creating, replace_text
+    from bert_pipeline.atomic import replace_text
 
-    if arguments.output is not None:
-        with creating(arguments.output.parent):
-            arguments.output.parent.mkdir(parents=True, exist_ok=True)
     result = take_exam(directory, pairs, ngram_baseline=ngram_baseline, whole_words=arguments.whole_words)
     print(exam_table(result))
     if arguments.output is not None:
         model = without_secrets(arguments.model)
         document = {"model": model, "pairs": arguments.pairs, "part": part, **result.to_json()}
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
         replace_text(arguments.output, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     return 0
 

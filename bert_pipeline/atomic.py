@@ -55,7 +55,7 @@ def _take_lock(path: Path, directory: bool) -> tuple[int, bool] | None:
     if directory:
         descriptor = os.open(path, os.O_RDONLY)
     else:
-        with creating(path.parent):
+        with disk_errors(path.parent, creating=True):
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
@@ -98,7 +98,7 @@ def atomic_directory(directory: Path) -> Iterator[Path]:
     # The name is unique and a lock says who is at work: process ids mean nothing to another container on the volume.
     temporary = directory.parent / f".{directory.name}.partial-{uuid.uuid4().hex}"
     with contextlib.ExitStack() as held:
-        with creating(directory):
+        with disk_errors(directory, creating=True):
             directory.parent.mkdir(parents=True, exist_ok=True)
             # The parent's lock: nobody sees a draft without its lock, or `directory` between its two renames.
             with locked(directory.parent, directory=True):
@@ -107,7 +107,7 @@ def atomic_directory(directory: Path) -> Iterator[Path]:
                 temporary.mkdir()
                 held.enter_context(locked(temporary, directory=True))
         try:
-            with naming_full_disk(directory):
+            with disk_errors(directory):
                 yield temporary
                 with locked(directory.parent, directory=True):
                     if _entries(directory) != before:
@@ -183,7 +183,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     check_file_target(path)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
-        with naming_full_disk(path):
+        with disk_errors(path):
             yield temporary
             os.replace(temporary, path)
     finally:
@@ -204,11 +204,24 @@ def check_file_target(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def naming_full_disk(path: Path) -> Iterator[None]:
-    """Turn the error of a full disk or quota, which names no file, into a DiskFullError that names `path`."""
+def disk_errors(path: Path, *, creating: bool = False) -> Iterator[None]:
+    """Turn the error of a full disk or quota, which names no file, into a DiskFullError that names `path`.
+
+    With `creating`, the block makes `path` a directory or the first file in it, and each OSError is an ArtifactError.
+    """
     try:
         yield
     except OSError as error:
+        if creating:
+            # The nearest name that exists decides: a file, a link to nowhere, or a directory that may not be written.
+            # What replaces a directory that may be written is first written beside it.
+            is_beside = path.is_dir() and os.access(path, os.W_OK)
+            places = path.absolute().parents if is_beside else (path, *path.absolute().parents)
+            place = next((item for item in places if os.path.lexists(item)), path)
+            reason = error.strerror or str(error) if place.is_dir() else describe_obstacle(place)
+            raise ArtifactError(
+                f"{path}: cannot be written: {place}: {reason}; give a path in a directory that can be written"
+            ) from error
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         # A file of a draft is not what the user knows: the directory is that it was to become.
@@ -243,23 +256,6 @@ def _flush_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextlib.contextmanager
-def creating(directory: Path) -> Iterator[None]:
-    """Turn an OSError of the block, which creates a directory or the first file in it, into an ArtifactError."""
-    try:
-        yield
-    except OSError as error:
-        # The nearest name that exists decides: a file, a link to nowhere, or a directory that may not be written. What
-        # replaces a directory that may be written is first written beside it.
-        is_beside = directory.is_dir() and os.access(directory, os.W_OK)
-        places = directory.absolute().parents if is_beside else (directory, *directory.absolute().parents)
-        place = next((path for path in places if os.path.lexists(path)), directory)
-        reason = error.strerror or str(error) if place.is_dir() else describe_obstacle(place)
-        raise ArtifactError(
-            f"{directory}: cannot be written: {place}: {reason}; give a path in a directory that can be written"
-        ) from error
 
 
 def describe_obstacle(path: Path) -> str:

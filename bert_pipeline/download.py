@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from bert_pipeline.atomic import locked, naming_full_disk
+from bert_pipeline.atomic import disk_errors, locked
 from bert_pipeline.errors import ArtifactError, InputError, UsageError, suggest
 from bert_pipeline.manifest import Manifest, load_manifest, publishing, refuse_foreign_directory
 from bert_pipeline.tasks.archive import extract_archive
@@ -406,7 +406,7 @@ class _Client:
 
 def _append(response: Any, target: Path, start: int, size: int, progress: Callable[[int], None]) -> None:
     # Another attempt does not help a full disk, as it does a lost connection.
-    with naming_full_disk(target), open(target, "ab") as stream:
+    with disk_errors(target), open(target, "ab") as stream:
         while start < size and (chunk := response.read(min(_CHUNK_BYTES, size - start))):
             stream.write(chunk)
             start += len(chunk)

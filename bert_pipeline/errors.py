@@ -44,6 +44,10 @@ class TrainingError(BertError):
     """A training had to stop: a rank died, the loss was not finite, or the directory is in use."""
 
 
+class WorkerDiedError(BertError):
+    """A worker process exited without an exception, or its GPU has too little memory; what others finished is valid."""
+
+
 class PromotionError(BertError):
     """A registry version may not be promoted, or the registry was modified concurrently."""
 

@@ -36,7 +36,7 @@ from bert_model.model.bert import BertModel
 from bert_model.model.config import BertConfig
 from bert_model.model.heads import HEAD_CLASSES, states_of
 from bert_model.model.weights import fill_model, read_weights
-from bert_pipeline.atomic import creating, locked, replace_text
+from bert_pipeline.atomic import disk_errors, locked, replace_text
 from bert_pipeline.errors import ArtifactError, UnavailableError, UsageError
 from bert_pipeline.manifest import Manifest, load_manifest, refuse_foreign_directory
 from bert_pipeline.tasks.catalogue import Task
@@ -73,7 +73,7 @@ def trial_directory(output: Path, identity: str) -> Iterator[Path]:
     prefix = f".trials-{output.name}-"
     directory = output.parent / f"{prefix}{identity[:16]}"
     refuse_foreign_directory(output, "finetuned_model")
-    with creating(output):
+    with disk_errors(output, creating=True):
         directory.mkdir(parents=True, exist_ok=True)
 
     # Trials of other data, versions or machines cannot be reused. A directory with a lock belongs to a running search.

@@ -25,7 +25,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from bert_model.training.distributed import keep_freed_memory
-from bert_pipeline.errors import TrainingError, UsageError
+from bert_pipeline.errors import UsageError, WorkerDiedError
 from bert_pipeline.parent import exit_with_parent
 
 Report = Callable[[Any], None]
@@ -44,10 +44,6 @@ class Job(Protocol[Result_co]):
     def run(self, *, device: str, num_threads: int, report: Report) -> Result_co:
         """Do the work on a device with so many CPU threads, and report on it."""
         ...
-
-
-class WorkerDiedError(TrainingError):
-    """A worker process exited without an exception: the outputs of finished jobs remain valid."""
 
 
 class WorkerPool:

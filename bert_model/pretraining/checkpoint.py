@@ -25,7 +25,7 @@ from torch.optim import Optimizer
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import WEIGHTS_NAME, read_tensors, save_tensors, write_weights
 from bert_model.training.gradients import full_tensor, shard_like
-from bert_model.training.metrics_log import removed_error
+from bert_model.training.metrics_log import check_not_removed
 from bert_model.training.optimizer import load_optimizer_tensors, optimizer_tensors
 from bert_pipeline.errors import ArtifactError, DiskFullError, TrainingError
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest, publishing
@@ -101,8 +101,7 @@ class CheckpointDirectory:
         """
         directory = self.path_of(snapshot.step)
         # Publishing would create it again, without the configuration that a resume needs.
-        if not self.path.parent.is_dir():
-            raise removed_error(self.path.parent)
+        check_not_removed(self.path.parent)
         try:
             # The directory gets its name when every file is complete; until then it is a draft that `clean` removes.
             with publishing(directory, kind=KIND, configuration=self.configuration, inputs=self.inputs) as draft:
@@ -114,8 +113,7 @@ class CheckpointDirectory:
                 (draft.path / STATE_NAME).write_text(state + "\n", encoding="utf-8")
                 draft.counts = {"step": snapshot.step, **snapshot.metrics}
         except (OSError, ArtifactError) as error:
-            if not self.path.is_dir():
-                raise removed_error(self.path) from error
+            check_not_removed(self.path)
             if not isinstance(error, (OSError, DiskFullError)):
                 raise
             # Report what is needed, what is free, and which checkpoint is still good.

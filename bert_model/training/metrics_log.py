@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
 
 from bert_model.training.home import tracking_uri
-from bert_pipeline.atomic import atomic_write, naming_full_disk
+from bert_pipeline.atomic import atomic_write, disk_errors
 from bert_pipeline.errors import BertError, TrainingError
 from bert_pipeline.manifest import Manifest
 
@@ -46,13 +46,8 @@ class MetricsLog:
         text = json.dumps(line)
         with self._lock:
             # The open file would take the line all the same, and the system drop it in the end.
-            try:
-                is_ours = os.path.samestat(os.stat(self.path), os.fstat(self._stream.fileno()))
-            except FileNotFoundError:
-                is_ours = False
-            if not is_ours:
-                raise removed_error(self.path)
-            with naming_full_disk(self.path):
+            check_not_removed(self.path, self._stream.fileno())
+            with disk_errors(self.path):
                 self._stream.write(text + "\n")
                 self._stream.flush()
 
@@ -64,9 +59,13 @@ class MetricsLog:
         self._stream.close()
 
 
-def removed_error(path: Path) -> TrainingError:
-    """Return the error of a training whose files were removed while it ran."""
-    return TrainingError(
+def check_not_removed(path: Path, descriptor: int | None = None) -> None:
+    """Raise TrainingError if `path` was removed, or replaced since `descriptor` was opened, while a training ran."""
+    with contextlib.suppress(FileNotFoundError):
+        status = os.stat(path)
+        if descriptor is None or os.path.samestat(status, os.fstat(descriptor)):
+            return
+    raise TrainingError(
         f"{path}: was removed or moved while the training was writing there, so its results would be lost; restore "
         "the directory and resume, or start again"
     )

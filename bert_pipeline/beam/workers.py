@@ -30,7 +30,7 @@ from bert_pipeline.beam.engine import explain, watched
 from bert_pipeline.beam.failures import Failure, failures_in, guarded
 from bert_pipeline.beam.options import num_processes, num_workers
 from bert_pipeline.beam.progress import call_periodically
-from bert_pipeline.errors import BertError, UnavailableError
+from bert_pipeline.errors import BertError, UnavailableError, WorkerDiedError
 from bert_pipeline.manifest import Draft
 from bert_pipeline.parent import exit_with_parent
 
@@ -53,12 +53,13 @@ def run_pipeline(
     """Yield a pipeline, and run the graph that the block adds to it.
 
     `preload` is the module of the steps' functions: it is imported once, and the workers of the local pool are forked
-    from there. `progress` is called periodically with the sum of what the steps count. BertError if a local worker is
-    killed or if a cluster gives the job up. On an engine the job is named after `draft`, where its results are counted.
+    from there. `progress` is called periodically with the sum of what the steps count. WorkerDiedError if a local
+    worker is killed, BertError if a cluster gives the job up. On an engine the job is named after `draft`, where its
+    results are counted.
     """
     global _progress
     _progress = 0
-    with _worker_pool(options, preload), _runner_errors(options):
+    with _runner_errors(options), _worker_pool(options, preload):
         pipeline = beam.Pipeline(options=options)
         watch: Any = contextlib.nullcontext()
         if draft is not None and num_workers(options) is None:
@@ -71,10 +72,7 @@ def run_pipeline(
 
 @contextlib.contextmanager
 def _worker_pool(options: PipelineOptions, preload: str) -> Iterator[None]:
-    """Run the pool of the `ParallelFlatMap` steps. BertError if a worker is killed.
-
-    Workers are stopped in their work if the block raises or a step has failed.
-    """
+    """Run the pool of the `ParallelFlatMap` steps; stop it in its work if the block raises or a step has failed."""
     global _pool, _has_failed
     executor = None
     if num_processes(options) > 1:
@@ -94,18 +92,6 @@ def _worker_pool(options: PipelineOptions, preload: str) -> Iterator[None]:
     try:
         yield
         is_finished = not _has_failed
-    except Exception as error:
-        # Beam turns an exception of a step into another one, with the step's name in its message.
-        causes = list(_causes(error))
-        for cause in causes:
-            if isinstance(cause, KeyboardInterrupt | SystemExit):
-                raise type(cause)(*cause.args) from error
-        if any(isinstance(cause, BrokenProcessPool) for cause in causes):
-            raise BertError(
-                "a worker process of the job exited unexpectedly, most likely out of memory; free memory or give fewer "
-                "workers"
-            ) from error
-        raise
     finally:
         _pool = None
         if executor is not None:
@@ -123,13 +109,21 @@ def _runner_errors(options: PipelineOptions) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        text = str(error)
+        # Beam turns an exception of a step into another one, with the step's name in its message.
+        text, causes = str(error), list(_causes(error))
+        for cause in causes:
+            if isinstance(cause, KeyboardInterrupt | SystemExit):
+                raise type(cause)(*cause.args) from error
+            if isinstance(cause, BrokenProcessPool):
+                raise WorkerDiedError(
+                    "a worker process of the job exited unexpectedly, most likely out of memory; free memory or give "
+                    "fewer workers"
+                ) from error
         if isinstance(error, BertError):
             raise type(error)(re.sub(_STEP, "", text)) from error
         if num_workers(options) is not None:
-            # Such as a full disk: Beam makes a RuntimeError of it.
-            for cause in (error, error.__context__):
-                if isinstance(cause, OSError) and cause.strerror:
+            for cause in causes[:2]:
+                if isinstance(cause, OSError) and cause.strerror:  # such as a full disk
                     raise OSError(cause.errno, cause.strerror, cause.filename) from error
             raise
         logger.info("%s", text)

@@ -15,7 +15,7 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from bert_pipeline.atomic import atomic_write, naming_full_disk, remove_abandoned_drafts
+from bert_pipeline.atomic import atomic_write, disk_errors, remove_abandoned_drafts
 from bert_pipeline.errors import ArtifactError, DiskFullError, InputError, UnavailableError
 from bert_pipeline.manifest import (
     MANIFEST_NAME,
@@ -152,7 +152,7 @@ def test_full_disk_is_named_where_no_temporary_directory_is_left(tmp_path, monke
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", list)
     with (
         pytest.raises(DiskFullError, match=rf"^{tmp_path}/file: cannot be written: No space"),
-        naming_full_disk(tmp_path / "file"),
+        disk_errors(tmp_path / "file"),
     ):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import dagster as dg
 
 from bert_model.training.home import settle
-from bert_pipeline.atomic import naming_full_disk, replace_text
+from bert_pipeline.atomic import disk_errors, replace_text
 from bert_pipeline.errors import UnavailableError
 from workflows.lib.processes import GRPC_TAG, process_mark, process_of
 from workflows.lib.resources import (
@@ -95,7 +95,7 @@ def database_errors() -> Iterator[None]:
         place = os.environ.get(DAGSTER_HOME_VARIABLE, "")
         # SQLite says "disk I/O error" where there is no room for its journal.
         if "locked" not in str(error.orig) and Path(place).is_dir():
-            with naming_full_disk(Path(place)), tempfile.TemporaryFile(dir=place) as probe:
+            with disk_errors(Path(place)), tempfile.TemporaryFile(dir=place) as probe:
                 probe.write(bytes(1 << 20))
         raise UnavailableError(
             f"Dagster's database, of {place}: {error.orig}; `fuser {place}/history/*.db` names the processes that use "

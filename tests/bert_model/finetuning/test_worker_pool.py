@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from bert_model.finetuning import worker_pool
-from bert_model.finetuning.worker_pool import WorkerDiedError, WorkerPool
-from bert_pipeline.errors import UsageError
+from bert_model.finetuning.worker_pool import WorkerPool
+from bert_pipeline.errors import UsageError, WorkerDiedError
 
 
 def device_of_this_worker(meeting: Path, number: int) -> tuple[str, int]:

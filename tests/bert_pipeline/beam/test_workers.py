@@ -17,7 +17,7 @@ import pytest
 from bert_pipeline.beam.options import pipeline_options
 from bert_pipeline.beam.results import WriteResults, load_results
 from bert_pipeline.beam.workers import ParallelFlatMap, one, run_pipeline
-from bert_pipeline.errors import ArtifactError, BertError, UnavailableError
+from bert_pipeline.errors import ArtifactError, UnavailableError, WorkerDiedError
 
 pytestmark = pytest.mark.slow
 
@@ -177,7 +177,9 @@ def test_progress_counts_the_results(tmp_path, workers):
 
 
 def test_killed_worker_fails_job_with_a_sentence():
-    with pytest.raises(BertError, match="worker process of the job exited unexpectedly, most likely out of memory"):
+    with pytest.raises(
+        WorkerDiedError, match="worker process of the job exited unexpectedly, most likely out of memory"
+    ):
         run(exit_at_once, range(4))
 
 
