@@ -18,7 +18,6 @@ import torch
 
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
-from bert_model.model.unpadding import supports_varlen
 from bert_model.pretraining.config import PhaseConfig, PretrainingConfig
 from bert_model.pretraining.data import InstanceSplit
 from bert_model.pretraining.phases import Phase
@@ -72,6 +71,7 @@ class TrainingCase:
         return PretrainingConfig(
             phases=(phase,),
             micro_batch_size=self.micro_batch_size,
+            micro_batch_tokens=self.micro_batch_size * self.max_seq_length,
             precision=self.precision,
             compile=compiled,
             log_interval_steps=1,
@@ -132,7 +132,6 @@ class OurTraining:
         config = case.pretraining_config(compiled=compiled)
         self.meter = Meter(device=case.device)
         model = new_model(BertForPreTraining, case.model_config(), seed=1).to(case.device)
-        model.bert.has_varlen = supports_varlen(case.device)
         phase = Phase(
             index=0,
             config=config.phases[0],

@@ -2,14 +2,14 @@
 
 Notable:
 - post-LayerNorm blocks, learned position embeddings, vocabulary projection tied to the word embeddings
-- padding is skipped: with `token_indices` every layer but attention runs on real tokens only (unpadding.py), attention
-  too on a GPU and without dropout
+- padding is skipped: with `token_indices` every layer but attention runs on real tokens only (unpadding.py), and rows
+  that are packed on a GPU need none
 - the last block is computed only at the positions that a head reads
 - matrix products and dropout go through cpu_kernels.py, which falls back to torch's own
 
 Shapes: B sequences, S positions, Q positions read after the last block, H hidden size, A heads, D = H / A,
 V vocabulary, M masked positions of each sequence, P predictions of the batch. In an unpadded batch, T real tokens
-replace B, S.
+replace B, S; packed are R rows, of which Q are read.
 """
 
 from typing import Any, NamedTuple, TypeVar
@@ -22,9 +22,12 @@ from torch.utils.checkpoint import checkpoint
 
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import Dropout, Linear, fast_dropout, linear
-from bert_model.model.unpadding import VARLEN_DTYPES, Sequences, Unpadding, varlen_attention
+from bert_model.model.unpadding import PackedRows, Unpadding, varlen_attention
 
 Model = TypeVar("Model", bound=nn.Module)
+
+ALIGNED_COLUMNS = 64
+"""A GPU multiplies matrices whose widths are multiples of this at its full rate."""
 
 
 class BertOutput(NamedTuple):
@@ -56,6 +59,17 @@ def activate(hidden: Tensor, name: str) -> Tensor:
     return functional.gelu(hidden, approximate="none" if name == "gelu" else "tanh")
 
 
+def aligned_linear(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return `functional.linear`, computed with further columns that are cut off again.
+
+    A GPU multiplies matrices of 30,522 columns at a third of the rate of 30,528. In a compiled graph the padded copy is
+    that of autocast, and the cut is in the kernel that reads it.
+    """
+    extra = -len(weight) % ALIGNED_COLUMNS
+    padded = functional.linear(hidden, functional.pad(weight, (0, 0, 0, extra)), functional.pad(bias, (0, extra)))
+    return padded[..., : len(weight)]
+
+
 def gather_positions(hidden: Tensor, positions: Tensor, unpadding: Unpadding | None = None) -> Tensor:
     """Return the vectors of (B, S, H), or of unpadded (T, H), at positions (B, Q): (B, Q, H)."""
     if unpadding is not None:
@@ -75,34 +89,45 @@ class BertEmbeddings(nn.Module):
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor | None, unpadding: Unpadding | None) -> Tensor:
-        length = input_ids.shape[1]
-        hidden: Tensor = self.word_embeddings(input_ids)  # (B, S, H)
+    def forward(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None,
+        unpadding: Unpadding | None,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
+        hidden: Tensor = self.word_embeddings(input_ids)  # (B, S, H), or packed (R, H)
         if token_type_ids is None:
             hidden = hidden + self.token_type_embeddings.weight[0]  # all in segment A
         else:
             hidden = hidden + self.token_type_embeddings(token_type_ids)
-        hidden = hidden + self.position_embeddings.weight[:length]
+        if position_ids is None:
+            hidden = hidden + self.position_embeddings.weight[: input_ids.shape[1]]
+        else:
+            hidden = hidden + self.position_embeddings(position_ids)
         # Position embeddings need the layout (B, S); from here on only real tokens are computed.
         if unpadding is not None:
             hidden = unpadding.unpad_input(hidden)  # (T, H)
         normalized: Tensor = self.dropout(self.LayerNorm(hidden))
-        return normalized  # (B, S, H) or (T, H)
+        return normalized  # (B, S, H), (T, H) or (R, H)
 
 
 class KeyValueInput(NamedTuple):
     """The states that keys and values are projected from, and which of them each query sees."""
 
     hidden: Tensor
-    """(B, S, H), or (T, H) if unpadded."""
-    mask: Tensor | None
+    """(B, S, H), (T, H) if unpadded, (R, H) if packed."""
+    mask: Tensor | None = None
     """Which keys each query may see, bool, broadcastable to (B, A, Q, S); None if all of them."""
-    unpadding: Unpadding | None
+    unpadding: Unpadding | None = None
     """How `hidden` was unpadded, None if it was not."""
-    unpads_queries: bool
+    unpads_queries: bool = True
     """Whether the queries are unpadded too; queries at selected positions are (B, Q, H) and need no unpadding."""
-    sequences: Sequences | None
-    """The sequences of `hidden` for `varlen_attention`, None for other kernels."""
+    starts: Tensor | None = None
+    """Of packed rows, with `max_length` and `read_rows` as in `PackedRows`."""
+    max_length: int = 0
+    read_rows: Tensor | None = None
+    """Rows that are computed after attention, None for all."""
 
 
 class BertSelfAttention(nn.Module):
@@ -117,8 +142,12 @@ class BertSelfAttention(nn.Module):
         self.dropout_prob = config.attention_probs_dropout_prob
 
     def forward(self, queries: Tensor, source: KeyValueInput, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
-        if source.sequences is not None:
-            return self._attend_unpadded(queries, source, source.sequences), None
+        if source.starts is not None:  # every query is a row of `hidden`
+            # One product of three times the width is faster on a GPU.
+            layers = (self.query, self.key, self.value)
+            weight, bias = torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
+            heads = functional.linear(source.hidden, weight, bias).unflatten(-1, (3, self.num_heads, -1))
+            return varlen_attention(*heads.unbind(1), source.starts, source.max_length).flatten(1), None  # (R, H)
         # Attention needs rectangular sequences: pad the heads of an unpadded batch.
         query_unpadding = source.unpadding if source.unpads_queries else None
         query = self._split_heads(self.query(queries), query_unpadding)  # (B, A, Q, D)
@@ -143,17 +172,6 @@ class BertSelfAttention(nn.Module):
         else:
             joined = query_unpadding.unpad_heads(context)
         return joined, probabilities if output_attentions else None
-
-    def _attend_unpadded(self, queries: Tensor, source: KeyValueInput, sequences: Sequences) -> Tensor:
-        """Attend without padding: queries (T, H) or (B, Q, H), output of the same shape."""
-        query = self.query(queries).unflatten(-1, (self.num_heads, -1))  # (T, A, D) or (B, Q, A, D)
-        key, value = (layer(source.hidden).unflatten(-1, (self.num_heads, -1)) for layer in (self.key, self.value))
-        if source.unpads_queries:
-            return varlen_attention(query, key, value, sequences, sequences).flatten(1)
-        selected = sequences.of_queries(*queries.shape[:2])
-        context = varlen_attention(query.flatten(0, 1), key, value, selected, sequences)  # (B * Q, A, D)
-        joined: Tensor = context.flatten(1).unflatten(0, queries.shape[:2])
-        return joined
 
     def _split_heads(self, projected: Tensor, unpadding: Unpadding | None) -> Tensor:
         if unpadding is not None:
@@ -186,6 +204,8 @@ class BertAttention(nn.Module):
 
     def forward(self, queries: Tensor, source: KeyValueInput, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
         context, probabilities = self.self(queries, source, output_attentions)
+        if source.read_rows is not None:
+            context, queries = context.index_select(0, source.read_rows), queries.index_select(0, source.read_rows)
         return self.output(context, queries), probabilities
 
 
@@ -243,8 +263,6 @@ class BertModel(nn.Module):
         self.embeddings = BertEmbeddings(config)
         self.encoder = BertEncoder(config)
         self.pooler = BertPooler(config) if add_pooling_layer else None
-        self.has_varlen = False
-        """Whether torch has the kernel of `varlen_attention` for the model's device (`unpadding.supports_varlen`)."""
         self.recomputes_blocks = False
         """Whether the backward pass computes each block again instead of keeping its activations, to save memory."""
 
@@ -272,9 +290,6 @@ class BertModel(nn.Module):
         unpadding = None if token_indices is None else Unpadding(token_indices, batch_size, length, heads)
         hidden = self.embeddings(input_ids, token_type_ids, unpadding)  # (B, S, H) or (T, H)
         mask = self._attention_mask(length, attention_mask, None, input_ids.device)
-        sequences = None
-        if unpadding is not None and attention_mask is not None and not output_attentions and self._uses_varlen(hidden):
-            sequences = Sequences.of_tokens(attention_mask, len(hidden))
         # As in Hugging Face's output, the embeddings count as the first hidden state.
         hidden_states, attentions = [hidden], []
         last = len(self.encoder.layer) - 1
@@ -284,12 +299,8 @@ class BertModel(nn.Module):
                 # Nothing reads the other positions: they are still keys and values, but no longer queries.
                 queries, is_whole = gather_positions(hidden, output_positions, unpadding), False  # (B, Q, H)
                 mask = self._attention_mask(length, attention_mask, output_positions, input_ids.device)
-            source = KeyValueInput(hidden, mask, unpadding, is_whole, sequences)
-            if self.recomputes_blocks and torch.is_grad_enabled():
-                # Dropout is drawn again from the generator's state of the first time, so gradients are the same.
-                hidden, probabilities = checkpoint(layer, queries, source, output_attentions, use_reentrant=False)
-            else:
-                hidden, probabilities = layer(queries, source, output_attentions)
+            source = KeyValueInput(hidden, mask, unpadding, is_whole)
+            hidden, probabilities = self._block(layer, queries, source, output_attentions)
             if output_hidden_states:
                 hidden_states.append(hidden)
             if probabilities is not None:
@@ -304,17 +315,27 @@ class BertModel(nn.Module):
             attentions=tuple(attentions) if output_attentions else None,
         )
 
-    def _uses_varlen(self, hidden: Tensor) -> bool:
-        """Tell whether `varlen_attention` computes unpadded rows: its kernel has neither dropout nor float32."""
-        config, device = self.config, hidden.device.type
-        has_dropout = self.training and config.attention_probs_dropout_prob > 0
-        if not self.has_varlen or has_dropout or config.attention != "bidirectional":
-            return False
-        # Not `is_autocast_available`, which splits the graph of a compiled model before torch 2.13.
-        is_cast = device in ("cpu", "cuda") and torch.is_autocast_enabled(device)
-        dtype = torch.get_autocast_dtype(device) if is_cast else hidden.dtype
-        head_size = config.hidden_size // config.num_attention_heads
-        return dtype in VARLEN_DTYPES and head_size % 8 == 0 and head_size <= 256
+    def read_packed(self, rows: PackedRows) -> Tensor:
+        """Encode packed sequences; return the last block's output (Q, H) at the rows that are read."""
+        hidden = self.embeddings(rows.input_ids, rows.token_type_ids, None, rows.position_ids)  # (R, H)
+        *layers, last = self.encoder.layer
+        for layer in layers:
+            source = KeyValueInput(hidden, starts=rows.starts, max_length=rows.max_length)
+            hidden, _ = self._block(layer, hidden, source)
+        source = KeyValueInput(hidden, starts=rows.starts, max_length=rows.max_length, read_rows=rows.read_rows)
+        hidden, _ = self._block(last, hidden, source)
+        return hidden
+
+    def _block(
+        self, layer: nn.Module, queries: Tensor, source: KeyValueInput, output_attentions: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        if self.recomputes_blocks and torch.is_grad_enabled():
+            # Dropout is drawn again from the generator's state of the first time, so gradients are the same.
+            computed = checkpoint(layer, queries, source, output_attentions, use_reentrant=False)
+        else:
+            computed = layer(queries, source, output_attentions)
+        hidden, probabilities = computed
+        return hidden, probabilities
 
     def _attention_mask(
         self, length: int, attention_mask: Tensor | None, positions: Tensor | None, device: torch.device
@@ -354,8 +375,9 @@ class BertLMPredictionHead(nn.Module):
         self.num_tokens = config.vocab_size
         """Tokens of the vocabulary. Embeddings may have further rows, to a multiple of 8: these get no logit."""
 
-    def forward(self, hidden: Tensor, word_embeddings: Tensor) -> Tensor:
-        logits = linear(self.transform(hidden), word_embeddings, self.bias)  # (..., V)
+    def forward(self, hidden: Tensor, word_embeddings: Tensor, *, aligned: bool = False) -> Tensor:
+        product = aligned_linear if aligned else linear
+        logits = product(self.transform(hidden), word_embeddings, self.bias)  # (..., V)
         # Cut after the product, which is faster on padded rows.
         return logits if self.num_tokens == logits.shape[-1] else logits[..., : self.num_tokens]
 
@@ -414,36 +436,42 @@ class BertForPreTraining(nn.Module):
 
     def loss_sums(
         self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None,
-        token_type_ids: Tensor | None,
         *,
-        token_indices: Tensor | None,
-        masked_lm_positions: Tensor,
-        prediction_indices: Tensor,
         labels: Tensor,
         next_sentence_label: Tensor,
+        packed: PackedRows | None = None,
+        masked_lm_positions: Tensor | None = None,
+        prediction_indices: Tensor | None = None,
+        **padded: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """Return the summed cross-entropies of masked tokens and of next sentences, each a scalar in float32.
 
-        `masked_lm_positions` and `labels` are (B, M); `prediction_indices` (P,) are the indices of the predictions
-        among these B * M: nothing is computed for the others. `token_indices` is as in `BertModel`.
+        A padded batch has the arguments of `forward`; `masked_lm_positions` and `labels` are (B, M), and
+        `prediction_indices` (P,) are the indices of the predictions among these B * M: nothing is computed for the
+        others. Of packed sequences the first row of each and then P predictions are read; `labels` are (P,), and those
+        that are -100 count for nothing, as do next sentences.
         """
-        output = self.bert(
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            token_indices=token_indices,
-            output_positions=_with_first(masked_lm_positions),
-        )
+        if packed is not None:
+            first, predicted = self.bert.read_packed(packed).split([len(next_sentence_label), len(labels)])
+            pooled = self.bert.pooler(first.unsqueeze(1))  # type: ignore[misc]
+        else:
+            assert masked_lm_positions is not None
+            output = self.bert(**padded, output_positions=_with_first(masked_lm_positions))
+            # Leave out the zero-padded predictions: the vocabulary projection is the widest product of the model.
+            predicted = output.sequence_output[:, 1:].flatten(0, 1)[prediction_indices]  # (P, H)
+            labels, pooled = labels.flatten()[prediction_indices], output.pooled_output
+        return self.losses(pooled, predicted, labels, next_sentence_label, packed is not None)
 
-        # Leave out the zero-padded predictions: the vocabulary projection is the widest product of the model.
-        predicted = output.sequence_output[:, 1:].flatten(0, 1)[prediction_indices]  # (P, H)
-        labels = labels.flatten()[prediction_indices]  # (P,)
-        logits = self.cls.predictions(predicted, self.bert.embeddings.word_embeddings.weight).float()  # (P, V)
+    def losses(
+        self, pooled: Tensor, predicted: Tensor, labels: Tensor, next_sentence_label: Tensor, aligned: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Return `loss_sums` of pooled states (N, H) and of states (P, H) with their labels."""
+        words = self.bert.embeddings.word_embeddings.weight
+        logits = self.cls.predictions(predicted, words, aligned=aligned).float()  # (P, V)
         masked_lm = functional.cross_entropy(logits, labels, reduction="sum")
-        following = self.cls.seq_relationship(output.pooled_output).float()  # (B, 2)
-        return masked_lm, functional.cross_entropy(following, next_sentence_label, reduction="sum")
+        following = self.cls.seq_relationship
+        scores = aligned_linear(pooled, following.weight, following.bias) if aligned else following(pooled)  # (N, 2)
+        return masked_lm, functional.cross_entropy(scores.float(), next_sentence_label, reduction="sum")
 
 
 def _with_first(positions: Tensor) -> Tensor:

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-VARLEN_DTYPES = (torch.bfloat16, torch.float16)
-"""Types that torch's kernel of `varlen_attention` computes in."""
+MAX_HEAD_SIZE = 256
+"""Largest D of torch's kernel of `varlen_attention`."""
 
 
 class RowMap(NamedTuple):
@@ -72,35 +72,28 @@ class Unpadding:
         return real[self.tokens.to_real.unflatten(0, (self.batch_size, self.length)).gather(1, positions)]
 
 
-class Sequences(NamedTuple):
-    """Where sequences begin among rows that follow each other; the last ones are padding, some of them empty."""
+class PackedRows(NamedTuple):
+    """Whole sequences one behind the other, R tokens; the last ones are dummies, some of them empty.
 
+    All rows are in some sequence, since the kernel of `varlen_attention` leaves others undefined.
+    """
+
+    input_ids: Tensor
+    """(R,) int64."""
+    token_type_ids: Tensor
+    """(R,) int64."""
+    position_ids: Tensor
+    """(R,) int64: within the sequence."""
     starts: Tensor
-    """(N + 1,) int32: the first row of each sequence, and the end of the last."""
+    """(N + 1,) int32: the first row of each sequence, and R."""
+    read_rows: Tensor
+    """(Q,) int64: the rows that the heads read."""
     max_length: int
-
-    @classmethod
-    def of_tokens(cls, attention_mask: Tensor, num_rows: int) -> "Sequences":
-        """Return those of the tokens of a batch with mask (B, S), and of the rows of padding behind them.
-
-        Rows of padding form sequences of their own, since the kernel leaves rows without a sequence undefined.
-        `round_up` in pretraining/batch.py adds at most B * S / 16 such rows, which 1 + B // 16 sequences of S rows
-        hold; the number of sequences depends on B only, so that one graph of the compiler serves all batches.
-        """
-        batch_size, length = attention_mask.shape
-        ends = attention_mask.sum(1).cumsum(0)  # (B,)
-        count = torch.arange(1, 2 + batch_size // 16, device=ends.device)
-        padding = (ends[-1:] + count * length).clamp(max=num_rows)
-        return cls(functional.pad(torch.cat([ends, padding]), (1, 0)).int(), length)
-
-    def of_queries(self, batch_size: int, count: int) -> "Sequences":
-        """Return those of `count` queries for each sequence and none for padding."""
-        starts = torch.arange(self.starts.shape[0], device=self.starts.device) * count
-        return Sequences(starts.clamp(max=batch_size * count).int(), count)
+    """Of a sequence."""
 
 
-def varlen_attention(query: Tensor, key: Tensor, value: Tensor, queries: Sequences, keys: Sequences) -> Tensor:
-    """Attend within each sequence, by torch's kernel: (rows of `queries`, A, D), (T, A, D) twice to the shape of query.
+def varlen_attention(query: Tensor, key: Tensor, value: Tensor, starts: Tensor, max_length: int) -> Tensor:
+    """Attend within each sequence, by torch's kernel: (R, A, D) three times to (R, A, D).
 
     It is a prototype, whose arguments are these in torch 2.10 to 2.13; those that follow differ. Source:
     https://docs.pytorch.org/docs/stable/nn.attention.varlen.html
@@ -108,8 +101,7 @@ def varlen_attention(query: Tensor, key: Tensor, value: Tensor, queries: Sequenc
     # Imported where it is used: it imports torch's compiler.
     from torch.nn.attention.varlen import varlen_attn
 
-    attended = varlen_attn(query, key, value, queries.starts, keys.starts, queries.max_length, keys.max_length)
-    return cast(Tensor, attended)
+    return cast(Tensor, varlen_attn(query, key, value, starts, starts, max_length, max_length))
 
 
 def supports_varlen(device: torch.device) -> bool:

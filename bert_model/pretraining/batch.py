@@ -1,10 +1,15 @@
 """Micro-batches of pre-training: masked and padded, on a GPU and in bfloat16 in few sizes.
 
+`packing.py` makes those of a GPU that attends without padding.
+
 Shapes: B instances of a micro-batch, S its longest length, M its largest number of predictions, T its
 tokens, P its predictions.
 """
 
-from typing import Any, NamedTuple
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -22,8 +27,40 @@ SIZES_PER_OCTAVE = 16
 """Numbers of tokens and of predictions that `round_up` distinguishes from one power of 2 to the next."""
 
 
-class Batch(NamedTuple):
-    """A micro-batch under the model's names (Hugging Face's), and its counts."""
+@dataclass(frozen=True, kw_only=True)
+class MicroBatch:
+    """Tensors of a micro-batch, which subclasses name, and its counts."""
+
+    num_tokens: int
+    num_predictions: int
+    squared_lengths: int
+    """Sum of the squared numbers of tokens of the instances; attention is proportional to it."""
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The arguments of `BertForPreTraining.loss_sums`."""
+        counts = [field.name for field in dataclasses.fields(MicroBatch)]
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in counts}
+
+    def to(self, device: torch.device) -> Self:
+        """Move the tensors to a device; copies from pinned memory overlap with a GPU's computation."""
+        return self if device.type == "cpu" else self._map(lambda item: item.to(device, non_blocking=True))
+
+    def pinned(self, device: torch.device) -> Self:
+        """Copy the tensors to pinned memory, which a GPU reads asynchronously."""
+        with torch.cuda.device(device):  # the current device of a new thread is the first GPU
+            return self._map(Tensor.pin_memory)
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Self:
+        changed: dict[str, Any] = {
+            name: function(item) for name, item in vars(self).items() if isinstance(item, Tensor)
+        }
+        return dataclasses.replace(self, **changed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch(MicroBatch):
+    """A padded micro-batch under the model's names (Hugging Face's)."""
 
     input_ids: Tensor
     """(B, S) int64."""
@@ -43,28 +80,23 @@ class Batch(NamedTuple):
     """(B, M) int64: the original tokens; -100 in the padding."""
     next_sentence_label: Tensor
     """(B,) int64; 1 is a random next sentence."""
-    num_tokens: int
-    num_predictions: int
-    squared_lengths: int
-    """Sum of the squared numbers of tokens of the instances; attention is proportional to it."""
 
-    @property
-    def inputs(self) -> dict[str, Any]:
-        """The tensors, as the arguments of `BertForPreTraining.loss_sums`."""
-        return {name: item for name, item in self._asdict().items() if not isinstance(item, int)}
 
-    def to(self, device: torch.device) -> "Batch":
-        """Move the tensors to a device; copies from pinned memory overlap with a GPU's computation."""
-        if device.type == "cpu":
-            return self
-        moved = [item.to(device, non_blocking=True) if isinstance(item, Tensor) else item for item in self]
-        return Batch(*moved)  # type: ignore[arg-type]
+class MaskedInstances(NamedTuple):
+    """Padded instances with what is to be predicted."""
 
-    def pinned(self, device: torch.device) -> "Batch":
-        """Copy the tensors to pinned memory, which a GPU reads asynchronously."""
-        with torch.cuda.device(device):  # the current device of a new thread is the first GPU
-            pinned = [item.pin_memory() if isinstance(item, Tensor) else item for item in self]
-        return Batch(*pinned)  # type: ignore[arg-type]
+    input_ids: Integers
+    """(B, S) int32."""
+    lengths: Integers
+    """(B,) int64."""
+    token_type_ids: Integers
+    """(B, S) int64."""
+    counts: Integers
+    """(B,) int64: predictions."""
+    positions: Integers
+    """(B, M) int32, zero padded."""
+    labels: Integers
+    """(B, M) int64: the original tokens, -100 in the padding."""
 
 
 def split_micro_batches(samples: Samples, micro_batch_size: int) -> list[Samples]:
@@ -106,8 +138,47 @@ def collate(
 ) -> Batch:
     """Mask tokens unless the instances hold static masks, and pad to the longest instance.
 
-    The mask of a sample is a function of (seed, epoch, row index). With `few_sizes` the numbers of tokens and of
-    predictions to be computed are rounded up, by padding whose results nothing reads.
+    With `few_sizes` the numbers of tokens and of predictions to be computed are rounded up, by padding whose results
+    nothing reads.
+    """
+    masked = mask_samples(samples, vocabulary, masking, seed=seed, pad_to_multiple=pad_to_multiple)
+    width, max_count = masked.input_ids.shape[1], masked.labels.shape[1]
+    # Which of the padded places are real.
+    is_prediction = np.arange(max_count) < masked.counts[:, None]  # (B, M)
+    is_token = np.arange(width) < masked.lengths[:, None]  # (B, S)
+    is_padded = not is_token.all()
+    token_indices, prediction_indices = np.flatnonzero(is_token), np.flatnonzero(is_prediction)
+    if few_sizes:
+        # Padding after all tokens, and so outside of every sequence; a place without a prediction has an ignored label.
+        padding = np.flatnonzero(~is_token)[: round_up(len(token_indices)) - len(token_indices)]
+        token_indices = np.concatenate([token_indices, padding])
+        if unused := np.flatnonzero(~is_prediction)[:1].tolist():
+            missing = min(round_up(len(prediction_indices)), is_prediction.size) - len(prediction_indices)
+            prediction_indices = np.concatenate([prediction_indices, unused * missing]).astype(np.int64)
+    return Batch(
+        input_ids=torch.from_numpy(masked.input_ids.astype(np.int64)),
+        attention_mask=torch.from_numpy(is_token) if is_padded else None,
+        token_indices=torch.from_numpy(token_indices) if is_padded else None,
+        token_type_ids=torch.from_numpy(masked.token_type_ids),
+        masked_lm_positions=torch.from_numpy(masked.positions.astype(np.int64)),
+        prediction_indices=torch.from_numpy(prediction_indices),
+        labels=torch.from_numpy(masked.labels),
+        next_sentence_label=torch.from_numpy(samples.columns.is_random_next.astype(np.int64)),
+        **counts_of(masked),
+    )
+
+
+def mask_samples(
+    samples: Samples,
+    vocabulary: MaskingVocabulary,
+    masking: MaskingConfig,
+    *,
+    seed: int,
+    pad_to_multiple: int = 1,
+) -> MaskedInstances:
+    """Pad samples, and mask tokens unless the instances hold static masks.
+
+    The mask of a sample is a function of (seed, epoch, row index).
     """
     columns = samples.columns
     lengths = columns.lengths  # (B,)
@@ -136,33 +207,18 @@ def collate(
     extra = -max_count % pad_to_multiple
     if extra:
         positions, labels = (np.pad(item, ((0, 0), (0, extra))) for item in (positions, labels))
-        max_count += extra
-    # Which of the padded places are real.
-    is_prediction = np.arange(max_count) < counts[:, None]  # (B, M)
-    labels = np.where(is_prediction, labels, IGNORED_LABEL)
-    is_token = np.arange(width) < lengths[:, None]  # (B, S)
-    is_padded = not is_token.all()
-    token_indices, prediction_indices = np.flatnonzero(is_token), np.flatnonzero(is_prediction)
-    if few_sizes:
-        # Padding after all tokens, and so outside of every sequence; a place without a prediction has an ignored label.
-        padding = np.flatnonzero(~is_token)[: round_up(len(token_indices)) - len(token_indices)]
-        token_indices = np.concatenate([token_indices, padding])
-        if unused := np.flatnonzero(~is_prediction)[:1].tolist():
-            missing = min(round_up(len(prediction_indices)), is_prediction.size) - len(prediction_indices)
-            prediction_indices = np.concatenate([prediction_indices, unused * missing]).astype(np.int64)
-    return Batch(
-        input_ids=torch.from_numpy(input_ids.astype(np.int64)),
-        attention_mask=torch.from_numpy(is_token) if is_padded else None,
-        token_indices=torch.from_numpy(token_indices) if is_padded else None,
-        token_type_ids=torch.from_numpy(_segments(columns.segment_b_start, lengths, width)),
-        masked_lm_positions=torch.from_numpy(positions.astype(np.int64)),
-        prediction_indices=torch.from_numpy(prediction_indices),
-        labels=torch.from_numpy(labels.astype(np.int64)),
-        next_sentence_label=torch.from_numpy(columns.is_random_next.astype(np.int64)),
-        num_tokens=int(lengths.sum()),
-        num_predictions=int(counts.sum()),
-        squared_lengths=int((lengths.astype(np.int64) ** 2).sum()),
-    )
+    labels = np.where(np.arange(labels.shape[1]) < counts[:, None], labels, IGNORED_LABEL).astype(np.int64)
+    segments = _segments(columns.segment_b_start, lengths, width)
+    return MaskedInstances(input_ids, lengths, segments, counts, positions, labels)
+
+
+def counts_of(masked: MaskedInstances) -> dict[str, int]:
+    """Return the counts of a `MicroBatch`."""
+    return {
+        "num_tokens": int(masked.lengths.sum()),
+        "num_predictions": int(masked.counts.sum()),
+        "squared_lengths": int((masked.lengths.astype(np.int64) ** 2).sum()),
+    }
 
 
 def rehearsal_batch() -> Batch:

@@ -106,6 +106,9 @@ class PretrainingConfig:
     """Time of training, such as 3h or 90m, instead of the phases' `steps`; the decay ends when it is over."""
     micro_batch_size: PositiveInt = 32
     """Maximum instances per forward pass of a rank; gradients are accumulated up to the global batch."""
+    micro_batch_tokens: PositiveInt | Literal["auto"] = "auto"
+    """Maximum tokens per forward pass of a rank on a GPU in bfloat16 and without dropout in attention, which packs
+    instances and does not read `micro_batch_size`; `auto` measures what fits into its memory."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     """The optimizer."""
     seed: Seed = 12345
@@ -113,8 +116,9 @@ class PretrainingConfig:
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
     """`bfloat16` computes under autocast, with weights and optimizer state in float32; `auto` takes it if the device
     has instructions for it."""
-    compile: bool = False
-    """Compile each layer with torch.compile."""
+    compile: bool | Literal["auto"] = "auto"
+    """Compile each layer with torch.compile; `auto` does where instances are packed (`micro_batch_tokens`), whose one
+    size needs four graphs a phase."""
     activation_checkpointing: bool = False
     """Compute each block's activations again in the backward pass instead of keeping them: less memory, about a third
     more computation, the same gradients."""

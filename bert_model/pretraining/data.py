@@ -131,6 +131,11 @@ class InstanceSplit:
             check_vocabulary(columns, self.tokenizer, f"{group.path}: row group {group.index}")
         return columns
 
+    def sample(self, num_groups: int = 8) -> Samples:
+        """Read up to `num_groups` row groups, evenly spread: what the split's instances are like."""
+        indices = np.unique(np.linspace(0, len(self.groups) - 1, num_groups, dtype=np.int64))
+        return _read_groups(self, [self.groups[index] for index in indices], epoch=0)
+
     def check_vocabulary(self, tokenizer: Tokenizer) -> None:
         """Raise InputError if the first row group does not fit the vocabulary; `read` checks the others."""
         self.tokenizer = tokenizer
@@ -233,7 +238,7 @@ class InstanceReader:
         chosen = self._find(position, count)
         if len(chosen) < count:  # rare: the batch continues in the next window
             return rank_slice(self.take(position, count), rank=rank, world_size=world_size)
-        mine = _rank_rows(self._window.columns.lengths[chosen], rank=rank, world_size=world_size)
+        mine = rank_rows(self._window.columns.lengths[chosen], rank=rank, world_size=world_size)
         return self._window.select(chosen[mine])
 
     @property
@@ -297,10 +302,10 @@ def rank_slice(samples: Samples, *, rank: int, world_size: int) -> Samples:
 
     The sorted batch is dealt in serpentine order (0, 1, 1, 0, …), so that ranks get nearly equal numbers of tokens.
     """
-    return samples.select(_rank_rows(samples.columns.lengths, rank=rank, world_size=world_size))
+    return samples.select(rank_rows(samples.columns.lengths, rank=rank, world_size=world_size))
 
 
-def _rank_rows(lengths: Integers, *, rank: int, world_size: int) -> Integers:
+def rank_rows(lengths: Integers, *, rank: int, world_size: int) -> Integers:
     """Return which rows of a batch of these lengths a rank gets."""
     order = np.argsort(-lengths, kind="stable")
     rounds, places = np.divmod(np.arange(len(order)), world_size)

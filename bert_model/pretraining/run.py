@@ -38,7 +38,6 @@ from bert_model.pretraining.trainer import PretrainingResult, Trainer
 from bert_model.training.distributed import (
     Group,
     LostRanksError,
-    Watchdog,
     is_lost_connection,
     process_group,
     resolve_precision,
@@ -317,7 +316,7 @@ def _train(
                 saver.wait()
             if store is not None:
                 store.wait()
-        failure = _explain(error, checkpoints, store, trainer.watchdog)
+        failure = _explain(error, checkpoints, store, trainer)
         if tracker is not None:
             # The failure may be that the log was removed, or that the disk is full.
             with contextlib.suppress(TrainingError, DiskFullError, OSError):
@@ -338,10 +337,9 @@ def _train(
     return dataclasses.replace(result, model=directory) if result.status == "finished" else result
 
 
-def _explain(
-    error: Exception, checkpoints: CheckpointDirectory, store: RunStore | None, watchdog: Watchdog
-) -> Exception:
+def _explain(error: Exception, checkpoints: CheckpointDirectory, store: RunStore | None, trainer: Trainer) -> Exception:
     """Turn the exception that ended a run into an error that names the last checkpoint; a defect stays as it is."""
+    watchdog = trainer.watchdog
     steps = checkpoints.steps()
     safe = f"the last checkpoint is {checkpoints.path_of(steps[-1])}" if steps else "there is no checkpoint yet"
     if store is not None and not watchdog.group.is_main:  # another host has them
@@ -358,8 +356,9 @@ def _explain(
             "machines if one is lost"
         )
     if isinstance(error, torch.OutOfMemoryError):
+        size = "micro_batch_tokens" if trainer.packs else "micro_batch_size"
         return TrainingError(
-            f"the GPU has too little memory ({first_line(error)}); give a smaller micro_batch_size, or "
+            f"the GPU has too little memory ({first_line(error)}); give a smaller {size}, or "
             f"activation_checkpointing=true; {safe}"
         )
     return error

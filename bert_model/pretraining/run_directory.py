@@ -13,7 +13,6 @@ from torch.optim import Optimizer
 
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import CONFIG_NAME, BertConfig
-from bert_model.model.unpadding import supports_varlen
 from bert_model.model.weights import load_model, weight_files
 from bert_model.pretraining.batch import ALIGNED_LENGTH
 from bert_model.pretraining.checkpoint import OPTIMIZER_NAME, restore
@@ -198,8 +197,6 @@ def initialize_or_resume(
         # A head that an initial model has trained would no longer fit its encoder: it counts as untrained.
         model.cls.seq_relationship.bias.data.zero_()
 
-    # How the model computes.
-    model.bert.has_varlen = supports_varlen(group.device)
     model.bert.recomputes_blocks = config.activation_checkpointing
 
     # Sharding replaces the parameters, so the optimizer is built afterwards.

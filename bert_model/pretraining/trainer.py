@@ -19,13 +19,24 @@ from torch.optim import Optimizer
 
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import onednn_width, processor
-from bert_model.pretraining.batch import Batch, make_batch, rehearsal_batch, split_micro_batches
+from bert_model.pretraining.batch import MicroBatch, make_batch, rehearsal_batch, split_micro_batches
 from bert_model.pretraining.budget import Budget
 from bert_model.pretraining.checkpoint import BackgroundSaver, send_shards, take_snapshot
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.data import InstanceReader
 from bert_model.pretraining.evaluation import evaluate
 from bert_model.pretraining.fast_exam import FastExam, input_of_pairs
+from bert_model.pretraining.packing import (
+    ALIGNED_ROWS,
+    MAX_TOKENS,
+    TRIAL_TOKENS,
+    Capacity,
+    can_pack,
+    choose_capacity,
+    dummy_batch,
+    packed_batches,
+    tokens_that_fit,
+)
 from bert_model.pretraining.phases import Phase
 from bert_model.training.distributed import Group, LateNumbers, Watchdog, autocast, resolve_precision
 from bert_model.training.gradients import (
@@ -114,8 +125,11 @@ class Trainer:
             self.phases = self.budget.phases
         self.best: dict[str, Any] = {}  # step, score and criterion of the checkpoint to be published
         self.precision = resolve_precision(config.precision, group.device)
+        self.packs = can_pack(self.model.config, group.device, self.precision)
+        self.capacities: dict[str, Capacity] = {}  # of the micro-batches of each phase by its index, if packed
+        self.compiles = self.packs if config.compile == "auto" else config.compile
         # torch.compile and oneDNN, which computes bfloat16 on a CPU, prepare and keep a kernel for each size.
-        self.few_sizes = config.compile or self.precision == "bfloat16"
+        self.few_sizes = self.compiles or self.precision == "bfloat16"
         self.data_parallel = resolve_data_parallel(config.data_parallel, group)
         # The numbers are the two losses.
         self.gradients = build_gradient_sum(self.data_parallel, self.model, group, num_numbers=2)
@@ -125,9 +139,15 @@ class Trainer:
         self._saved_step = -1  # the newest step with a checkpoint; -1 if there is none
         self._updates: list[_Update] = []  # at most two, in order
         self.tokens_seen = 0
+        self._compiling_since: float | None = None
         self._seconds = 0.0  # of training so far, if there is a budget
         self._throughput = Throughput(self.peak.flops * group.world_size)
         self._display = Progress("steps")
+
+    @property
+    def _packs_for(self) -> list[Any]:
+        """What the size of packed micro-batches follows from, besides the phase."""
+        return [self.config.micro_batch_tokens, self.group.world_size]
 
     @property
     def arithmetic(self) -> dict[str, Any]:
@@ -144,6 +164,9 @@ class Trainer:
         self.tokens_seen = int(state.get("tokens_seen", 0))
         self.metrics = dict(state.get("metrics", {}))
         self.metrics_step = int(state.get("metrics_step", -1))
+        packing = state.get("packing", {})
+        if packing.get("for") == self._packs_for:
+            self.capacities = {index: Capacity(*sizes) for index, sizes in packing["capacities"].items()}
         # A best by another criterion, or one whose checkpoint was damaged and removed, is no longer the best.
         best = dict(state.get("best", {}))
         if has_best and best["criterion"] == self.criterion:
@@ -186,12 +209,14 @@ class Trainer:
         self._saved_step = step or -1
         with self.watchdog, self._display:
             self.gradients.prepare(self._rehearse)
-            if self.config.compile:
+            if self.compiles and not self.packs:
                 compile_layers(self.model)
             for index in range(len(self.phases)):
                 phase = self.phases[index]
                 if step >= phase.end_step:
                     continue
+                if self.packs:
+                    self._start_packing(phase)
                 for batches, seconds_waiting in self._batches(phase, step):
                     # The step is reported before the first collective, so that a rank that stalls it has a name.
                     self.watchdog.report_step(step)
@@ -227,14 +252,14 @@ class Trainer:
                         break
         return PretrainingResult(status="finished", step=step, metrics=self.metrics)
 
-    def _batches(self, phase: Phase, step: int) -> Iterator[tuple[list[Batch], float]]:
+    def _batches(self, phase: Phase, step: int) -> Iterator[tuple[list[MicroBatch], float]]:
         """Yield this rank's micro-batches of every step from `step` on, and the seconds spent waiting for them."""
         # A GPU's next batch is prepared while it computes, and the next window of rows is read while this one is used;
         # on a CPU other threads would only slow down the first.
         prefetches = self.group.device.type != "cpu"
         with ThreadPoolExecutor(1) as executor, ThreadPoolExecutor(1) as reading:
             reader = self._reader(phase, reading if prefetches else None)
-            future: Future[list[Batch]] | None = None
+            future: Future[list[MicroBatch]] | None = None
             for current in range(step, phase.end_step):
                 started = time.perf_counter()
                 batches = future.result() if future is not None else self._prepare(reader, phase, current)
@@ -242,9 +267,18 @@ class Trainer:
                     future = executor.submit(self._prepare, reader, phase, current + 1)
                 yield batches, time.perf_counter() - started
 
-    def _prepare(self, reader: InstanceReader, phase: Phase, step: int) -> list[Batch]:
+    def _prepare(self, reader: InstanceReader, phase: Phase, step: int) -> list[MicroBatch]:
         """Read this rank's part of a step's batch, mask it and split it into micro-batches."""
         group = self.group
+        if self.packs:
+            return packed_batches(
+                reader.take(phase.position_at(step), phase.batch_size_at(step)),
+                self.capacities[str(phase.index)],
+                phase.masking,
+                self.vocabulary,
+                seed=self.config.seed,
+                group=group,
+            )
         mine = reader.take_part(
             phase.position_at(step), phase.batch_size_at(step), rank=group.rank, world_size=group.world_size
         )
@@ -260,7 +294,48 @@ class Trainer:
             for part in split_micro_batches(mine, self.config.micro_batch_size)
         ]
 
-    def _all_reduce_counts(self, step: int, phase: Phase, batches: list[Batch]) -> tuple[StepCounts, float, float]:
+    def _start_packing(self, phase: Phase) -> None:
+        """Choose the size of the phase's micro-batches, unless a checkpoint has it, and compile for it."""
+        config, key = self.config, str(phase.index)
+        if key not in self.capacities:
+            ceiling = self._measure_ceiling(phase) if config.micro_batch_tokens == "auto" else config.micro_batch_tokens
+            self.capacities[key] = self.group.call_on_main(
+                lambda: choose_capacity(
+                    phase.train.sample(),
+                    phase.masking,
+                    num_instances=phase.config.global_batch_size,
+                    world_size=self.group.world_size,
+                    max_tokens=ceiling,
+                    max_length=phase.config.max_seq_length,
+                )
+            )
+        if self.compiles:
+            compile_layers(self.model, packed=True)
+            self._compiling_since = time.perf_counter()
+            if self.group.is_main:
+                logger.info("phase %d: compiling 4 graphs", phase.index + 1)
+
+    def _measure_ceiling(self, phase: Phase) -> int:
+        """Return the tokens of a micro-batch that fit into the memory of every rank's GPU."""
+        device, length = self.group.device, phase.config.max_seq_length
+        if device.type != "cuda":
+            return MAX_TOKENS
+        peaks = []
+        for tokens in TRIAL_TOKENS:
+            predictions = int(tokens * phase.masking.masked_lm_prob) // ALIGNED_ROWS * ALIGNED_ROWS
+            batch = dummy_batch(Capacity(tokens, tokens // length, predictions, length))
+            torch.cuda.reset_peak_memory_stats(device)
+            with self.gradients.accumulating(is_last=False):
+                self._accumulate(batch.to(device), 1.0, 1.0)
+            peaks.append(torch.cuda.max_memory_allocated(device))
+        memory = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
+        if not self.optimizer.state:  # two moments of each parameter are still to come
+            memory -= sum(2 * 4 * parameter.numel() for parameter in self.model.parameters())
+        mine = [0.0] * self.group.world_size
+        mine[self.group.rank] = float(tokens_that_fit(peaks, memory))
+        return int(min(self.group.all_reduce_numbers(*mine)))
+
+    def _all_reduce_counts(self, step: int, phase: Phase, batches: list[MicroBatch]) -> tuple[StepCounts, float, float]:
         """Return this step's counts and the number of stop requests, summed over the ranks, and rank 0's seconds.
 
         Losses are divided by these counts before the backward pass, and all ranks stop after the same step.
@@ -293,7 +368,7 @@ class Trainer:
                 logger.warning("step %d: the budget has ended, and leaves no time for the learning rate to decay", step)
         return phase
 
-    def _train_step(self, step: int, phase: Phase, batches: list[Batch], counts: StepCounts) -> None:
+    def _train_step(self, step: int, phase: Phase, batches: list[MicroBatch], counts: StepCounts) -> None:
         """Make one update; its losses are read by `_read_updates`."""
         if self.budget is None:
             learning_rate = self.config.learning_rate_at(step)
@@ -319,6 +394,11 @@ class Trainer:
         )
         self.optimizer.step()
         self.tokens_seen += int(counts.tokens)
+        if self._compiling_since is not None:  # the first step of a phase
+            seconds = time.perf_counter() - self._compiling_since
+            logger.info("compiled in %.0f s", seconds)
+            self._throughput.exclude(seconds)
+            self._compiling_since = None
 
     def _read_updates(self, *, newest: bool) -> dict[str, float]:
         """Read the losses of all updates, or of all but the newest, and return the metrics of the last one read.
@@ -350,7 +430,7 @@ class Trainer:
             metrics.pop("train/nsp_loss", None)
         return metrics
 
-    def _accumulate(self, batch: Batch, predictions: float, instances: float) -> None:
+    def _accumulate(self, batch: MicroBatch, predictions: float, instances: float) -> None:
         """Add a micro-batch's part of the mean losses and of their gradients, given the counts of the global batch."""
         masked_lm, next_sentence = self._loss_sums(batch)
         masked_lm, next_sentence = masked_lm / predictions, next_sentence / instances
@@ -363,7 +443,7 @@ class Trainer:
         self.model.train()
         self._accumulate(rehearsal_batch().to(self.group.device), 1.0, 1.0)
 
-    def _loss_sums(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _loss_sums(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """Return the summed MLM and NSP losses of a micro-batch."""
         with autocast(self.group.device, self.precision):
             return self.gradients.loss_sums(**batch.inputs)
@@ -476,6 +556,7 @@ class Trainer:
                 "position": phase.position_at(step),
                 "tokens_seen": self.tokens_seen,
                 **self.arithmetic,
+                "packing": {"for": self._packs_for, "capacities": self.capacities},
                 "metrics": self.metrics,
                 "metrics_step": self.metrics_step,
                 "best": self.best,

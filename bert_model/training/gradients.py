@@ -71,12 +71,15 @@ def build_gradient_sum(
     return kinds[kind](model, group, num_numbers)
 
 
-def compile_layers(model: Any, **options: Any) -> None:
+def compile_layers(model: Any, *, packed: bool = False, **options: Any) -> None:
     """Compile each layer's forward pass in training, with options of `torch.compile`; without gradients it stays eager.
 
     Layers are compiled alone because the first gradient of a graph is ready only when the whole graph has run. Call it
     after `GradientSum.prepare`, whose sizes no batch has: all layers share one function, of which torch compiles eight
     variants and leaves the rest eager. So sizes are dynamic from the first batch on, and evaluations take no variant.
+
+    Packed batches have one size: there are four graphs, of the embeddings, the losses, a layer and the last one. Call
+    it again for another size.
     """
     # An analysis of torch 2.11 compares products of sizes term by term, and fails on sizes that vary; torch 2.13 has
     # none of it: https://github.com/pytorch/pytorch/issues/181563.
@@ -84,9 +87,13 @@ def compile_layers(model: Any, **options: Any) -> None:
         import torch._inductor.config as inductor
 
         inductor.triton.coalesce_tiling_analysis = False
-    for layer in model.bert.encoder.layer:
-        eager = type(layer).forward.__get__(layer)  # also where the layer is compiled already
-        layer.forward = _in_training(torch.compile(eager, dynamic=True, **options), eager)
+    torch._dynamo.reset()
+    parts = [(layer, "forward") for layer in model.bert.encoder.layer]
+    if packed:
+        parts += [(model.bert.embeddings, "forward"), (model, "losses")]
+    for part, name in parts:
+        eager = getattr(type(part), name).__get__(part)  # also where it is compiled already
+        setattr(part, name, _in_training(torch.compile(eager, dynamic=not packed, **options), eager))
 
 
 def _in_training(compiled: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,10 +16,10 @@ from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
-from bert_model.model.unpadding import supports_varlen
 from bert_model.pretraining import trainer
 from bert_model.pretraining.batch import Batch, make_batch
 from bert_model.pretraining.data import InstanceReader, InstanceSplit
+from bert_model.pretraining.packing import can_pack, choose_capacity, packed_batches
 from bert_model.training.distributed import Group, autocast
 from bert_model.training.gradients import build_gradient_sum, compile_layers, full_tensor, shard_parameters
 from bert_model.zero_shot.pseudo_likelihood import score_pairs
@@ -36,7 +36,8 @@ NO_ATTENTION_DROPOUT = {"attention_probs_dropout_prob": 0.0}
 
 
 def gpu_train(data, output, *, device="cuda", resume=False, after_step=None, **changes):
-    train(configuration(data, **changes), output, device=device, resume=resume, after_step=after_step)
+    config = configuration(data, **{"precision": "bfloat16"} | changes)
+    train(config, output, device=device, resume=resume, after_step=after_step)
     return train_events(output)
 
 
@@ -47,12 +48,18 @@ def losses(events):
 # --- kernels ---
 
 
-def padded_batch(data, device, first=0):
+def batch_of(data, device, first=0, *, packed=False):
     """Twelve instances of 8 to 32 tokens, as a GPU gets them."""
     manifest = load_manifest(Path(data["long"]), kind="instances")
     samples = InstanceReader(InstanceSplit(manifest.path, "train"), seed=1, groups_per_window=2).take(first, 12)
     vocabulary = Tokenizer.from_directory(manifest.path)
-    return make_batch(samples, MaskingConfig(), vocabulary, seed=1, device=GPU, few_sizes=True).to(device)
+    if not packed:
+        return make_batch(samples, MaskingConfig(), vocabulary, seed=1, device=GPU, few_sizes=True).to(device)
+    sizes = {"num_instances": 12, "world_size": 1, "max_tokens": 1024, "max_length": 32}
+    capacity = choose_capacity(samples, MaskingConfig(), **sizes)
+    group = Group(rank=0, world_size=1, device=GPU)
+    (batch,) = packed_batches(samples, capacity, MaskingConfig(), vocabulary, seed=1, group=group)
+    return batch.to(device)
 
 
 def model_on(device, **overrides):
@@ -61,7 +68,7 @@ def model_on(device, **overrides):
 
 
 def loss_sums(function, batch, precision):
-    with autocast(batch.input_ids.device, precision):
+    with autocast(batch.labels.device, precision):
         sums: tuple[torch.Tensor, torch.Tensor] = function(**batch.inputs)
     return sums
 
@@ -69,7 +76,7 @@ def loss_sums(function, batch, precision):
 def loss_and_gradients(model, batch, precision):
     model.zero_grad()
     masked_lm, next_sentence = loss_sums(model.loss_sums, batch, precision)
-    loss = masked_lm / batch.num_predictions + next_sentence / len(batch.next_sentence_label)
+    loss = masked_lm / batch.num_predictions + next_sentence / 12
     loss.backward()
     return loss.item(), {name: p.grad.detach().cpu() for name, p in model.named_parameters() if p.grad is not None}
 
@@ -82,28 +89,24 @@ def assert_alike(found, expected, tolerance):
 
 
 @pytest.mark.parametrize(
-    ("precision", "varlen", "tolerance"),
+    ("precision", "packed", "tolerance"),
     [("float32", False, 1e-5), ("bfloat16", False, 2e-2), ("bfloat16", True, 2e-2)],
 )
-def test_loss_and_gradients_are_those_of_the_cpu(data, precision, varlen, tolerance):
-    expected_loss, expected = loss_and_gradients(model_on(CPU, **NO_DROPOUT), padded_batch(data, CPU), "float32")
-    model = model_on(GPU, **NO_DROPOUT)
-    model.bert.has_varlen = varlen
-    assert supports_varlen(GPU)
-    with autocast(GPU, precision):
-        assert model.bert._uses_varlen(torch.zeros(1, 128, device=GPU)) == varlen
-    loss, found = loss_and_gradients(model, padded_batch(data, GPU), precision)
+def test_loss_and_gradients_are_those_of_the_cpu(data, precision, packed, tolerance):
+    expected_loss, expected = loss_and_gradients(model_on(CPU, **NO_DROPOUT), batch_of(data, CPU), "float32")
+    batch = batch_of(data, GPU, packed=packed)
+    loss, found = loss_and_gradients(model_on(GPU, **NO_DROPOUT), batch, precision)
     assert loss == pytest.approx(expected_loss, rel=tolerance)
     assert_alike(found, expected, tolerance)
 
 
-def test_unpadded_attention_is_what_computes_without_its_dropout(data):
+def test_packed_attention_is_what_computes_without_its_dropout(data):
     kernels = {}
     for rate in (0.0, 0.1):
         model = model_on(GPU, attention_probs_dropout_prob=rate)
-        model.bert.has_varlen = True
+        batch = batch_of(data, GPU, packed=can_pack(model.config, GPU, "bfloat16"))
         with torch.profiler.profile() as profiler:
-            loss_and_gradients(model, padded_batch(data, GPU), "bfloat16")
+            loss_and_gradients(model, batch, "bfloat16")
         names = [event.key for event in profiler.key_averages()]
         kernels[rate] = {part for part in ("_varlen_attn", "scaled_dot_product") if any(part in name for name in names)}
     assert kernels == {0.0: {"_varlen_attn"}, 0.1: {"scaled_dot_product"}}
@@ -126,7 +129,7 @@ def test_recomputed_blocks_have_equal_gradients_and_take_less_memory(data):
     for recomputes in (False, True):
         model = model_on(GPU, num_hidden_layers=8)
         model.bert.recomputes_blocks = recomputes
-        batch = padded_batch(data, GPU)
+        batch = batch_of(data, GPU)
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         torch.manual_seed(1)
@@ -164,11 +167,11 @@ def no_waits(monkeypatch):
     "changes",
     [
         {},
-        {"model": small_model(**NO_ATTENTION_DROPOUT)},
+        {"model": small_model(**NO_ATTENTION_DROPOUT), "compile": False},
         {"precision": "float32"},
         {"activation_checkpointing": True},
     ],
-    ids=["sdpa", "varlen", "float32", "recomputed"],
+    ids=["padded", "packed", "float32", "recomputed"],
 )
 def test_update_does_not_wait_for_the_gpu(changes, data, tmp_path, no_waits):
     gpu_train(data, tmp_path / "training", **changes)
@@ -242,10 +245,16 @@ def test_resumed_training_sees_the_same_samples_with_the_same_dropout(compiled, 
 
 def test_compiled_training_has_the_losses_of_an_eager_one_and_few_graphs(data, tmp_path):
     settings = {"model": small_model(**NO_DROPOUT)}
-    eager = gpu_train(data, tmp_path / "eager", **settings)
-    compiled = gpu_train(data, tmp_path / "compiled", compile=True, **settings)
+    eager = gpu_train(data, tmp_path / "eager", compile=False, **settings)
+    compiled = gpu_train(data, tmp_path / "compiled", **settings)
     np.testing.assert_allclose(losses(compiled), losses(eager), rtol=1e-2)
-    assert 1 <= num_graphs() <= 5  # padded or not; batches of 3 and 2
+    assert num_graphs() == 8  # of two phases
+
+
+def test_each_phase_has_a_size_of_micro_batches_that_fits_into_memory(data, tmp_path, caplog):
+    caplog.set_level("INFO")
+    gpu_train(data, tmp_path / "training", model=small_model(**NO_DROPOUT))
+    assert caplog.text.count("micro-batches of ") == 2  # all of a step fits
 
 
 # --- collectives ---
@@ -265,7 +274,7 @@ def one_rank():
 def test_gradients_of_one_rank_are_those_of_the_buffer(kind, compiled, data, one_rank):
     found: dict[str, Tensors] = {}
     numbers: dict[str, float] = {}
-    batches = [padded_batch(data, one_rank.device, first) for first in (0, 12)]
+    batches = [batch_of(data, one_rank.device, first) for first in (0, 12)]
     for name in ("buffer", kind):
         model = model_on(one_rank.device, **NO_DROPOUT)
         if name == "fsdp":

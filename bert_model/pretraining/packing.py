@@ -1,0 +1,234 @@
+"""Packed micro-batches of a GPU: whole instances one behind the other, in tensors of one size throughout a phase.
+
+One size means one graph of the compiler and no padding of heads. An instance that does not fit begins the next
+micro-batch, so none is ever dropped; the rows that are left over are dummy sequences. Which instances a step has, their
+masks and their order are the same as without packing.
+
+Shapes: R rows (tokens), N sequences, P predictions of a micro-batch; B of the sequences are instances.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bert_model.model.config import IGNORED_LABEL, BertConfig
+from bert_model.model.unpadding import MAX_HEAD_SIZE, PackedRows, supports_varlen
+from bert_model.pretraining.batch import MaskedInstances, MicroBatch, counts_of, mask_samples
+from bert_model.pretraining.data import Integers, Samples, rank_rows
+from bert_model.training.distributed import Group
+from bert_pipeline.instances.masking import MaskingConfig, MaskingVocabulary, num_to_predict
+
+logger = logging.getLogger(__name__)
+
+ALIGNED_ROWS = 64
+"""Sizes are multiples of this, so that a GPU multiplies all matrices at its full rate."""
+MAX_TOKENS = 65_536
+"""Larger micro-batches are not faster on any GPU."""
+TRIAL_TOKENS = (4096, 8192)
+"""Sizes whose memory is measured."""
+SIMULATED_STEPS = 16
+"""Steps that `choose_capacity` draws: its mean number of micro-batches is then within some percent."""
+
+
+class Capacity(NamedTuple):
+    """The size of every micro-batch of a phase."""
+
+    rows: int
+    """R: tokens, with those of dummies."""
+    instances: int
+    """At most so many in a micro-batch."""
+    predictions: int
+    """P, with those that are ignored."""
+    max_length: int
+    """Of a sequence, dummies too."""
+
+    @property
+    def sequences(self) -> int:
+        """N: instances, and as many dummies as an empty micro-batch has."""
+        return _aligned(self.instances + -(-self.rows // self.max_length))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedBatch(MicroBatch):
+    """A packed micro-batch: the fields of `PackedRows`, and what is predicted."""
+
+    input_ids: Tensor
+    token_type_ids: Tensor
+    position_ids: Tensor
+    starts: Tensor
+    read_rows: Tensor
+    """(N + P,): the first row of each sequence, and the predictions."""
+    max_length: int
+    labels: Tensor
+    """(P,) int64: the original tokens of the predictions; -100 where there is none."""
+    next_sentence_label: Tensor
+    """(N,) int64; 1 is a random next sentence, -100 a dummy."""
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        named = super().inputs
+        return {"packed": PackedRows(**{name: named.pop(name) for name in PackedRows._fields}), **named}
+
+
+def can_pack(config: BertConfig, device: torch.device, precision: str) -> bool:
+    """Tell whether a model trains on packed rows: torch's kernel computes in 16 bits, and has no dropout."""
+    head_size = config.hidden_size // config.num_attention_heads
+    return (
+        supports_varlen(device)
+        and precision == "bfloat16"
+        and config.attention == "bidirectional"
+        and config.attention_probs_dropout_prob == 0
+        and head_size % 8 == 0
+        and head_size <= MAX_HEAD_SIZE
+    )
+
+
+def prediction_counts(samples: Samples, masking: MaskingConfig) -> Integers:
+    """Return how many predictions each instance has at most, (B,); known before its mask is drawn."""
+    if samples.columns.masked_offsets is not None:
+        return np.diff(samples.columns.masked_offsets)
+    return num_to_predict(samples.columns.lengths, masking)
+
+
+def choose_capacity(
+    sample: Samples, masking: MaskingConfig, *, num_instances: int, world_size: int, max_tokens: int, max_length: int
+) -> Capacity:
+    """Return the capacity, of at most `max_tokens` rows, that computes the fewest rows in steps of `num_instances`.
+
+    Steps are drawn from a sample of the data and dealt to the ranks. A larger capacity has more dummies, a smaller one
+    begins another micro-batch more often.
+    """
+    lengths, predictions = sample.columns.lengths, prediction_counts(sample, masking)
+    generator = np.random.default_rng(0)
+    shares = []
+    for _ in range(SIMULATED_STEPS):
+        drawn = generator.integers(len(lengths), size=num_instances)
+        shares.append([drawn[rows] for rows in share_rows(lengths[drawn], world_size)])
+    largest = max(max_tokens // ALIGNED_ROWS * ALIGNED_ROWS, _aligned(max_length))
+    expected = num_instances / world_size * float(lengths.mean())
+    fewest = -(-int(expected) // largest)
+    margins = np.linspace(1.0, 1.5, 101)
+    sizes = {_aligned(int(expected / count * margin)) for count in (fewest, fewest + 1) for margin in margins}
+    best, computed = Capacity(0, 0, 0, 0), np.inf
+    for rows in sorted({min(max(size, _aligned(max_length)), largest) for size in sizes}):
+        free = Capacity(rows, num_instances, num_instances * int(predictions.max()), max_length)
+        cuts = [[split(lengths[share], predictions[share], free) for share in step] for step in shares]
+        mean = rows * float(np.mean([max(len(parts) for parts in step) for step in cuts]))
+        if mean < computed:
+            parts = [share[part] for step, ends in zip(shares, cuts) for share, own in zip(step, ends) for part in own]
+            instances = max(map(len, parts))
+            most = max(int(predictions[part].sum()) for part in parts)
+            # A little more than seen: one that is exceeded begins another micro-batch.
+            predicted = _aligned(max(most + most // 64, max_length))
+            best = Capacity(rows, instances + instances // 16 + 1, predicted, max_length)
+            computed = mean
+    tokens = sum(int(lengths[share].sum()) for step in shares for share in step) / SIMULATED_STEPS
+    logger.info(
+        "micro-batches of %s tokens, %d predictions; %.1f %% are dummies, with %s tokens in a step of %d instances",
+        f"{best.rows:,}", best.predictions, 100 * (1 - tokens / computed / world_size), f"{tokens:,.0f}", num_instances,
+    )  # fmt: skip
+    return best
+
+
+def tokens_that_fit(peaks: Sequence[int], memory: int) -> int:
+    """Return the tokens of a micro-batch that take 85 % of memory, given the peaks in bytes of `TRIAL_TOKENS`."""
+    slope = max(1.0, (peaks[1] - peaks[0]) / (TRIAL_TOKENS[1] - TRIAL_TOKENS[0]))
+    return min(MAX_TOKENS, max(0, int((0.85 * memory - peaks[0]) / slope) + TRIAL_TOKENS[0]))
+
+
+def split(lengths: Integers, predictions: Integers, capacity: Capacity) -> list[slice]:
+    """Split instances in their order into micro-batches; each holds as many as fit."""
+    ends = np.cumsum(lengths), np.cumsum(predictions)
+    parts: list[slice] = []
+    start = 0
+    while start < len(lengths):
+        before = [int(end[start - 1]) if start else 0 for end in ends]
+        fitting = [
+            int(np.searchsorted(end, used + limit, side="right"))
+            for end, used, limit in zip(ends, before, (capacity.rows, capacity.predictions))
+        ]
+        end = min(*fitting, start + capacity.instances)
+        parts.append(slice(start, end))
+        start = end
+    return parts
+
+
+def share_rows(lengths: Integers, world_size: int) -> Iterator[Integers]:
+    """Yield which instances of a step each rank gets, in reading order."""
+    return (np.sort(rank_rows(lengths, rank=rank, world_size=world_size)) for rank in range(world_size))
+
+
+def packed_batches(
+    samples: Samples,
+    capacity: Capacity,
+    masking: MaskingConfig,
+    vocabulary: MaskingVocabulary,
+    *,
+    seed: int,
+    group: Group,
+) -> list[MicroBatch]:
+    """Return a rank's micro-batches of a step; all ranks get the same number, so that none waits in a collective.
+
+    Missing ones are all dummies, and the last.
+    """
+    lengths, predictions = samples.columns.lengths, prediction_counts(samples, masking)
+    shares = share_rows(lengths, group.world_size)
+    parts = [[share[part] for part in split(lengths[share], predictions[share], capacity)] for share in shares]
+    own = parts[group.rank]
+    batches: list[MicroBatch] = []
+    for rows in own:
+        mine = samples.select(rows)
+        masked = mask_samples(mine, vocabulary, masking, seed=seed)
+        batches.append(_pack(masked, mine.columns.is_random_next, capacity))
+    batches += [dummy_batch(capacity)] * (max(map(len, parts)) - len(own))
+    return batches if group.device.type == "cpu" else [batch.pinned(group.device) for batch in batches]
+
+
+def dummy_batch(capacity: Capacity) -> PackedBatch:
+    """Return a micro-batch without instances."""
+    none = np.zeros((0, 1), dtype=np.int64)
+    return _pack(MaskedInstances(none, none[:, 0], none, none[:, 0], none, none), none[:, 0], capacity)
+
+
+def _pack(masked: MaskedInstances, is_random_next: np.ndarray, capacity: Capacity) -> PackedBatch:
+    count = len(masked.lengths)  # B
+    # Lengths of all N sequences: instances, dummies over the rows that are left, and empty ones.
+    left = capacity.rows - int(masked.lengths.sum())
+    dummies = np.full(capacity.sequences - count, capacity.max_length, dtype=np.int64)
+    dummies = np.diff(np.minimum(np.cumsum(dummies), left), prepend=0)
+    lengths = np.concatenate([masked.lengths, dummies])  # (N,)
+    starts = np.concatenate([[0], np.cumsum(lengths)])  # (N + 1,)
+
+    is_token = np.arange(masked.input_ids.shape[1]) < masked.lengths[:, None]  # (B, S)
+    is_prediction = np.arange(masked.labels.shape[1]) < masked.counts[:, None]  # (B, M)
+    predicted = (starts[:count, None] + masked.positions)[is_prediction]
+    # Places without a prediction read any row: all different, as gradients of one row would be added in turn.
+    unused = np.arange(capacity.predictions - len(predicted)) % capacity.rows
+    firsts = np.minimum(starts[:-1], capacity.rows - 1)  # empty sequences begin behind the last row
+    return PackedBatch(
+        input_ids=_filled(masked.input_ids[is_token], capacity.rows),
+        token_type_ids=_filled(masked.token_type_ids[is_token], capacity.rows),
+        position_ids=torch.from_numpy(np.arange(capacity.rows) - np.repeat(starts[:-1], lengths)),
+        starts=torch.from_numpy(starts.astype(np.int32)),
+        read_rows=torch.from_numpy(np.concatenate([firsts, predicted, unused])),
+        max_length=capacity.max_length,
+        labels=_filled(masked.labels[is_prediction], capacity.predictions, IGNORED_LABEL),
+        next_sentence_label=_filled(is_random_next, capacity.sequences, IGNORED_LABEL),
+        **counts_of(masked),
+    )
+
+
+def _filled(values: Integers, size: int, filler: int = 0) -> Tensor:
+    """Return values (at most `size`,) as int64, followed by fillers."""
+    filled = np.full(size, filler, dtype=np.int64)
+    filled[: len(values)] = values
+    return torch.from_numpy(filled)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNED_ROWS) * ALIGNED_ROWS
