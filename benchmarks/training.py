@@ -30,6 +30,8 @@ from bert_pipeline.manifest import Manifest, load_manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 RANK_TIMEOUT_SECONDS = 600
+MICRO_BATCH_TOKENS = 32_768
+"""On a GPU, where our side packs instances instead of taking `micro_batch_size` of them."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,7 +73,7 @@ class TrainingCase:
         return PretrainingConfig(
             phases=(phase,),
             micro_batch_size=self.micro_batch_size,
-            micro_batch_tokens=self.micro_batch_size * self.max_seq_length,
+            micro_batch_tokens=MICRO_BATCH_TOKENS,
             precision=self.precision,
             compile=compiled,
             log_interval_steps=1,

@@ -146,8 +146,9 @@ class BertSelfAttention(nn.Module):
             # One product of three times the width is faster on a GPU.
             layers = (self.query, self.key, self.value)
             weight, bias = torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
-            heads = functional.linear(source.hidden, weight, bias).unflatten(-1, (3, self.num_heads, -1))
-            return varlen_attention(*heads.unbind(1), source.starts, source.max_length).flatten(1), None  # (R, H)
+            projected = functional.linear(source.hidden, weight, bias).unflatten(-1, (3, self.num_heads, -1))
+            query, key, value = projected.unbind(1)  # (R, A, D)
+            return varlen_attention(query, key, value, source.starts, source.max_length).flatten(1), None
         # Attention needs rectangular sequences: pad the heads of an unpadded batch.
         query_unpadding = source.unpadding if source.unpads_queries else None
         query = self._split_heads(self.query(queries), query_unpadding)  # (B, A, Q, D)

@@ -8,7 +8,7 @@ Shapes: R rows (tokens), N sequences, P predictions of a micro-batch; B of the s
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,7 +19,9 @@ from torch import Tensor
 from bert_model.model.config import IGNORED_LABEL, BertConfig
 from bert_model.model.unpadding import MAX_HEAD_SIZE, PackedRows, supports_varlen
 from bert_model.pretraining.batch import MaskedInstances, MicroBatch, counts_of, mask_samples
+from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.data import Integers, Samples, rank_rows
+from bert_model.pretraining.phases import Phase
 from bert_model.training.distributed import Group
 from bert_pipeline.instances.masking import MaskingConfig, MaskingVocabulary, num_to_predict
 
@@ -86,6 +88,67 @@ def can_pack(config: BertConfig, device: torch.device, precision: str) -> bool:
         and head_size % 8 == 0
         and head_size <= MAX_HEAD_SIZE
     )
+
+
+class Packing:
+    """The size of the micro-batches of each phase of a run, chosen once: sums depend on it in their last bits."""
+
+    def __init__(self, config: PretrainingConfig, group: Group) -> None:
+        self.config, self.group = config, group
+        self.capacities: dict[str, Capacity] = {}
+        """By the index of the phase."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps."""
+        return {"made_for": [self.config.micro_batch_tokens, self.group.world_size], "capacities": self.capacities}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take the sizes of a checkpoint, unless they were made for other ranks or another ceiling."""
+        if state.get("made_for") == self.state()["made_for"]:
+            self.capacities = {index: Capacity(*sizes) for index, sizes in state["capacities"].items()}
+
+    def choose(self, phase: Phase, compute: Callable[[MicroBatch], None], memory_to_come: int) -> None:
+        """Choose the size of a phase's micro-batches, on all ranks, unless it is known.
+
+        `compute` makes a forward and backward pass, to measure its memory; as much as `memory_to_come` bytes will be
+        taken by other things.
+        """
+        if str(phase.index) in self.capacities:
+            return
+        max_tokens = self.config.micro_batch_tokens
+        if max_tokens == "auto":
+            max_tokens = self._tokens_that_fit(phase, compute, memory_to_come)
+        self.capacities[str(phase.index)] = self.group.call_on_main(
+            lambda: choose_capacity(
+                phase.train.sample(),
+                phase.masking,
+                num_instances=phase.config.global_batch_size,
+                world_size=self.group.world_size,
+                max_tokens=max_tokens,
+                max_length=phase.config.max_seq_length,
+            )
+        )
+
+    def _tokens_that_fit(self, phase: Phase, compute: Callable[[MicroBatch], None], memory_to_come: int) -> int:
+        """Return the tokens of a micro-batch that fit into the memory of every rank's GPU."""
+        device, length = self.group.device, phase.config.max_seq_length
+        if device.type != "cuda":
+            return MAX_TOKENS
+        peaks = []
+        for tokens in TRIAL_TOKENS:
+            predictions = _aligned(int(tokens * phase.masking.masked_lm_prob))
+            torch.cuda.reset_peak_memory_stats(device)
+            compute(dummy_batch(Capacity(tokens, tokens // length, predictions, length)).to(device))
+            peaks.append(torch.cuda.max_memory_allocated(device))
+        memory = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - memory_to_come
+        fitting = [0.0] * self.group.world_size
+        fitting[self.group.rank] = float(tokens_that_fit(peaks, memory))
+        return int(min(self.group.all_reduce_numbers(*fitting)))
+
+    def batches(self, samples: Samples, phase: Phase, vocabulary: MaskingVocabulary) -> list[MicroBatch]:
+        """Return this rank's micro-batches of a step, given the samples of all ranks."""
+        capacity, seed = self.capacities[str(phase.index)], self.config.seed
+        return packed_batches(samples, capacity, phase.masking, vocabulary, seed=seed, group=self.group)
 
 
 def prediction_counts(samples: Samples, masking: MaskingConfig) -> Integers:

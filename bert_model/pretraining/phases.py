@@ -3,8 +3,9 @@
 import dataclasses
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from bert_model.pretraining.config import PhaseConfig, PretrainingConfig
 from bert_model.pretraining.data import InstanceSplit
@@ -117,6 +118,30 @@ def place_phases(phases: Sequence[Phase], ends: Sequence[int]) -> list[Phase]:
         consumed[key] = placed[-1].position_at(end)
         first_step = end
     return placed
+
+
+def warn_of_moved_samples(phases: Sequence[Phase], state: Mapping[str, Any]) -> None:
+    """Warn if the phases place the step of a checkpoint's state at another sample than the run was at."""
+    step, index = state["step"], state["phase"]
+    phase = phases[index] if index < len(phases) else None
+    if phase is None:
+        return
+    if not phase.first_step <= step <= phase.end_step:
+        logger.warning(
+            "step %d was in phase %d and is in another one now, because the phases have changed; that phase continues "
+            "at the sample of this step",
+            step,
+            index,
+        )
+    elif (position := phase.position_at(step)) != state["position"]:
+        logger.warning(
+            "so far this run read the samples before %d, now its batch sizes place step %d at sample %d: those between "
+            "are %s",
+            state["position"],
+            step,
+            position,
+            "skipped" if position > state["position"] else "read again",
+        )
 
 
 def data_inputs(phases: Sequence[Phase]) -> list[DataInput]:

@@ -356,7 +356,7 @@ def _explain(error: Exception, checkpoints: CheckpointDirectory, store: RunStore
             "machines if one is lost"
         )
     if isinstance(error, torch.OutOfMemoryError):
-        size = "micro_batch_tokens" if trainer.packs else "micro_batch_size"
+        size = "micro_batch_tokens" if trainer.packing is not None else "micro_batch_size"
         return TrainingError(
             f"the GPU has too little memory ({first_line(error)}); give a smaller {size}, or "
             f"activation_checkpointing=true; {safe}"

@@ -26,18 +26,8 @@ from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.data import InstanceReader
 from bert_model.pretraining.evaluation import evaluate
 from bert_model.pretraining.fast_exam import FastExam, input_of_pairs
-from bert_model.pretraining.packing import (
-    ALIGNED_ROWS,
-    MAX_TOKENS,
-    TRIAL_TOKENS,
-    Capacity,
-    can_pack,
-    choose_capacity,
-    dummy_batch,
-    packed_batches,
-    tokens_that_fit,
-)
-from bert_model.pretraining.phases import Phase
+from bert_model.pretraining.packing import Packing, can_pack
+from bert_model.pretraining.phases import Phase, warn_of_moved_samples
 from bert_model.training.distributed import Group, LateNumbers, Watchdog, autocast, resolve_precision
 from bert_model.training.gradients import (
     build_gradient_sum,
@@ -125,9 +115,9 @@ class Trainer:
             self.phases = self.budget.phases
         self.best: dict[str, Any] = {}  # step, score and criterion of the checkpoint to be published
         self.precision = resolve_precision(config.precision, group.device)
-        self.packs = can_pack(self.model.config, group.device, self.precision)
-        self.capacities: dict[str, Capacity] = {}  # of the micro-batches of each phase by its index, if packed
-        self.compiles = self.packs if config.compile == "auto" else config.compile
+        packs = can_pack(self.model.config, group.device, self.precision)
+        self.packing = Packing(config, group) if packs else None
+        self.compiles = packs if config.compile == "auto" else config.compile
         # torch.compile and oneDNN, which computes bfloat16 on a CPU, prepare and keep a kernel for each size.
         self.few_sizes = self.compiles or self.precision == "bfloat16"
         self.data_parallel = resolve_data_parallel(config.data_parallel, group)
@@ -145,11 +135,6 @@ class Trainer:
         self._display = Progress("steps")
 
     @property
-    def _packs_for(self) -> list[Any]:
-        """What the size of packed micro-batches follows from, besides the phase."""
-        return [self.config.micro_batch_tokens, self.group.world_size]
-
-    @property
     def arithmetic(self) -> dict[str, Any]:
         """What sums depend on in their last bits, and dropout, besides the configuration."""
         run = {"precision": self.precision, "data_parallel": self.data_parallel, "world_size": self.group.world_size}
@@ -164,16 +149,14 @@ class Trainer:
         self.tokens_seen = int(state.get("tokens_seen", 0))
         self.metrics = dict(state.get("metrics", {}))
         self.metrics_step = int(state.get("metrics_step", -1))
-        packing = state.get("packing", {})
-        if packing.get("for") == self._packs_for:
-            self.capacities = {index: Capacity(*sizes) for index, sizes in packing["capacities"].items()}
+        if self.packing is not None:
+            self.packing.restore(state.get("packing", {}))
         # A best by another criterion, or one whose checkpoint was damaged and removed, is no longer the best.
         best = dict(state.get("best", {}))
         if has_best and best["criterion"] == self.criterion:
             self.best = best
         if not state or not self.group.is_main:  # rank 0 warns for all
             return
-        step = state["step"]
         if best and not has_best:
             logger.warning(
                 "the best checkpoint, of step %d, is gone or damaged; the best of the others counts", best["step"]
@@ -186,37 +169,21 @@ class Trainer:
                     CHANGES[key].format(state[key], value),
                     "and dropout differ" if key == "world_size" else "differ",
                 )
-        phase = self.phases[state["phase"]] if state["phase"] < len(self.phases) else None
-        if phase is not None and not phase.first_step <= step <= phase.end_step:
-            logger.warning(
-                "step %d was in phase %d and is in another one now, because the phases have changed; that phase "
-                "continues at the sample of this step",
-                step,
-                state["phase"],
-            )
-        elif phase is not None and (position := phase.position_at(step)) != state["position"]:
-            logger.warning(
-                "so far this run read the samples before %d, now its batch sizes place step %d at sample %d: those "
-                "between are %s",
-                state["position"],
-                step,
-                position,
-                "skipped" if position > state["position"] else "read again",
-            )
+        warn_of_moved_samples(self.phases, state)
 
     def run(self, step: int) -> PretrainingResult:
         """Train from `step` finished updates to the end, or until some rank is asked to stop."""
         self._saved_step = step or -1
         with self.watchdog, self._display:
             self.gradients.prepare(self._rehearse)
-            if self.compiles and not self.packs:
+            if self.compiles and self.packing is None:
                 compile_layers(self.model)
             for index in range(len(self.phases)):
                 phase = self.phases[index]
                 if step >= phase.end_step:
                     continue
-                if self.packs:
-                    self._start_packing(phase)
+                if self.packing is not None:
+                    self._start_packing(self.packing, phase)
                 for batches, seconds_waiting in self._batches(phase, step):
                     # The step is reported before the first collective, so that a rank that stalls it has a name.
                     self.watchdog.report_step(step)
@@ -270,15 +237,9 @@ class Trainer:
     def _prepare(self, reader: InstanceReader, phase: Phase, step: int) -> list[MicroBatch]:
         """Read this rank's part of a step's batch, mask it and split it into micro-batches."""
         group = self.group
-        if self.packs:
-            return packed_batches(
-                reader.take(phase.position_at(step), phase.batch_size_at(step)),
-                self.capacities[str(phase.index)],
-                phase.masking,
-                self.vocabulary,
-                seed=self.config.seed,
-                group=group,
-            )
+        if self.packing is not None:
+            samples = reader.take(phase.position_at(step), phase.batch_size_at(step))
+            return self.packing.batches(samples, phase, self.vocabulary)
         mine = reader.take_part(
             phase.position_at(step), phase.batch_size_at(step), rank=group.rank, world_size=group.world_size
         )
@@ -294,46 +255,19 @@ class Trainer:
             for part in split_micro_batches(mine, self.config.micro_batch_size)
         ]
 
-    def _start_packing(self, phase: Phase) -> None:
-        """Choose the size of the phase's micro-batches, unless a checkpoint has it, and compile for it."""
-        config, key = self.config, str(phase.index)
-        if key not in self.capacities:
-            ceiling = self._measure_ceiling(phase) if config.micro_batch_tokens == "auto" else config.micro_batch_tokens
-            self.capacities[key] = self.group.call_on_main(
-                lambda: choose_capacity(
-                    phase.train.sample(),
-                    phase.masking,
-                    num_instances=phase.config.global_batch_size,
-                    world_size=self.group.world_size,
-                    max_tokens=ceiling,
-                    max_length=phase.config.max_seq_length,
-                )
-            )
+    def _start_packing(self, packing: Packing, phase: Phase) -> None:
+        """Choose the size of the phase's micro-batches, and compile for it."""
+
+        def compute(batch: MicroBatch) -> None:
+            with self.gradients.accumulating(is_last=False):
+                self._accumulate(batch, 1.0, 1.0)
+
+        moments = 0 if self.optimizer.state else sum(8 * parameter.numel() for parameter in self.model.parameters())
+        packing.choose(phase, compute, moments)
         if self.compiles:
             compile_layers(self.model, packed=True)
+            logger.info("phase %d: compiling 4 graphs", phase.index + 1)
             self._compiling_since = time.perf_counter()
-            if self.group.is_main:
-                logger.info("phase %d: compiling 4 graphs", phase.index + 1)
-
-    def _measure_ceiling(self, phase: Phase) -> int:
-        """Return the tokens of a micro-batch that fit into the memory of every rank's GPU."""
-        device, length = self.group.device, phase.config.max_seq_length
-        if device.type != "cuda":
-            return MAX_TOKENS
-        peaks = []
-        for tokens in TRIAL_TOKENS:
-            predictions = int(tokens * phase.masking.masked_lm_prob) // ALIGNED_ROWS * ALIGNED_ROWS
-            batch = dummy_batch(Capacity(tokens, tokens // length, predictions, length))
-            torch.cuda.reset_peak_memory_stats(device)
-            with self.gradients.accumulating(is_last=False):
-                self._accumulate(batch.to(device), 1.0, 1.0)
-            peaks.append(torch.cuda.max_memory_allocated(device))
-        memory = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
-        if not self.optimizer.state:  # two moments of each parameter are still to come
-            memory -= sum(2 * 4 * parameter.numel() for parameter in self.model.parameters())
-        mine = [0.0] * self.group.world_size
-        mine[self.group.rank] = float(tokens_that_fit(peaks, memory))
-        return int(min(self.group.all_reduce_numbers(*mine)))
 
     def _all_reduce_counts(self, step: int, phase: Phase, batches: list[MicroBatch]) -> tuple[StepCounts, float, float]:
         """Return this step's counts and the number of stop requests, summed over the ranks, and rank 0's seconds.
@@ -556,7 +490,7 @@ class Trainer:
                 "position": phase.position_at(step),
                 "tokens_seen": self.tokens_seen,
                 **self.arithmetic,
-                "packing": {"for": self._packs_for, "capacities": self.capacities},
+                **({"packing": self.packing.state()} if self.packing is not None else {}),
                 "metrics": self.metrics,
                 "metrics_step": self.metrics_step,
                 "best": self.best,

@@ -27,7 +27,7 @@ from varlen_on_cpu import varlen_on_cpu
 
 from bert_model.model.bert import BertForPreTraining, empty_model
 from bert_model.model.config import BertConfig
-from bert_model.pretraining import trainer
+from bert_model.pretraining import packing, trainer
 from bert_model.pretraining.batch import collate
 from bert_model.pretraining.data import Samples
 from bert_model.pretraining.packing import (
@@ -296,7 +296,7 @@ def pretrain_packed(configuration, output):
         steps.append((len(batches), sum(batch.num_tokens == 0 for batch in batches)))
         return batches
 
-    trainer.packed_batches = recorded
+    packing.packed_batches = recorded
     with varlen_on_cpu():
         train(configuration, output)
     Path(f"{output}-{os.environ['RANK']}.json").write_text(json.dumps(steps))
