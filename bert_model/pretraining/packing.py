@@ -23,6 +23,7 @@ from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.data import Integers, Samples, rank_rows
 from bert_model.pretraining.phases import Phase
 from bert_model.training.distributed import Group
+from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.instances.masking import MaskingConfig, MaskingVocabulary, num_to_predict
 
 logger = logging.getLogger(__name__)
@@ -240,6 +241,8 @@ def packed_batches(
     Missing ones are all dummies, and the last.
     """
     lengths, predictions = samples.columns.lengths, prediction_counts(samples, masking)
+    if (longest := int(lengths.max())) > (limit := capacity.max_length):  # of files that state none
+        raise ConfigurationError(f"an instance has {longest} tokens, the phase has max_seq_length {limit}")
     shares = share_rows(lengths, group.world_size)
     parts = [[share[part] for part in split(lengths[share], predictions[share], capacity)] for share in shares]
     own = parts[group.rank]

@@ -44,6 +44,7 @@ from bert_model.pretraining.packing import (
 from bert_model.training.distributed import Group
 from bert_model.training.gradients import compile_layers
 from bert_model.training.throughput import StepCounts, training_flops
+from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.instances.columns import InstanceColumns, offsets_of
 from bert_pipeline.instances.masking import MaskingConfig
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -212,6 +213,12 @@ def test_all_ranks_have_as_many_micro_batches_the_missing_ones_last(tokenizer):
         for rank in range(4)
     ]
     assert sorted(counts) == [[16, 0], [16, 0], [16, 5], [16, 16]]
+
+
+def test_instance_longer_than_the_phase_is_an_error(tokenizer):
+    capacity = Capacity(rows=64, instances=4, predictions=64, max_length=16)
+    with pytest.raises(ConfigurationError, match="has 17 tokens, the phase has max_seq_length 16"):
+        packed_batches(samples_of([16, 17]), capacity, MASKING, tokenizer, seed=3, group=group_of())
 
 
 # --- what is computed ---
