@@ -188,7 +188,11 @@ def pin_training(folder: Path) -> str:
                 ]
                 shapes = " ".join("x".join(map(str, batch.input_ids.shape)) for batch in batches)
                 rows = " ".join(f"{epoch}/{row}" for epoch, row in zip(mine.epochs, mine.sample_indices))
-                lines.append(f"  rank {rank}: {shapes}, masked {digest(map(values_of, batches))}, rows {rows}")
+                counts = ("num_tokens", "num_predictions", "squared_lengths")
+                masked = [
+                    values_of([*batch.inputs.values(), *(getattr(batch, name) for name in counts)]) for batch in batches
+                ]
+                lines.append(f"  rank {rank}: {shapes}, masked {digest(masked)}, rows {rows}")
     for schedule in ("run", "trapezoid"):
         settings["phases"][1]["warmup_steps"] = 0
         changed = from_mapping(PretrainingConfig, settings | {"schedule": schedule})

@@ -93,8 +93,9 @@ def _config_type(hint: Any, default: Any) -> Any:
         return config_class(nested, default if isinstance(default, Mapping) else None)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        (only,) = [argument for argument in arguments if argument is not type(None)]
-        return typing.Optional[_config_type(only, None)]  # noqa: UP045
+        kinds = [argument for argument in arguments if argument is not type(None)]
+        # Dagster has no unions of numbers and names such as "auto"; `from_mapping` checks their values.
+        return typing.Optional[_config_type(kinds[0], None)] if len(kinds) == 1 else Any  # noqa: UP045
     # Dagster's Config has no tuples of any length; `from_mapping` makes tuples of the lists again.
     if origin is tuple:
         return list[_config_type(arguments[0], None)]  # type: ignore[misc]
