@@ -48,7 +48,8 @@ from benchmarks.run_mlm import (
     tokens_of,
     write_lines,
 )
-from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.bert import BertForPreTraining
+from bert_model.model.initialization import new_model
 from bert_model.model.weights import load_model, save_model
 from bert_model.presets import RunPreset, load_preset, with_phases_in
 from bert_model.pretraining.checkpoint import read_state

@@ -37,8 +37,9 @@ from bert_model.finetuning.search import Initialization, Setting, Trial
 from bert_model.finetuning.trial import TrialJob, initial_model, task_overrides, train_model
 from bert_model.kinds import kind_of
 from bert_model.kinds.encoded import EncodedSet
-from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
+from bert_model.model.initialization import new_model
 from bert_model.model.weights import save_model
 from bert_model.training.distributed import keep_freed_memory
 from bert_pipeline.errors import UsageError

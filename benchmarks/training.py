@@ -16,8 +16,9 @@ from typing import Any, Literal, cast
 
 import torch
 
-from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
+from bert_model.model.initialization import new_model
 from bert_model.pretraining.config import PhaseConfig, PretrainingConfig
 from bert_model.pretraining.data import InstanceSplit
 from bert_model.pretraining.phases import Phase

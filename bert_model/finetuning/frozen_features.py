@@ -13,9 +13,10 @@ import torch
 from numpy.typing import DTypeLike
 
 from bert_model.kinds.encoded import EncodedSet, prediction_batches
-from bert_model.model.bert import BertModel, new_model
+from bert_model.model.bert import BertModel
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import limited_threads
+from bert_model.model.initialization import new_model
 from bert_model.model.weights import load_model
 
 TOKENS_PER_BATCH = 4096

@@ -19,10 +19,11 @@ from bert_model.finetuning.trial import TrialJob, new_tagger
 from bert_model.kinds import Kind, kind_of
 from bert_model.kinds.base import Evaluation
 from bert_model.kinds.encoded import EncodedSet
-from bert_model.model.bert import BertModel, new_model
+from bert_model.model.bert import BertModel
 from bert_model.model.config import CONFIG_NAME, BertConfig
 from bert_model.model.cpu_kernels import limited_threads
 from bert_model.model.heads import HEAD_CLASSES, Tagger, chosen_states
+from bert_model.model.initialization import new_model
 from bert_model.model.weights import check_embeddings, load_model, read_weights, save_model, save_tensors
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError

@@ -32,10 +32,11 @@ from bert_model.finetuning.predict_logits import forward, predict_logits, send, 
 from bert_model.finetuning.search import Trial
 from bert_model.kinds import Kind, kind_of
 from bert_model.kinds.encoded import EncodedSet, num_training_steps, training_batches
-from bert_model.model.bert import BertModel, new_model
+from bert_model.model.bert import BertModel
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import limited_threads
 from bert_model.model.heads import HEAD_CLASSES, Tagger, chosen_states
+from bert_model.model.initialization import new_model
 from bert_model.model.weights import load_model, save_tensors
 from bert_model.training.distributed import autocast
 from bert_model.training.optimizer import (

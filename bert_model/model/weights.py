@@ -16,8 +16,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from bert_model.model.bert import BertForPreTraining, BertModel, empty_model, initialize_weights
+from bert_model.model.bert import BertForPreTraining, BertModel
 from bert_model.model.config import BILSTM_PREFIX, CONFIG_NAME, BertConfig, read_document, stored_architectures
+from bert_model.model.initialization import empty_model, initialize_weights
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.vocabulary.tokenizer import Tokenizer, read_tokens

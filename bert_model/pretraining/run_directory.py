@@ -11,8 +11,9 @@ from typing import Any, Literal
 from safetensors.torch import load_file
 from torch.optim import Optimizer
 
-from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import CONFIG_NAME, BertConfig
+from bert_model.model.initialization import new_model
 from bert_model.model.weights import load_model, weight_files
 from bert_model.pretraining.batch import ALIGNED_LENGTH
 from bert_model.pretraining.checkpoint import OPTIMIZER_NAME, restore

@@ -18,8 +18,9 @@ import transformers
 import yaml
 
 from benchmarks import duel, run_mlm
-from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
+from bert_model.model.initialization import new_model
 from bert_model.model.weights import load_model, save_model
 from bert_pipeline.errors import BertError, UsageError
 from bert_pipeline.instances.job import build_instances

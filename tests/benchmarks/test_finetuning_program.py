@@ -6,8 +6,9 @@ import json
 import pytest
 
 from benchmarks import finetuning
-from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
+from bert_model.model.initialization import new_model
 from bert_model.model.weights import save_model
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 

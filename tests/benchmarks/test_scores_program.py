@@ -12,8 +12,9 @@ import torch
 from safetensors.torch import load_file
 
 from benchmarks import scores
-from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
+from bert_model.model.initialization import new_model
 from bert_model.model.weights import save_model
 
 

@@ -14,8 +14,9 @@ from torch.nn import functional
 from bert_model.finetuning import trial
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.worker_pool import WorkerPool
-from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
+from bert_model.model.initialization import new_model
 from bert_model.pretraining import trainer
 from bert_model.pretraining.batch import Batch, make_batch
 from bert_model.pretraining.data import InstanceReader, InstanceSplit

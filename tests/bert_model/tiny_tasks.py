@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from bert_model.finetuning.config import FinetuningConfig
-from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
+from bert_model.model.initialization import new_model
 from bert_model.model.weights import save_model
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.tasks.catalogue import get_task

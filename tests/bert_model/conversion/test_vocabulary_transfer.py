@@ -9,8 +9,9 @@ from safetensors.torch import load_file
 
 from bert_model.cli import main
 from bert_model.conversion.vocabulary_transfer import adapt_model, pieces_of
-from bert_model.model.bert import BertForPreTraining, BertModel, new_model
+from bert_model.model.bert import BertForPreTraining, BertModel
 from bert_model.model.config import BertConfig
+from bert_model.model.initialization import new_model
 from bert_model.model.weights import save_model
 from bert_pipeline.corpus.documents import Document
 from bert_pipeline.errors import UsageError

@@ -29,9 +29,10 @@ from bert_model.kinds.scores import score_files
 from bert_model.kinds.span import span_answers, span_windows
 from bert_model.kinds.tagging import entities
 from bert_model.metrics.ner import chunks
-from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
 from bert_model.model.heads import HEAD_CLASSES
+from bert_model.model.initialization import new_model
 from bert_model.model.weights import load_model, save_model
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.storage import to_path

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bert_model.model.bert import BertForPreTraining, gather_positions, new_model
+from bert_model.model.bert import BertForPreTraining, gather_positions
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import fast_dropout
+from bert_model.model.initialization import new_model
 from bert_model.training.gradients import compile_layers
 
 transformers = pytest.importorskip("transformers")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from instances_fixture import make_tokenizer
 
-from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
 from bert_model.model.heads import (
     BertForMultipleChoice,
@@ -16,6 +16,7 @@ from bert_model.model.heads import (
     Tagger,
     has_bfloat16_lstm,
 )
+from bert_model.model.initialization import new_model
 from bert_model.model.weights import load_model, save_model
 from bert_model.training.optimizer import is_decayed
 

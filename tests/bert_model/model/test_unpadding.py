@@ -7,8 +7,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from varlen_on_cpu import varlen_on_cpu
 
 from bert_model.model import unpadding
-from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
+from bert_model.model.initialization import new_model
 from bert_model.model.unpadding import PackedRows
 from bert_model.training.gradients import compile_layers
 from bert_model.training.optimizer import build_optimizer, clip_gradients

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from bert_model.model import weights
-from bert_model.model.bert import BertForPreTraining, BertModel, new_model
+from bert_model.model.bert import BertForPreTraining, BertModel
 from bert_model.model.config import BertConfig
 from bert_model.model.heads import (
     BertForMultipleChoice,
@@ -21,6 +21,7 @@ from bert_model.model.heads import (
     BertForSequenceClassification,
     BertForTokenClassification,
 )
+from bert_model.model.initialization import new_model
 from bert_model.model.weights import (
     CLASSIFIER,
     HEADS,

@@ -15,8 +15,9 @@ from instances_fixture import make_tokenizer
 from safetensors import SafetensorError
 
 from bert_model.model import weights
-from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
+from bert_model.model.initialization import new_model
 from bert_model.model.weights import load_model
 from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, restore, take_snapshot
 from bert_model.training.optimizer import build_optimizer, optimizer_tensors

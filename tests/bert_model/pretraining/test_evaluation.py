@@ -8,7 +8,8 @@ import pytest
 import torch
 from small_training import configuration
 
-from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.bert import BertForPreTraining
+from bert_model.model.initialization import new_model
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.data import InstanceSplit
 from bert_model.pretraining.evaluation import evaluate, measure_held_out

@@ -10,7 +10,8 @@ from instances_fixture import write_instances
 from safetensors.torch import load_file
 from small_training import SMALL_MODEL, VanishedError, configuration, read_events, train, vanish_after
 
-from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.bert import BertForPreTraining
+from bert_model.model.initialization import new_model
 from bert_model.model.weights import load_model
 from bert_model.pretraining.config import ModelConfig, PretrainingConfig
 from bert_model.pretraining.fast_exam import (

@@ -25,8 +25,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from two_ranks import run_ranks
 from varlen_on_cpu import varlen_on_cpu
 
-from bert_model.model.bert import BertForPreTraining, empty_model
+from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
+from bert_model.model.initialization import empty_model
 from bert_model.pretraining import packing, trainer
 from bert_model.pretraining.batch import collate
 from bert_model.pretraining.data import Samples

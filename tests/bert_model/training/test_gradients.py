@@ -9,8 +9,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from two_ranks import run_ranks
 
-from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
+from bert_model.model.initialization import new_model
 from bert_model.model.weights import write_weights
 from bert_model.training.distributed import Group, process_group
 from bert_model.training.gradients import (

@@ -21,8 +21,9 @@ from instances_fixture import make_tokenizer
 from processes import free_port
 
 from bert_model.finetuning.finetune import model_identity
-from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
+from bert_model.model.initialization import new_model
 from bert_model.model.weights import load_model, save_model
 from bert_model.training import mlflow_sync
 from bert_model.training.home import credentials_apart, tracking_uri

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
+from bert_model.model.initialization import new_model
 from bert_model.training.optimizer import (
     build_optimizer,
     clip_gradients,

@@ -9,8 +9,9 @@ import torch
 from small_corpus import make_corpus, make_documents, make_tokenizer
 
 from bert_model.cli import main
-from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
+from bert_model.model.initialization import new_model
 from bert_model.model.weights import save_model
 from bert_model.zero_shot.exam import exam_result
 from bert_model.zero_shot.pseudo_likelihood import PairScores

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
+from bert_model.model.initialization import new_model
 from bert_model.model.weights import load_model, save_model
 from bert_model.zero_shot.pseudo_likelihood import PairScores, score_pairs
 from bert_pipeline.exam.pairs import Pair
