@@ -47,6 +47,9 @@ _READING = threading.Lock()
 """Held while a shard is read: the thread that reads ahead shares its open file with the others, and no library lets two
 read from one at a time."""
 
+MAX_REPORTED_ROWS = 1000
+"""Rows of a batch that an error names."""
+
 # Independent streams of numpy's generator for one (seed, epoch).
 _GROUP_ORDER, _ROW_ORDER = 0, 1
 
@@ -232,6 +235,12 @@ class InstanceReader:
             position += len(chosen)
             count -= len(chosen)
         return concatenate(parts)
+
+    def describe(self, start: int, end: int) -> str:
+        """Name the samples of a step, and their rows of the split, counted over all its shards."""
+        samples = self.take(start, min(end - start, MAX_REPORTED_ROWS))
+        rows = ", ".join(map(str, sorted(samples.sample_indices.tolist())))
+        return f"samples {start} to {end - 1} of {self.source.manifest.path}: rows {rows}"
 
     def take_part(self, position: int, count: int, *, rank: int, world_size: int) -> Samples:
         """Read a rank's part of these samples, as `rank_slice` defines it; only the rank's own rows are copied."""

@@ -48,8 +48,6 @@ from bert_pipeline.randomness import combine
 
 logger = logging.getLogger(__name__)
 
-MAX_REPORTED_ROWS = 1000
-"""Rows of a batch that an error names."""
 CHANGES = {
     "precision": "computed in {}, now it computes in {}",
     "data_parallel": "summed gradients with {}, now it does with {}",
@@ -243,17 +241,9 @@ class Trainer:
         mine = reader.take_part(
             phase.position_at(step), phase.batch_size_at(step), rank=group.rank, world_size=group.world_size
         )
-        return [
-            make_batch(
-                part,
-                phase.masking,
-                self.vocabulary,
-                seed=self.config.seed,
-                device=group.device,
-                few_sizes=self.few_sizes,
-            )
-            for part in split_micro_batches(mine, self.config.micro_batch_size)
-        ]
+        options: dict[str, Any] = {"seed": self.config.seed, "device": group.device, "few_sizes": self.few_sizes}
+        parts = split_micro_batches(mine, self.config.micro_batch_size)
+        return [make_batch(part, phase.masking, self.vocabulary, **options) for part in parts]
 
     def _start_packing(self, packing: Packing, phase: Phase) -> None:
         """Choose the size of the phase's micro-batches, and compile for it."""
@@ -348,10 +338,11 @@ class Trainer:
         for update, (masked_lm_loss, next_sentence_loss, gradient_norm) in zip(ready, numbers):
             if not math.isfinite(masked_lm_loss + next_sentence_loss + gradient_norm):
                 # The same on all ranks: they have the same sums.
+                samples = map(update.phase.position_at, (update.step, update.step + 1))
                 raise TrainingError(
                     f"step {update.step}: loss {masked_lm_loss} (MLM), {next_sentence_loss} (NSP), gradient norm "
                     f"{gradient_norm}: not finite, so the update is not saved; the batch is "
-                    f"{self._describe_samples(update.step, update.phase)}"
+                    f"{self._reader(update.phase).describe(*samples)}"
                 )
             metrics = {
                 "train/mlm_loss": masked_lm_loss,
@@ -389,19 +380,9 @@ class Trainer:
         if self.group.device.type == "cuda":
             torch.cuda.manual_seed(key)
 
-    def _describe_samples(self, step: int, phase: Phase) -> str:
-        """Name the samples of a step's batch, and their rows of train/, counted over all its shards."""
-        start, end = phase.position_at(step), phase.position_at(step + 1)
-        samples = self._reader(phase).take(start, min(end - start, MAX_REPORTED_ROWS))
-        rows = ", ".join(map(str, sorted(samples.sample_indices.tolist())))
-        return f"samples {start} to {end - 1} of {phase.train.manifest.path}: rows {rows}"
-
     def _reader(self, phase: Phase, executor: ThreadPoolExecutor | None = None) -> InstanceReader:
         return InstanceReader(
-            phase.train,
-            seed=self.config.seed,
-            groups_per_window=self.config.shuffle_row_groups,
-            executor=executor,
+            phase.train, seed=self.config.seed, groups_per_window=self.config.shuffle_row_groups, executor=executor
         )
 
     def _log(self, step: int, phase: Phase, metrics: dict[str, float]) -> None:
