@@ -14,6 +14,7 @@ class Mlflow:
         page.goto(address)
         page.get_by_text("Model training", exact=True).first.click()
         page.get_by_role("link", name="Model registry").wait_for()
+        page.get_by_role("button", name="Close", exact=True).click()  # the assistant beside the page
 
     def open_experiment(self, name: str) -> Locator:
         """Open the runs of an experiment from the list; return the links to them."""
