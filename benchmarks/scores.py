@@ -36,7 +36,7 @@ from bert_model.model.weights import weight_files
 from bert_model.training.distributed import keep_freed_memory
 from bert_pipeline.atomic import atomic_write, write_text_durably
 from bert_pipeline.errors import UsageError
-from bert_pipeline.manifest import file_sha256
+from bert_pipeline.hashes import file_sha256
 from bert_pipeline.tasks.task import TaskData, load_task_data
 
 Side = Callable[[FinetuningCase], OurFinetuning | PeerFinetuning]

@@ -7,7 +7,6 @@ traceback. Every command imports the heavy libraries that it needs, so `bert --h
 import argparse
 import contextlib
 import functools
-import json
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -15,22 +14,37 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_model.pretraining.config import add_arguments
+from bert_model.run_commands import (
+    finetuning_configuration,
+    pretraining_settings,
+    run_adapt,
+    run_attention,
+    run_convert,
+    run_exam,
+    run_export,
+    run_features,
+    run_finetune,
+    run_models,
+    run_predict,
+    run_pretrain,
+    run_promote,
+    run_register,
+    run_rollback,
+    run_score,
+    run_submission,
+)
 from bert_pipeline import cli as pipeline_cli
-from bert_pipeline.atomic import check_file_target
 from bert_pipeline.cli import add_command
 from bert_pipeline.configuration import (
     CommandParser,
     add_configuration,
-    configured,
     naming_options,
     print_settings,
-    settings_given,
 )
-from bert_pipeline.errors import ArtifactError, BertError, PromotionError, UsageError, exit_code_of
-from bert_pipeline.manifest import fetched, load_manifest
+from bert_pipeline.errors import BertError, exit_code_of
 from bert_pipeline.signals import exiting_on_signals
-from bert_pipeline.storage import local_path, path_or_url, store_errors, to_path, without_secrets
-from bert_pipeline.tasks.catalogue import NAME_PATTERN, TASK_FILES, TASKS
+from bert_pipeline.storage import local_path, path_or_url, store_errors
+from bert_pipeline.tasks.catalogue import TASK_FILES, TASKS
 
 DEV_FRACTION_HELP = "share of the only data file to split off as the dev set, if the task has one file (own split)"
 MODEL_HELP = "a directory or its URL, a Hugging Face id, or an MLflow URI such as models:/bert-tiny-sst2@champion"
@@ -302,7 +316,7 @@ def build_parser() -> argparse.ArgumentParser:
         "same arguments.",
     )
     add_arguments(pretraining)
-    pretraining.set_defaults(run=run_pretrain, configured=_pretraining_configuration)
+    pretraining.set_defaults(run=run_pretrain, configured=pretraining_settings)
     for command in commands():
         subparser = add_command(subparsers, command.name, command.description)
         for argument in command.arguments:
@@ -354,301 +368,6 @@ def log_to_stderr() -> None:
     logging.getLogger("apache_beam").setLevel(logging.ERROR)  # it warns about Google services that are not used
     for package in ("bert_pipeline", "bert_model"):
         logging.getLogger(package).setLevel(logging.INFO)
-
-
-def run_pretrain(arguments: argparse.Namespace) -> int:
-    from bert_model.pretraining.__main__ import run
-
-    return run(arguments)
-
-
-def _pretraining_configuration(arguments: argparse.Namespace) -> Any:
-    from bert_model.presets import pretraining_configuration
-
-    return pretraining_configuration(arguments)
-
-
-def run_finetune(arguments: argparse.Namespace) -> int:
-    from bert_pipeline.tasks.catalogue import get_task
-    from bert_pipeline.tasks.task import load_task_data
-
-    task = get_task(arguments.task)  # reports an unknown task before torch is loaded
-    from bert_model.finetuning.analysis import errors_path
-    from bert_model.finetuning.caveats import describe, read_caveats
-    from bert_model.finetuning.config import task_configuration
-    from bert_model.finetuning.display import TrialDisplay
-    from bert_model.finetuning.finetune import finetune, replaced_model
-    from bert_model.finetuning.worker_pool import WorkerPool
-    from bert_model.registry.model_card import stated_license, write_readme
-    from bert_model.registry.resolve import resolve_model
-
-    # Settings and data are checked before a model is fetched and workers start.
-    settings = settings_given(arguments)
-    config = task_configuration(task, settings)
-    for key, instead in {"learning_rates": "; give lstm_learning_rates", "head": ""}.items():
-        if task.feature_based and key in settings:
-            raise UsageError(f"{arguments.task}: {key} has no effect on frozen features{instead}")
-    if task.kind != "tagging" and settings.get("document_context"):
-        raise UsageError(f"{arguments.task}: document_context has no effect, expected it with tagging only")
-    data = load_task_data(arguments.task, _fetched(arguments.data), arguments.dev_fraction)
-    for note in data.notes():
-        print(f"{arguments.task}: {note}", file=sys.stderr)
-    # The license of an earlier search that this one extends is kept; that of another model is no statement on this one.
-    model = resolve_model(arguments.model)
-    other = replaced_model(arguments.output, data.task.name, model)
-    license = "" if other else stated_license(arguments.output)
-    shown = TrialDisplay()
-    try:
-        with shown, WorkerPool(num_workers=arguments.workers) as pool:
-            result = finetune(
-                data,
-                model,
-                arguments.output,
-                config,
-                pool=pool,
-                progress=shown.finished,
-                watch=shown.running,
-                replace=arguments.replace,
-            )
-    finally:
-        # Also after an interruption, once the model is there: the license would be lost with the former README.md.
-        if _lacks_readme(arguments.output) and (arguments.replace or not other):
-            write_readme(arguments.output, {"license": license} if license else {})
-
-    # Metrics go to standard output, as JSON lines for programs; all else to standard error.
-    for key, entry in result.metrics.items():
-        print(json.dumps({"metric": key, **entry, "own_split": data.own_split}))
-    print(f"known about this score: {describe(read_caveats(result.results['known']))}", file=sys.stderr)
-    print(f"{result.path}/results.md, {errors_path(result.path)}", file=sys.stderr)
-    return 0
-
-
-def finetuning_configuration(arguments: argparse.Namespace) -> Any:
-    """Return the configuration of a task, or without one the defaults of all tasks."""
-    from bert_model.finetuning.config import task_configuration
-    from bert_pipeline.tasks.catalogue import get_task
-
-    if not arguments.task:
-        return configured(arguments)
-    return task_configuration(get_task(arguments.task), settings_given(arguments))
-
-
-def _lacks_readme(directory: Path) -> bool:
-    """Return whether there is a fine-tuned model without README.md, or with one that is not whole."""
-    from bert_model.registry.model_card import readme_problem
-
-    with contextlib.suppress(ArtifactError):
-        load_manifest(directory, kind="finetuned_model")
-        return readme_problem(directory) is not None
-    return False
-
-
-def run_predict(arguments: argparse.Namespace) -> int:
-    from bert_model.registry.resolve import resolve_model
-    from bert_pipeline.tasks.catalogue import get_task
-
-    if arguments.output != "-":
-        check_file_target(to_path(arguments.output))
-
-    # An unknown task is reported before a model is fetched and torch is loaded. A model that exists may describe its
-    # task itself, which then has no file here: a directory, or what has a slash, as URIs, URLs and hub ids do.
-    describable = all("/" in model or Path(model).is_dir() for model in arguments.model)
-    if arguments.task not in ("mlm", "nsp") and not (describable and NAME_PATTERN.fullmatch(arguments.task)):
-        get_task(arguments.task)
-    directories = [resolve_model(model) for model in arguments.model]
-    from bert_model.inference.predict import predict
-
-    counts = predict(arguments.task, directories, arguments.input, arguments.output)
-    return 1 if counts.rejected else 0
-
-
-def run_score(arguments: argparse.Namespace) -> int:
-    from bert_model.kinds.scores import score_files
-
-    scores = score_files(
-        arguments.task, _fetched(arguments.data), arguments.predictions, arguments.na_prob, arguments.na_prob_thresh
-    )
-    for what, count in scores.get("defects", {}).items():
-        print(f"{arguments.data}: {what}: {count:,}", file=sys.stderr)
-    print(json.dumps(scores, indent=1))
-    return 0
-
-
-def run_submission(arguments: argparse.Namespace) -> int:
-    check_file_target(arguments.output)
-    from bert_model.kinds.scores import read_predictions
-    from bert_pipeline.tasks.catalogue import get_task
-    from bert_pipeline.tasks.submission import write_submission
-
-    # Each directory contributes the test splits that its fine-tuning predicted.
-    predictions: dict[str, dict[str, Any]] = {}
-    for directory in arguments.directories:
-        manifest = load_manifest(directory, kind="finetuned_model")
-        task = get_task(manifest.configuration["task"])
-        for split in task.submission_files:
-            # A split without its file was not there at fine-tuning; the submission fills in a constant.
-            if f"predictions/{split}.jsonl" in manifest.files:
-                key = f"{task.name}/{split}"
-                if key in predictions:
-                    raise UsageError(f"{directory}: another directory already answers {key}; give one model per task")
-                predictions[key] = read_predictions(task, directory / "predictions" / f"{split}.jsonl")
-    if not predictions:
-        raise UsageError("none of these models has predictions for a GLUE test file; fine-tune with test.tsv present")
-    for note in write_submission(arguments.output, predictions):
-        print(note, file=sys.stderr)
-    print(arguments.output)
-    return 0
-
-
-def run_exam(arguments: argparse.Namespace) -> int:
-    from bert_model.registry.resolve import resolve_model
-    from bert_model.training.home import bert_home
-    from bert_pipeline.exam.ngrams import NGRAM_BASELINE_NAME
-    from bert_pipeline.exam.pairs import blimp_path, read_pairs_of
-
-    if arguments.output is not None:
-        check_file_target(arguments.output)
-    # Files of pairs are read, the model is found, and what is missing reported, before a corpus is counted.
-    is_made = arguments.pairs == "made"
-    if is_made and arguments.corpus is None:
-        raise UsageError("--pairs made: give --corpus DIR, or --pairs blimp or a file of pairs")
-    path = blimp_path(bert_home() / "data") if arguments.pairs == "blimp" else Path(arguments.pairs)
-    part = arguments.part or ("reporting" if is_made else "all")
-    pairs = [] if is_made else read_pairs_of(path, part)
-    directory = resolve_model(arguments.model)
-    ngram_baseline = None
-    if arguments.corpus is not None:
-        from bert_pipeline.exam.job import prepared_exam
-
-        exam = prepared_exam(arguments.corpus, bert_home() / "exams")
-        ngram_baseline = exam / NGRAM_BASELINE_NAME
-        pairs = read_pairs_of(exam, part) if is_made else pairs
-    from bert_model.zero_shot.exam import take_exam
-    from bert_model.zero_shot.result import exam_table
-    from bert_pipeline.atomic import replace_text
-
-    result = take_exam(directory, pairs, ngram_baseline=ngram_baseline, whole_words=arguments.whole_words)
-    print(exam_table(result))
-    if arguments.output is not None:
-        model = without_secrets(arguments.model)
-        document = {"model": model, "pairs": arguments.pairs, "part": part, **result.to_json()}
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(arguments.output, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-    return 0
-
-
-def run_features(arguments: argparse.Namespace) -> int:
-    check_file_target(arguments.output)
-    arguments.layers = arguments.layers or ("-1" if arguments.pool else "-1,-2,-3,-4")
-    try:
-        layers = [int(word) for word in arguments.layers.split(",")]
-    except ValueError:
-        raise UsageError(f"--layers {arguments.layers}: expected whole numbers with commas, such as -1,-2") from None
-    from bert_model.inference.features import write_features
-    from bert_model.registry.resolve import resolve_model
-
-    model, pools = resolve_model(arguments.model), bool(arguments.pool)
-    count = write_features(model, arguments.input, arguments.output, layers=layers, pools=pools)
-    print(f"{arguments.output}: hidden states of {count} texts")
-    return 0
-
-
-def run_attention(arguments: argparse.Namespace) -> int:
-    check_file_target(arguments.output)
-    from bert_model.inference.attention import write_attention
-    from bert_model.registry.resolve import resolve_model
-
-    directory, texts = resolve_model(arguments.model), (arguments.text_a, arguments.text_b)
-    count = write_attention(directory, *texts, arguments.output, model_name=without_secrets(arguments.model))
-    print(f"{arguments.output}: attention between {count} tokens")
-    return 0
-
-
-def _fetched(data: Path) -> Path:
-    from bert_model.training.home import bert_home
-
-    return fetched(data, bert_home() / "cache" / "files")
-
-
-def run_convert(arguments: argparse.Namespace) -> int:
-    from bert_model.conversion.google_checkpoint import convert_checkpoint
-
-    report = convert_checkpoint(arguments.checkpoint, arguments.output, cased=arguments.cased)
-    print(f"{arguments.output}: {report}")
-    return 0
-
-
-def run_adapt(arguments: argparse.Namespace) -> int:
-    from bert_model.conversion.vocabulary_transfer import adapt_model
-    from bert_model.registry.resolve import resolve_model
-
-    counts = adapt_model(resolve_model(arguments.model), arguments.vocab, arguments.output, arguments.corpus).counts
-    print(
-        f"{arguments.output}: {counts['vocab_size']:,} tokens: {counts['kept_rows']:,} keep their rows, "
-        f"{counts['mean_rows']:,} start from the mean of their pieces, {counts['random_rows']:,} at random"
-    )
-
-    # Lower numbers of pieces and [UNK] are what the new vocabulary is for.
-    if arguments.corpus is not None:
-        old, new = counts["old_quality"], counts["quality"]
-        print(
-            f"{counts['measured_on']} documents: {old['tokens_per_word']:.3f} pieces per word before, "
-            f"{new['tokens_per_word']:.3f} after; [UNK] {old['unk_share']:.3%} before, {new['unk_share']:.3%} after"
-        )
-        loss = "no masked-LM head, so no loss"
-        if "mlm_loss" in counts:
-            loss = f"masked-LM loss {counts['mlm_loss']:.3f}; {counts['mlm_loss_random_rows']:.3f} with random new rows"
-        print(f"before any training: {loss}")
-    return 0
-
-
-def run_export(arguments: argparse.Namespace) -> int:
-    check_file_target(arguments.output)
-    from bert_model.conversion.onnx import export_onnx
-    from bert_model.registry.resolve import resolve_model
-
-    difference = export_onnx(resolve_model(arguments.model), arguments.output)
-    print(f"{arguments.output}: {arguments.output.stat().st_size:,} bytes, logits equal within {difference:.1e}")
-    return 0
-
-
-def run_register(arguments: argparse.Namespace) -> int:
-    from bert_model.registry.model_card import stated_license
-    from bert_model.registry.operations import default_name, register
-
-    name = arguments.name or default_name(arguments.directory)
-    license = arguments.license or stated_license(Path(arguments.directory))
-    tags = {"license": license} if license else {}
-    version = register(arguments.directory, name, tags=tags, replaces_license=bool(arguments.license))
-    print(f"{version.name} version {version.version} is {', '.join(version.aliases)}")
-    if not version.license:
-        print(f"{version.name} names no license, without which it is not promoted: give --license", file=sys.stderr)
-    return 0
-
-
-def run_models(arguments: argparse.Namespace) -> int:
-    from bert_model.registry.operations import list_models, models_table
-
-    print(models_table(list_models()))
-    return 0
-
-
-def run_promote(arguments: argparse.Namespace) -> int:
-    from bert_model.registry.operations import promote
-
-    if "retraining_margin" in settings_given(arguments):
-        raise UsageError("retraining_margin is that of automatic runs; give margin")
-    decision = promote(arguments.name, arguments.version, arguments.dry_run, config=configured(arguments))
-    print(decision.table())
-    return 0 if decision.passed else PromotionError.exit_code
-
-
-def run_rollback(arguments: argparse.Namespace) -> int:
-    from bert_model.registry.operations import rollback
-
-    version = rollback(arguments.name)
-    print(f"{version.name} version {version.version} is champion again")
-    return 0
 
 
 if __name__ == "__main__":

@@ -13,8 +13,6 @@ import contextlib
 import dataclasses
 import datetime
 import functools
-import hashlib
-import io
 import json
 import logging
 import os
@@ -30,13 +28,12 @@ from typing import Any, Literal, TypeAlias, cast
 from bert_pipeline import storage
 from bert_pipeline.atomic import ABANDONED_DAYS, atomic_directory, cached, describe_obstacle, write_text_durably
 from bert_pipeline.errors import ArtifactError, BertError, InputError, UsageError
-from bert_pipeline.storage import is_remote, open_binary, to_path
+from bert_pipeline.hashes import check_shard, content_sha256, file_sha256, sha256_once
+from bert_pipeline.storage import is_remote, to_path
 
 MANIFEST_NAME = "manifest.json"
 FORMAT_VERSIONS = {"corpus": 3, "instances": 2, "checkpoint": 2, "pretrained_model": 2, "finetuned_model": 2}
 """Format of the files of a kind, 1 for any other. No other format is read."""
-SETTLING_SECONDS = 2.0
-"""Age from which a time of change tells whether a file has changed: clocks of file systems count in coarse steps."""
 ATTEMPT = "attempt"
 """Entry of the provenance of an artifact in a store: the directory with its files."""
 
@@ -115,7 +112,7 @@ def load_manifest(
         if size != entry["bytes"]:
             state = "is missing" if size is None else f"has {size} bytes"
             raise ArtifactError(f"{path}: {state}, expected {entry['bytes']} bytes; make the artifact again")
-        if verify == "sha256" and (actual := _sha256_once(path)) != entry["sha256"]:
+        if verify == "sha256" and (actual := sha256_once(path)) != entry["sha256"]:
             raise ArtifactError(
                 f"{path}: sha256 is {actual[:12]}…, expected {entry['sha256'][:12]}…; the file was changed or damaged"
             )
@@ -468,54 +465,3 @@ def _describe_files(draft: Draft) -> dict[str, dict[str, Any]]:
             f"({len(missing)} such files); nothing was published, run the command again"
         )
     return files
-
-
-def content_sha256(content: Mapping[str, Any]) -> str:
-    """Hash a JSON-compatible mapping in canonical form (sorted keys, no spaces)."""
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
-
-
-def file_sha256(path: Path | str) -> str:
-    """Return the sha256 of a file. InputError if it cannot be read."""
-    try:
-        with storage.store_errors(path), open_binary(path) as stream:
-            return hashlib.file_digest(cast("io.BufferedReader", stream), "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read ({storage.reason_of(error)}); check the path and its permissions"
-        ) from error
-
-
-def _sha256_once(path: Path) -> str:
-    """Return the sha256 of a file; of one that has not changed since this process last asked, without reading it."""
-    if is_remote(path):
-        return file_sha256(path)
-    status = path.stat()
-    # A file that was written this moment could change without another time.
-    if time.time() - status.st_ctime < SETTLING_SECONDS:
-        return file_sha256(path)
-    return _sha256_at(path, status.st_ino, status.st_size, status.st_ctime_ns)
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def _sha256_at(path: Path, inode: int, size: int, changed_ns: int) -> str:
-    return file_sha256(path)
-
-
-@contextlib.contextmanager
-def checked_copy(path: Path | str, sha256: str) -> Iterator[Path]:
-    """Yield a local path of a file with this sha256, which of one in a store is a copy. ArtifactError if it differs."""
-    with storage.local_copy(path) as local:
-        check_shard(str(local), sha256, name=path)
-        yield local
-
-
-def check_shard(path: str, sha256: str, *, name: Path | str = "") -> None:
-    """Raise ArtifactError if the shard's sha256 differs from the one in its manifest; `name` is what a copy is of."""
-    actual = file_sha256(path)
-    if actual != sha256:
-        raise ArtifactError(
-            f"{name or path}: sha256 is {actual[:12]}…, expected {sha256[:12]}…; the file was changed or damaged, "
-            "make it again"
-        )

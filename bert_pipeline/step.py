@@ -19,7 +19,8 @@ from typing import Any
 from bert_pipeline.atomic import replace_text
 from bert_pipeline.configuration import changed_settings
 from bert_pipeline.errors import BertError, UnavailableError
-from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, load_manifest
+from bert_pipeline.hashes import content_sha256, file_sha256
+from bert_pipeline.manifest import Manifest, load_manifest
 from bert_pipeline.storage import is_file, store_errors, to_path
 
 logger = logging.getLogger(__name__)

@@ -41,16 +41,8 @@ from bert_model.training.metrics_log import DataInput
 from bert_pipeline.atomic import replace_text
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ArtifactError, UsageError
-from bert_pipeline.manifest import (
-    MANIFEST_NAME,
-    Draft,
-    Manifest,
-    content_sha256,
-    file_sha256,
-    load_manifest,
-    publishing,
-    read_manifest,
-)
+from bert_pipeline.hashes import content_sha256, file_sha256
+from bert_pipeline.manifest import MANIFEST_NAME, Draft, Manifest, load_manifest, publishing, read_manifest
 from bert_pipeline.step import STEPS
 from bert_pipeline.storage import is_remote, to_path
 from bert_pipeline.tasks.catalogue import Task

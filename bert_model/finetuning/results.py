@@ -17,7 +17,8 @@ from bert_model.kinds import kind_of
 from bert_model.training.metrics_log import STATE_NAME, DataInput, RunStatus, read_lines, read_state
 from bert_model.training.mlflow_sync import CLOSE_TIMEOUT_SECONDS, Tracker, sync
 from bert_pipeline.errors import DiskFullError
-from bert_pipeline.manifest import Manifest, content_sha256
+from bert_pipeline.hashes import content_sha256
+from bert_pipeline.manifest import Manifest
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import TaskData
 

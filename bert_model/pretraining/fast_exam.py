@@ -18,7 +18,7 @@ from bert_model.zero_shot.result import ExamResult
 from bert_pipeline.errors import ConfigurationError, InputError
 from bert_pipeline.exam.ngrams import NGRAM_BASELINE_NAME
 from bert_pipeline.exam.pairs import Pair, read_pairs, sample_pairs
-from bert_pipeline.manifest import content_sha256
+from bert_pipeline.hashes import content_sha256
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 MAX_SHARE = 0.02

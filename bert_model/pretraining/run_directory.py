@@ -27,7 +27,8 @@ from bert_model.training.optimizer import build_optimizer, load_optimizer_tensor
 from bert_pipeline.atomic import locked, replace_text
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ArtifactError, ConfigurationError, TrainingError, UsageError
-from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, input_of, load_manifest
+from bert_pipeline.hashes import content_sha256, file_sha256
+from bert_pipeline.manifest import Manifest, input_of, load_manifest
 from bert_pipeline.storage import without_secrets
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 

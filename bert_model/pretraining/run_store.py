@@ -35,7 +35,8 @@ from bert_model.training.home import artifact_cache, bert_home
 from bert_pipeline import storage
 from bert_pipeline.atomic import replace_text
 from bert_pipeline.errors import ArtifactError, BertError, TrainingError, UsageError
-from bert_pipeline.manifest import MANIFEST_NAME, content_sha256, load_manifest, local_artifact
+from bert_pipeline.hashes import content_sha256
+from bert_pipeline.manifest import MANIFEST_NAME, load_manifest, local_artifact
 
 logger = logging.getLogger(__name__)
 

@@ -41,8 +41,8 @@ from bert_model.training.optimizer import clip_gradients, set_learning_rate
 from bert_model.training.throughput import PeakRate, StepCounts, Throughput, peak_memory, training_flops
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import TrainingError
+from bert_pipeline.hashes import content_sha256
 from bert_pipeline.instances.masking import MaskingVocabulary
-from bert_pipeline.manifest import content_sha256
 from bert_pipeline.progress import Progress
 from bert_pipeline.randomness import combine
 

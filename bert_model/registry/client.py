@@ -24,7 +24,7 @@ from bert_model.training.metrics_log import first_line, without_password
 from bert_model.training.mlflow_store import ignoring, open_client
 from bert_pipeline.atomic import locked, replace_text
 from bert_pipeline.errors import UnavailableError, UsageError
-from bert_pipeline.manifest import content_sha256
+from bert_pipeline.hashes import content_sha256
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

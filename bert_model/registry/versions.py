@@ -15,7 +15,8 @@ from pydantic import TypeAdapter
 from bert_model.finetuning.caveats import OWN_SPLIT, REPEATS, Caveat, read_caveats
 from bert_model.metrics.uncertainty import STATISTICS_NAME, is_at_chance, standard_error
 from bert_pipeline.errors import ArtifactError
-from bert_pipeline.manifest import Manifest, content_sha256
+from bert_pipeline.hashes import content_sha256
+from bert_pipeline.manifest import Manifest
 
 PRETRAINED, FINETUNED = "pretrained_model", "finetuned_model"
 KINDS = (PRETRAINED, FINETUNED)

@@ -31,7 +31,8 @@ from bert_pipeline.corpus.shards import Shard, collect_dropped, plan_shards, sha
 from bert_pipeline.corpus.splits import CorpusConfig, Split, languages_of_dumps, plan_splits, read_batches
 from bert_pipeline.errors import InputError, UsageError, count_of
 from bert_pipeline.failed_records import DROPPED_NAME, FAILED, check_failures
-from bert_pipeline.manifest import Draft, Manifest, file_sha256, foreign_input, load_manifest, publishing
+from bert_pipeline.hashes import file_sha256
+from bert_pipeline.manifest import Draft, Manifest, foreign_input, load_manifest, publishing
 from bert_pipeline.storage import absolute, make_directory, remove_tree, to_path, without_secrets
 from bert_pipeline.wikipedia.templates import load_wiki
 

@@ -25,7 +25,7 @@ from bert_pipeline.corpus.mixture import count_texts, sum_texts
 from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP
 from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.failed_records import DROPPED_HEADER, dropped_line
-from bert_pipeline.manifest import file_sha256
+from bert_pipeline.hashes import file_sha256
 from bert_pipeline.parquet_io import number_array, string_array
 from bert_pipeline.storage import open_binary
 

@@ -10,11 +10,12 @@ import numpy as np
 
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import ArtifactError, InputError
+from bert_pipeline.hashes import check_shard, file_sha256
 from bert_pipeline.instances.columns import InstanceColumns
 from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.instances.parquet import InstanceWriter, ParquetInstances, open_instances
 from bert_pipeline.instances.tfrecord import TfrecordInstances, TfrecordWriter, open_tfrecords, read_widths
-from bert_pipeline.manifest import MANIFEST_NAME, Manifest, check_shard, file_sha256, load_manifest
+from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest
 from bert_pipeline.parquet_io import footer_sha256
 from bert_pipeline.storage import is_remote, to_path, version_of
 from bert_pipeline.vocabulary.tokenizer import CONFIGURATION_NAME, VOCABULARY_NAME, Tokenizer

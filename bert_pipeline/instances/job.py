@@ -31,6 +31,7 @@ from bert_pipeline.corpus.mixture import (
 from bert_pipeline.corpus.parquet import read_sentences, without_failures
 from bert_pipeline.errors import InputError
 from bert_pipeline.failed_records import record_failures
+from bert_pipeline.hashes import checked_copy, file_sha256
 from bert_pipeline.instances.columns import InstanceColumns, offsets_of
 from bert_pipeline.instances.directory import (
     check_vocabulary,
@@ -49,7 +50,7 @@ from bert_pipeline.instances.pairs import (
     make_pairs,
 )
 from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP
-from bert_pipeline.manifest import Manifest, checked_copy, file_sha256, input_of, load_manifest, publishing
+from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
 from bert_pipeline.parquet_io import footer_sha256
 from bert_pipeline.randomness import key_of_text
 from bert_pipeline.storage import local_copy, make_directory, remove_tree, to_path

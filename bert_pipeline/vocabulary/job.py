@@ -35,16 +35,8 @@ from bert_pipeline.corpus.mixture import (
 from bert_pipeline.corpus.parquet import read_sentences, without_failures
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.failed_records import record_failures
-from bert_pipeline.manifest import (
-    Draft,
-    Manifest,
-    checked_copy,
-    files_of,
-    foreign_input,
-    input_of,
-    load_manifest,
-    publishing,
-)
+from bert_pipeline.hashes import checked_copy
+from bert_pipeline.manifest import Draft, Manifest, files_of, foreign_input, input_of, load_manifest, publishing
 from bert_pipeline.storage import arrow_source, failure_of, make_directory, remove_tree, to_path
 from bert_pipeline.vocabulary.quality import count_marks, marks_warnings, quality, unknown_warnings
 from bert_pipeline.vocabulary.tokenizer import CONFIGURATION_NAME, VOCABULARY_NAME, Tokenizer, read_vocabulary

@@ -17,10 +17,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from bert_pipeline.atomic import atomic_write, disk_errors, remove_abandoned_drafts
 from bert_pipeline.errors import ArtifactError, DiskFullError, InputError, UnavailableError
+from bert_pipeline.hashes import checked_copy, content_sha256
 from bert_pipeline.manifest import (
     MANIFEST_NAME,
-    checked_copy,
-    content_sha256,
     files_of,
     foreign_input,
     input_of,

@@ -16,7 +16,8 @@ import pytest
 
 from bert_model.training.metrics_log import read_history
 from bert_pipeline.configuration import changed_settings
-from bert_pipeline.manifest import content_sha256, load_manifest
+from bert_pipeline.hashes import content_sha256
+from bert_pipeline.manifest import load_manifest
 from bert_pipeline.step import key_path
 from bert_pipeline.tasks.catalogue import TASKS
 from workflows.defs import promotion

@@ -13,7 +13,8 @@ from spoiled import refused, republish
 from bert_model.registry.client import registry_client
 from bert_model.registry.operations import download, promote, register
 from bert_model.registry.promotion import GateConfig
-from bert_pipeline.manifest import file_sha256, load_manifest
+from bert_pipeline.hashes import file_sha256
+from bert_pipeline.manifest import load_manifest
 from workflows.definitions import defs
 from workflows.defs.predictions import input_files, recorded_inputs
 from workflows.lib.instance import open_instance

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from bert_pipeline.errors import BertError
-from bert_pipeline.manifest import content_sha256
+from bert_pipeline.hashes import content_sha256
 from workflows.lib.resources import BertHome
 
 DATA_VERSION_TAG = "dagster/data_version"

@@ -16,16 +16,9 @@ from bert_pipeline.corpus.sources import parse_source, split_name
 from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.exam.pairs import ExamConfig, Pair, read_pairs, sample_pairs
+from bert_pipeline.hashes import content_sha256, file_sha256
 from bert_pipeline.instances.pairs import InstancesConfig
-from bert_pipeline.manifest import (
-    MANIFEST_NAME,
-    Manifest,
-    content_sha256,
-    file_sha256,
-    foreign_input,
-    load_manifest,
-    publishing,
-)
+from bert_pipeline.manifest import MANIFEST_NAME, Manifest, foreign_input, load_manifest, publishing
 from bert_pipeline.progress import RateLimit
 from bert_pipeline.step import COPYING, STEPS, make
 from bert_pipeline.storage import is_remote, local_copy, remove_tree, size_of, without_secrets

@@ -18,7 +18,8 @@ from bert_model.training.metrics_log import mlflow_run_id
 from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.configuration import changed_settings, to_mapping
 from bert_pipeline.errors import BertError, InputError, UsageError
-from bert_pipeline.manifest import Manifest, content_sha256, load_manifest, publishing
+from bert_pipeline.hashes import content_sha256
+from bert_pipeline.manifest import Manifest, load_manifest, publishing
 from bert_pipeline.progress import RateLimit
 from bert_pipeline.step import STEPS
 from bert_pipeline.storage import is_file

@@ -12,7 +12,8 @@ from bert_model.finetuning.caveats import describe
 from bert_model.registry.promotion import Decision, GateConfig
 from bert_model.training.metrics_log import read_history
 from bert_pipeline.errors import ArtifactError
-from bert_pipeline.manifest import content_sha256, load_manifest
+from bert_pipeline.hashes import content_sha256
+from bert_pipeline.manifest import load_manifest
 from workflows.defs.automation import AFTER_INPUTS, MONTHLY, after_last_of
 from workflows.defs.finetuning import finetuned_model
 from workflows.defs.pretraining import pretrained_model, training_picture

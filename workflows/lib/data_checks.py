@@ -15,7 +15,8 @@ from bert_pipeline.corpus.batches import count_flaws
 from bert_pipeline.corpus.documents import content_digest
 from bert_pipeline.errors import BertError
 from bert_pipeline.failed_records import DROPPED_NAME, FAILED
-from bert_pipeline.manifest import Manifest, file_sha256, load_manifest, local_artifact
+from bert_pipeline.hashes import file_sha256
+from bert_pipeline.manifest import Manifest, load_manifest, local_artifact
 from bert_pipeline.storage import is_file, open_binary, to_path, without_secrets
 from workflows.lib.checks import Check, Verdict, check_of, failed, fails_if_unreadable
 from workflows.lib.lineage import dump_sources

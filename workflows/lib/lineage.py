@@ -11,7 +11,8 @@ from bert_model.pretraining.config import INITIAL_SIZE
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.corpus.sources import split_name
 from bert_pipeline.errors import ArtifactError
-from bert_pipeline.manifest import content_sha256, file_sha256, load_manifest
+from bert_pipeline.hashes import content_sha256, file_sha256
+from bert_pipeline.manifest import load_manifest
 from bert_pipeline.tasks.catalogue import Task
 from workflows.lib.processes import ROOT, code_commit
 from workflows.lib.resources import BertHome, sample_seed

@@ -24,7 +24,8 @@ from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.corpus.quality import describe_corpus
 from bert_pipeline.corpus.splits import CorpusConfig, plan_splits, read_batches
 from bert_pipeline.errors import ArtifactError, ConfigurationError, InputError, UsageError
-from bert_pipeline.manifest import Manifest, file_sha256, load_manifest
+from bert_pipeline.hashes import file_sha256
+from bert_pipeline.manifest import Manifest, load_manifest
 
 ONE = ("--workers", "1")
 

@@ -10,6 +10,7 @@ from small_instances import assert_same, make_columns, with_flipped_bits
 
 from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.errors import ArtifactError, BertError, InputError
+from bert_pipeline.hashes import check_shard
 from bert_pipeline.instances.columns import InstanceColumns
 from bert_pipeline.instances.directory import (
     check_vocabulary,
@@ -23,7 +24,7 @@ from bert_pipeline.instances.job import build_instances, show_instances
 from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.instances.parquet import InstanceWriter, open_instances
 from bert_pipeline.instances.tfrecord import TfrecordWriter, read_widths
-from bert_pipeline.manifest import check_shard, load_manifest, publishing
+from bert_pipeline.manifest import load_manifest, publishing
 from bert_pipeline.parquet_io import footer_sha256
 
 
