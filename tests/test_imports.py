@@ -61,7 +61,7 @@ ROOMS = {
     "bert_pipeline": (
         {"errors", "parent", "progress", "randomness", "signals"},
         {"storage"},
-        {"atomic", "compression"},
+        {"atomic", "compression", "hashes"},
         {"configuration", "manifest", "parquet_io"},
         {"failed_records", "records", "step"},
         {"beam", "sample", "tasks", "wikipedia"},
@@ -78,6 +78,7 @@ ROOMS = {
         {"registry"},
         {"presets", "prediction", "task_model"},
         {"pretraining.__main__"},
+        {"run_commands"},
         {"cli"},
     ),
     "workflows": ({"lib"}, {"defs"}, {"definitions"}, {"run", "serve", "backup"}),
