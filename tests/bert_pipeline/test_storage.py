@@ -148,9 +148,9 @@ def test_writer_whose_first_answer_was_lost_has_won(store):
     ("name", "message"),
     [
         ("s4://bucket/x", r"s4://bucket/x: no kind of storage is called 's4' \(known: file, gcs, gs, hdfs, "),
-        ("s3://bucket/x", r"client of s3:// is not installed; .*pip install 'bert-workflow\[s3\]'"),
+        ("s3://bucket/x", r"client of s3:// is not installed; .*pip install -e '.\[s3\]'"),
         ("s3:/bucket/x", r"s3:/bucket/x: found one slash after s3:, expected s3://"),
-        ("gs://bucket/x", r"client of gs:// is not installed; .*pip install 'bert-workflow\[gcs\]'"),
+        ("gs://bucket/x", r"client of gs:// is not installed; .*pip install -e '.\[gcs\]'"),
     ],
 )
 def test_unknown_scheme_and_missing_extra_are_one_sentence(name, message, monkeypatch):

@@ -148,6 +148,7 @@ def test_training_reads_nothing_from_its_device_until_a_report(name, model, tmp_
     build_optimizer = trial.build_optimizer
     monkeypatch.setattr(trial, "build_optimizer", build_fused)
     monkeypatch.setattr(torch, "autocast", lambda *given, **named: contextlib.nullcontext())  # it refuses the device
+    monkeypatch.setattr(trial, "REPORT_INTERVAL_SECONDS", float("inf"))  # a busy machine takes two for a step
     steps = StopAt(monkeypatch, None)
     with pytest.raises(RuntimeError) as read:
         train_model(network.to("meta"), dataclasses.replace(job, checkpoint=None), train, features)

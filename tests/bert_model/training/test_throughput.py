@@ -21,10 +21,7 @@ def test_training_flops_equal_torchs_count_without_padding(layers):
     positions = torch.arange(1, 6).expand(4, 5)
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         losses = model.loss_sums(
-            ids,
-            None,
-            None,
-            token_indices=None,
+            input_ids=ids,
             masked_lm_positions=positions,
             prediction_indices=torch.arange(20),
             labels=ids[:, 1:6],

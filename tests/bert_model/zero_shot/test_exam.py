@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -62,7 +63,7 @@ def test_made_pairs_are_built_once_and_reported_by_kind(home, capsys, monkeypatc
     assert f"mean over {len(result['kinds'])} kinds: {result['mean']:.1f}" in table
 
     # Again, on the other part and from the directory itself: nothing is built.
-    monkeypatch.setattr(job, "build_exam", None)
+    monkeypatch.setattr(job, "build_exam", mock.Mock(side_effect=AssertionError))
     assert run("model --corpus corpus", capsys) == (0, table)
     assert run(f"model --corpus {exam} --part choosing", capsys)[1] != table
 
