@@ -45,7 +45,7 @@ from bert_model.pretraining.packing import (
 from bert_model.training.distributed import Group
 from bert_model.training.gradients import compile_layers
 from bert_model.training.throughput import StepCounts, training_flops
-from bert_pipeline.errors import ConfigurationError
+from bert_pipeline.errors import ConfigurationError, TrainingError
 from bert_pipeline.instances.columns import InstanceColumns, offsets_of
 from bert_pipeline.instances.masking import MaskingConfig
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -293,6 +293,15 @@ def test_resumed_packed_training_equals_an_uninterrupted_one(data, tmp_path):
     weights = [load_file(tmp_path / name / "model" / "model.safetensors") for name in ("whole", "resumed")]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert train_events(tmp_path / "resumed") == train_events(tmp_path / "whole")
+
+
+def test_too_little_memory_names_the_ceiling(data, tmp_path, monkeypatch):
+    def fail(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(trainer.Trainer, "_accumulate", fail)
+    with pytest.raises(TrainingError, match="give a smaller micro_batch_tokens, or activation_checkpointing=true"):
+        packed_train(data, tmp_path / "training", changes={"compile": False})
 
 
 def pretrain_packed(configuration, output):
