@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from bert_model.model.config import IGNORED_LABEL
 from bert_model.pretraining.data import Integers, Samples, TokenIds
@@ -52,10 +53,7 @@ class MicroBatch:
             return self._map(Tensor.pin_memory)
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Self:
-        changed: dict[str, Any] = {
-            name: function(item) for name, item in vars(self).items() if isinstance(item, Tensor)
-        }
-        return dataclasses.replace(self, **changed)
+        return dataclasses.replace(self, **tree_map_only(Tensor, function, self.inputs))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,24 +58,13 @@ class Capacity(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PackedBatch(MicroBatch):
-    """A packed micro-batch: the fields of `PackedRows`, and what is predicted."""
+    """A packed micro-batch; `packed.read_rows` are the first row of each sequence, then the predictions: (N + P,)."""
 
-    input_ids: Tensor
-    token_type_ids: Tensor
-    position_ids: Tensor
-    starts: Tensor
-    read_rows: Tensor
-    """(N + P,): the first row of each sequence, and the predictions."""
-    max_length: int
+    packed: PackedRows
     labels: Tensor
     """(P,) int64: the original tokens of the predictions; -100 where there is none."""
     next_sentence_label: Tensor
     """(N,) int64; 1 is a random next sentence, -100 a dummy."""
-
-    @property
-    def inputs(self) -> dict[str, Any]:
-        named = super().inputs
-        return {"packed": PackedRows(**{name: named.pop(name) for name in PackedRows._fields}), **named}
 
 
 def can_pack(config: BertConfig, device: torch.device, precision: str) -> bool:
@@ -277,12 +266,14 @@ def _pack(masked: MaskedInstances, is_random_next: np.ndarray, capacity: Capacit
     unused = np.arange(capacity.predictions - len(predicted)) % capacity.rows
     firsts = np.minimum(starts[:-1], capacity.rows - 1)  # empty sequences begin behind the last row
     return PackedBatch(
-        input_ids=_filled(masked.input_ids[is_token], capacity.rows),
-        token_type_ids=_filled(masked.token_type_ids[is_token], capacity.rows),
-        position_ids=torch.from_numpy(np.arange(capacity.rows) - np.repeat(starts[:-1], lengths)),
-        starts=torch.from_numpy(starts.astype(np.int32)),
-        read_rows=torch.from_numpy(np.concatenate([firsts, predicted, unused])),
-        max_length=capacity.max_length,
+        packed=PackedRows(
+            input_ids=_filled(masked.input_ids[is_token], capacity.rows),
+            token_type_ids=_filled(masked.token_type_ids[is_token], capacity.rows),
+            position_ids=torch.from_numpy(np.arange(capacity.rows) - np.repeat(starts[:-1], lengths)),
+            starts=torch.from_numpy(starts.astype(np.int32)),
+            read_rows=torch.from_numpy(np.concatenate([firsts, predicted, unused])),
+            max_length=capacity.max_length,
+        ),
         labels=_filled(masked.labels[is_prediction], capacity.predictions, IGNORED_LABEL),
         next_sentence_label=_filled(is_random_next, capacity.sequences, IGNORED_LABEL),
         **counts_of(masked),
