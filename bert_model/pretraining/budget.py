@@ -5,6 +5,7 @@ uninterrupted training with the same steps computes the same bits. What counts i
 the checkpoint that was resumed from: neither pauses nor steps that were lost and repeated.
 """
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -25,11 +26,12 @@ def refuse_other_budget(config: PretrainingConfig, state: Mapping[str, Any]) -> 
 
     The learning rate decays already, or has no time left for it.
     """
-    if not config.budget or config.budget_seconds == state.get("budget_seconds", config.budget_seconds):
+    goal = (config.budget_seconds, config.max_passes)
+    if not config.budget or goal == (state.get("budget_seconds", goal[0]), state.get("max_passes", goal[1])):
         return
     if state["decay_start"] is not None:
         raise ConfigurationError(
-            f"budget: found {config.budget}, but since step {state['decay_start']} the learning rate decays to the end "
+            f"budget: found {config.limits}, but since step {state['decay_start']} the learning rate decays to the end "
             f"of {state['budget_seconds']:g} s of training; restore it, or continue from the finished model in a new "
             "directory, with --from"
         )
@@ -74,6 +76,7 @@ class Budget:
         """Return what a checkpoint holds of the budget, in JSON values."""
         return {
             "budget_seconds": self.config.budget_seconds,
+            "max_passes": self.config.max_passes,
             "seconds": seconds,
             "pace_from": self._pace_from,
             **self.decisions,
@@ -107,13 +110,18 @@ class Budget:
                 start = self._since_resume[1]
         steps = step - int(start[0])
         pace = (seconds - start[1]) / max(1, steps)  # seconds a step
+        # Passes end a phase as seconds do, by the same shares: whichever are over first.
+        most = self.config.max_passes or math.inf
+        passes = sum(phase.passes_before(min(step, phase.end_step)) for phase in self.phases[: index + 1])
+        passes_a_step = self.phases[index].config.global_batch_size * self.phases[index].passes_per_sample
 
         if index == len(shares) - 1:
-            if steps < _MIN_STEPS or seconds < total * (1 - self.config.decay_share):
+            if steps < _MIN_STEPS or max(seconds / total, passes / most) < 1 - self.config.decay_share:
                 return False
-            self.phase_ends.append(step + max(1, round((total - seconds) / max(pace, 1e-9))))
+            left = min(round((total - seconds) / max(pace, 1e-9)), (most - passes) // passes_a_step)
+            self.phase_ends.append(step + max(1, int(left)))
             self.decay_start = step
-        elif seconds + pace >= total * sum(shares[: index + 1]) / sum(shares):
+        elif max((seconds + pace) / total, (passes + passes_a_step) / most) >= sum(shares[: index + 1]) / sum(shares):
             self.phase_ends.append(step + 1)
             self._pace_from, self._since_resume = [], None
         else:

@@ -104,6 +104,8 @@ class PretrainingConfig:
     """Share of the steps, or of the budget, in which a trapezoid decays to 0; at most the last phase."""
     budget: str = ""
     """Time of training, such as 3h or 90m, instead of the phases' `steps`; the decay ends when it is over."""
+    max_passes: NonNegativeFloat = 0.0
+    """With a budget, the training ends after so many passes over the text if they come first; 0 sets no limit."""
     micro_batch_size: PositiveInt = 32
     """Maximum instances per forward pass of a rank; gradients are accumulated up to the global batch."""
     micro_batch_tokens: PositiveInt | Literal["auto"] = "auto"
@@ -179,6 +181,11 @@ class PretrainingConfig:
                 f"budget: found {self.budget!r} with schedule={self.schedule}, expected a time such as 3h or 90m with "
                 "schedule=trapezoid"
             )
+        if self.max_passes and not self.budget:
+            raise ConfigurationError(
+                f"max_passes: found {self.max_passes:g} without a budget; give one (such as budget=24h), or the "
+                "phases' steps alone"
+            )
         if self.schedule == "trapezoid":
             for index, phase in enumerate(self.phases[1:], start=1):
                 if phase.warmup_steps:
@@ -210,7 +217,12 @@ class PretrainingConfig:
     @property
     def goal(self) -> str:
         """What follows the number of a step: of how many, or the budget."""
-        return f" (budget {self.budget})" if self.budget else f" of {self.total_steps:,}"
+        return f" (budget {self.limits})" if self.budget else f" of {self.total_steps:,}"
+
+    @property
+    def limits(self) -> str:
+        """The budget, with the passes that end the training before it."""
+        return f"{self.budget}, at most {self.max_passes:g} passes" if self.max_passes else self.budget
 
     def masking_of(self, phase: PhaseConfig) -> MaskingConfig:
         """Return the masking of a phase, with its own limit on predictions."""

@@ -55,6 +55,16 @@ class Phase:
         """Return the position in the data before the update of `step`."""
         return self.first_position + self.config.samples_in(step - self.first_step)
 
+    def passes_before(self, step: int) -> float:
+        """Return the passes over the text that this phase's updates before `step` make."""
+        return self.config.samples_in(step - self.first_step) * self.passes_per_sample
+
+    @property
+    def passes_per_sample(self) -> float:
+        """Part of the text, of 1, that an instance holds: with a dupe_factor the instances hold it several times."""
+        manifest = self.train.manifest
+        return float(manifest.configuration.get("dupe_factor", 1)) / self.train.num_instances
+
 
 def load_phases(config: PretrainingConfig) -> tuple[list[Phase], Tokenizer]:
     """Open the instances of every phase; raise if they do not fit the phases or one another."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -46,14 +47,15 @@ def plan(
         check_batch_sizes(config, group.world_size)
         rows, totals = [], [0.0, 0.0, 0.0]
         for phase in phases:
-            size, data = phase.config.global_batch_size, phase.train
+            size = phase.config.global_batch_size
             pace, tokens = (size * amount for amount in _measure(config, phase, tokenizer, group, clock))
             gc.collect()  # the trainer refers to itself, and holds the model
             steps = phase.config.samples_in(phase.config.steps) / size  # of the whole batch
             if config.budget:
                 share = phase.config.share / sum(phase.share for phase in config.phases)
-                steps = config.budget_seconds * share / pace
-            passes = steps * size / data.num_instances * data.manifest.configuration.get("dupe_factor", 1)
+                most = (config.max_passes or math.inf) * share / (size * phase.passes_per_sample)
+                steps = min(config.budget_seconds * share / pace, most)
+            passes = steps * size * phase.passes_per_sample
             amounts = [steps * pace / 3600, steps * tokens, passes]
             totals = [total + amount for total, amount in zip(totals, amounts)]
             length, memory = phase.config.max_seq_length, peak_memory(group.device) / 1e9

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from bert_model.tables import format_table
 
@@ -49,9 +49,14 @@ class ExamResult:
     """By the id of each scored pair: 1 if the model decides it rightly, 0 if not, 0.5 for a tie."""
     ngram_baseline_group_mean: float | None = None
 
+    def pair_mean(self, of: Literal["score", "ngram_baseline"] = "score") -> float:
+        """Return the mean over all pairs, in which a kind weighs as many as it has."""
+        scores: list[KindScore] = [score for kind in self.kinds.values() if (score := getattr(kind, of))]
+        return sum(score.count * score.accuracy for score in scores) / sum(score.count for score in scores)
+
     def to_json(self) -> dict[str, Any]:
         """Return the result in JSON values."""
-        return dataclasses.asdict(self)
+        return {**dataclasses.asdict(self), "pair_mean": self.pair_mean()}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
@@ -73,13 +78,17 @@ def exam_table(result: ExamResult) -> str:
         beyond = _cells(kind_result.ngram_baseline_unsolved)
         rows.append([kind, *_cells(kind_result.score), ngram_baseline, f"{kind_result.chance:.1f}", *beyond])
     lines = [format_table(head, rows, "simple", numbers=range(1, len(head)))]
-    ngram_baseline = "" if result.ngram_baseline_mean is None else f", trigram {result.ngram_baseline_mean:.1f}"
-    lines.append(f"mean over {len(result.kinds)} kinds: {result.mean:.1f}{ngram_baseline}, chance {CHANCE:.1f}")
-    if result.group_mean is not None:
-        ngram_baseline = (
-            "" if result.ngram_baseline_group_mean is None else f", trigram {result.ngram_baseline_group_mean:.1f}"
-        )
-        lines.append(f"mean over groups: {result.group_mean:.1f}{ngram_baseline}")
+    pairs = sum(kind.score.count for kind in result.kinds.values())
+    beside = None if result.ngram_baseline_mean is None else result.pair_mean("ngram_baseline")
+    means = [
+        (f"{len(result.kinds)} kinds", result.mean, result.ngram_baseline_mean),
+        (f"{pairs:,} pairs", result.pair_mean(), beside),
+        ("groups", result.group_mean, result.ngram_baseline_group_mean),
+    ]
+    for name, mean, baseline in means:
+        if mean is not None:
+            trigram = "" if baseline is None else f", trigram {baseline:.1f}"
+            lines.append(f"mean over {name}: {mean:.1f}{trigram}, chance {CHANCE:.1f}")
     return "\n".join(lines)
 
 

@@ -107,10 +107,11 @@ def _hash(text: str) -> bytes:
 
 
 def read_pairs(path: Path | str) -> list[Pair]:
-    """Read pairs from a directory or zip archive of .jsonl files, or from one file of any format.
+    """Read pairs from a directory or zip archive of .jsonl files, a folder of an archive, or one file of any format.
 
-    A row has `sentence_good` and `sentence_bad` as BLiMP's, and may have `UID`, `linguistics_term` and `pairID`; or it
-    is a line of pairs.jsonl, or has `good` and `bad` and may have `kind`. Lines without these names are the good text,
+    A row has `sentence_good` and `sentence_bad` as BLiMP's, and may have `UID` (or MultiBLiMP's `phenomenon`),
+    `linguistics_term` and `pairID`; or it is a line of pairs.jsonl, or has `good` and `bad` and may have `kind`. Lines
+    without these names are the good text,
     a tab, the bad one, and may have a third field with the kind. InputError names the file and line that is neither.
     """
     path = Path(path)
@@ -157,6 +158,10 @@ def blimp_path(directory: Path) -> Path:
 
 def _sources(path: Path) -> Iterator[Source]:
     """Yield each file of pairs, open, in the order of their names."""
+    folder = ""
+    file = next((parent for parent in path.parents if parent.is_file()), None)
+    if file is not None:
+        path, folder = file, f"{path.relative_to(file).as_posix()}/"  # babylm.zip/blimp_filtered
     try:
         if path.is_dir():
             made = path / PAIRS_NAME
@@ -167,6 +172,7 @@ def _sources(path: Path) -> Iterator[Source]:
         elif zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 members = [member for member in archive.infolist() if member.filename.endswith(".jsonl")]
+                members = [member for member in members if member.filename.startswith(folder)]
                 members = [member for member in members if not _holds_no_pairs(PurePosixPath(member.filename))]
                 total, allowed = sum(member.file_size for member in members), max_unpacked_bytes(path)
                 if total > allowed:
@@ -207,7 +213,7 @@ def _pair_of(record: Record, stem: str, number: int) -> Pair:
     for good_text, bad_text in itertools.zip_longest(good, bad, fillvalue=""):
         if not good_text.strip() or not bad_text.strip():
             raise InputError(f"{where}: found {good_text!r} and {bad_text!r}, expected two texts")
-    kind = field("UID", "kind").strip() or unicode_text(stem, "the file's name", where)
+    kind = field("UID", "kind", "phenomenon").strip() or unicode_text(stem, "the file's name", where)
     group = field("linguistics_term", "group")
     # BLiMP numbers the pairs of a paradigm as `pairID`, its fast subset as `pair_id`; that of our own lines is whole.
     own = next((row[key] for key in ("pairID", "pair_id") if key in row), number)

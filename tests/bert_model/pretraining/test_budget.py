@@ -69,6 +69,29 @@ def test_budget_gives_the_bits_of_a_training_with_the_same_steps(data, budgeted,
     assert rates[16:] == pytest.approx([8e-4, 6e-4, 4e-4, 2e-4])
 
 
+def test_passes_end_the_training_if_they_come_before_the_budget(data, budgeted, tmp_path):
+    phases, _ = load_phases(from_mapping(PretrainingConfig, budgeted))
+    # The text is read as often after sixteen steps of each phase.
+    most = sum(16 * phase.config.global_batch_size * phase.passes_per_sample for phase in phases)
+    limited = {**budgeted, "max_passes": most}
+    Machine().train({**limited, "budget": "1h"}, tmp_path / "passes")
+    decided = load_manifest(tmp_path / "passes" / "model").provenance["budget"]
+    first, last = decided["phase_ends"]
+    read = [steps * phase.config.global_batch_size * phase.passes_per_sample for steps, phase in
+            zip((first, last - first), phases)]  # fmt: skip
+    assert most - sum(read) == pytest.approx(0, abs=max(read) / min(first, last - first))
+    assert sum(read) <= most
+    assert decided["decay_start"] < last
+    rates = [event["train/learning_rate"] for event in train_events(tmp_path / "passes").values()]
+    assert rates[-1] < rates[first] / 2
+    # The budget comes first: as without a limit.
+    Machine().train({**budgeted, "max_passes": 4 * most}, tmp_path / "both")
+    Machine().train(budgeted, tmp_path / "budget")
+    assert_equal_models(tmp_path / "both", tmp_path / "budget")
+    with pytest.raises(ConfigurationError, match="max_passes: found 4 without a budget"):
+        from_mapping(PretrainingConfig, {**trapezoid(data), "max_passes": 4.0})
+
+
 def test_budget_that_is_stopped_twice_gives_the_same_bits(budgeted, tmp_path):
     Machine().train(budgeted, tmp_path / "whole")
     machine, output = Machine(), tmp_path / "stopped"

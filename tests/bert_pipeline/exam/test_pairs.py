@@ -38,6 +38,25 @@ def test_blimp_is_read_from_a_zip_a_folder_and_a_file(tmp_path):
         assert [pair.pair_id for pair in pairs] == ["agreement:0", "agreement:1"]
 
 
+def test_a_folder_of_an_archive_is_read_alone(tmp_path):
+    with zipfile.ZipFile(tmp_path / "babylm.zip", "w") as archive:
+        archive.writestr("blimp_filtered/agreement.jsonl", blimp_line(0))
+        archive.writestr("supplement_filtered/turn_taking.jsonl", blimp_line(1))
+    (pair,) = read_pairs(tmp_path / "babylm.zip" / "supplement_filtered")
+    assert pair.pair_id == "agreement:1"
+    with pytest.raises(InputError, match="no pairs"):
+        read_pairs(tmp_path / "babylm.zip" / "supplement")
+
+
+def test_header_of_multiblimp_names_the_columns(tmp_path):
+    path = tmp_path / "multiblimp_eng.tsv"
+    path.write_text("phenomenon\tsentence_good\tsentence_bad\nSV-P\tIt is.\tIt am.\nSV-#\tIt is.\tIt are.\n")
+    assert [(pair.kind, pair.good, pair.bad) for pair in read_pairs(path)] == [
+        ("SV-P", ("It is.",), ("It am.",)),
+        ("SV-#", ("It is.",), ("It are.",)),
+    ]
+
+
 def test_tables_have_two_columns_or_a_third_with_the_kind(tmp_path):
     path = tmp_path / "own.tsv"
     path.write_text(
@@ -205,3 +224,6 @@ def test_blimp_has_67_paradigms_in_12_groups(real_data):
     assert (len(pairs), len({pair.kind for pair in pairs}), len({pair.group for pair in pairs})) == (67_000, 67, 12)
     fast = read_pairs(data / "blimp_fast.zip")
     assert (len(fast), len({pair.kind for pair in fast})) == (13_400, 67)
+    babylm = {folder: read_pairs(data / "babylm.zip" / folder) for folder in ("blimp_filtered", "supplement_filtered")}
+    assert [len(pairs) for pairs in babylm.values()] == [59_875, 5_218]
+    assert len(read_pairs(data / "multiblimp_eng.tsv")) == 770
