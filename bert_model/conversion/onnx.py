@@ -24,8 +24,11 @@ from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
 from bert_model.model.heads import HEAD_CLASSES
 from bert_model.model.weights import load_model, read_weights
-from bert_pipeline.atomic import atomic_write
-from bert_pipeline.errors import BertError, UsageError
+from bert_pipeline.atomic import atomic_write, replace_text
+from bert_pipeline.errors import BertError, InputError, UsageError
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 PRETRAINING_OUTPUTS = {"prediction_logits": "cls.predictions.", "seq_relationship_logits": "cls.seq_relationship."}
@@ -57,6 +60,7 @@ class _Plain(nn.Module):
 def export_onnx(directory: Path, output: Path) -> float:
     """Write a model directory as an ONNX file and return the largest difference of its logits in onnxruntime.
 
+    Its tokenizer, if it is one that is read here, is written beside it: model.tokenizer.json of model.onnx.
     UsageError if the packages of the extra "onnx" are missing or the model is of a kind that is not exported.
     BertError if the file does not compute what the model does; nothing is written then.
     """
@@ -94,6 +98,10 @@ def export_onnx(directory: Path, output: Path) -> float:
         difference = _difference(onnxruntime.InferenceSession(temporary), model)
         if not difference <= TOLERANCE:
             raise BertError(f"{directory}: its logits in ONNX differ by {difference:.2g}; nothing was written")
+        try:
+            replace_text(output.with_suffix(".tokenizer.json"), Tokenizer.from_directory(directory).to_json())
+        except (InputError, UsageError) as error:
+            logger.warning("no tokenizer.json: %s", error)
     return difference
 
 

@@ -273,7 +273,7 @@ def save_model(
     max_seq_length: int | None = None,
     problem_type: str = "",
 ) -> None:
-    """Write config.json, model.safetensors, vocab.txt and tokenizer_config.json into an existing directory.
+    """Write config.json, model.safetensors and the tokenizer's files into an existing directory.
 
     In transformers the tokenizer truncates to `max_seq_length`, by default to the number of positions, and
     `problem_type` says what the outputs mean (`BertConfig.to_json`).

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import tokenizers
-from tokenizers import models, normalizers, pre_tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bert_pipeline.atomic import atomic_write, replace_text
 from bert_pipeline.errors import InputError, UsageError
@@ -151,8 +151,8 @@ class Tokenizer:
     def save(self, directory: Path | str, *, model_max_length: int | None = None) -> None:
         """Write vocab.txt and tokenizer_config.json in the format of Hugging Face's BertTokenizer.
 
-        `model_max_length` is the number of tokens at which transformers truncates for the model in the directory;
-        without it, as in a directory of a vocabulary alone, transformers truncates nothing.
+        `model_max_length` is the number of tokens at which transformers truncates for the model in the directory, which
+        gets a tokenizer.json too; without it, as in a directory of a vocabulary alone, transformers truncates nothing.
         """
         directory = to_path(directory)
         with (
@@ -171,6 +171,23 @@ class Tokenizer:
         }
         text = json.dumps(configuration, indent=1) + "\n"
         replace_text(directory / CONFIGURATION_NAME, text)
+        if model_max_length:
+            replace_text(directory / FAST_NAME, self.to_json())
+
+    def to_json(self) -> str:
+        """Return a tokenizer.json, which all readers of the tokenizers library open: [CLS] A [SEP] B [SEP].
+
+        They read "[MASK]" in a text as the special token; only here it is plain text. It truncates and pads nothing.
+        """
+        engine = _engine(self._ids, self.do_lower_case)
+        engine.add_special_tokens(list(SPECIAL_TOKENS))
+        engine.post_processor = processors.TemplateProcessing(
+            single=f"{CLS} $A {SEP}",
+            pair=f"{CLS} $A {SEP} $B:1 {SEP}:1",
+            special_tokens=[(CLS, self.cls_id), (SEP, self.sep_id)],
+        )
+        engine.decoder = decoders.WordPiece(prefix=CONTINUATION_PREFIX)
+        return engine.to_str(pretty=True) + "\n"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.tokens, self.do_lower_case)

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import tiny_tasks
+import tokenizers
 import torch
 
 from bert_model.cli import main
@@ -58,6 +59,19 @@ def test_onnx_answers_dev_examples_as_the_model_does(models, task, tmp_path, cap
     metadata = session.get_modelmeta().custom_metadata_map
     assert metadata["task"] == task
     assert json.loads(metadata["labels"]) == list(model.task.labels)
+
+
+def test_onnx_file_and_its_tokenizer_answer_texts_as_the_model_does(models, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    assert main(["export", str(models / "stsb"), "--output", str(tmp_path / "stsb.onnx")]) == 0
+    model, example = load_task_model(models / "stsb"), tiny_tasks.task_data("stsb").dev["dev"][0]
+    engine = tokenizers.Tokenizer.from_file(str(tmp_path / "stsb.tokenizer.json"))
+    row = engine.encode(example.text_a, example.text_b)
+    arrays = {"input_ids": row.ids, "attention_mask": row.attention_mask, "token_type_ids": row.type_ids}
+    session = onnxruntime.InferenceSession(tmp_path / "stsb.onnx")
+    (found,) = session.run(None, {name: np.array([values]) for name, values in arrays.items()})
+    expected = model.logits(kind_of(model.task).encode([example], model.tokenizer, model.config))
+    np.testing.assert_allclose(found.reshape(-1), expected.reshape(-1), atol=1e-4)
 
 
 def test_onnx_of_a_pretrained_model_has_both_heads(models, tmp_path):

@@ -490,6 +490,7 @@ def test_row_longer_than_the_models_positions_is_refused(model, tmp_path, pool):
 
 def test_vocabulary_that_is_not_the_models_is_refused(model, tmp_path, pool):
     foreign = tiny_tasks.make_model(tmp_path / "foreign")
+    (foreign / "tokenizer.json").unlink()
     with open(foreign / "vocab.txt", "a", encoding="utf-8") as stream:
         stream.write("extra\n")
     size = len(tiny_tasks.TOKENS)

@@ -59,6 +59,7 @@ def test_model_with_one_segment_or_another_vocabulary_is_refused(tmp_path):
     with pytest.raises(UsageError, match="type_vocab_size=1, but bert attention reads two texts"):
         write_attention(model, A, B, tmp_path / "page.html")
     assert write_attention(model, A, None, tmp_path / "page.html") == 7
+    (model / "tokenizer.json").unlink()
     with open(model / "vocab.txt", "a", encoding="utf-8") as stream:
         stream.write("extra\n")
     with pytest.raises(UsageError, match="the vocabulary is not this model's"):

@@ -47,6 +47,7 @@ def test_model_with_one_segment_or_another_vocabulary_is_refused(tmp_path):
     (tmp_path / "in.txt").write_text("the film\na song\tthe meal\n")
     with pytest.raises(UsageError, match="type_vocab_size=1, but bert features reads two texts"):
         write_features(model, str(tmp_path / "in.txt"), tmp_path / "pairs.parquet", layers=(-1,))
+    (model / "tokenizer.json").unlink()
     with open(model / "vocab.txt", "a", encoding="utf-8") as stream:
         stream.write("extra\n")
     with pytest.raises(UsageError, match="the vocabulary is not this model's"):

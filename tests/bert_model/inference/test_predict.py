@@ -1024,6 +1024,7 @@ def test_pretrained_model_is_refused_with_an_untrained_head_one_segment_or_anoth
     with pytest.raises(UsageError, match="type_vocab_size=1, but nsp reads two texts"):
         load_predictor("nsp", [directory])
     load_predictor("mlm", [directory])
+    (directory / "tokenizer.json").unlink()
     with open(directory / "vocab.txt", "a", encoding="utf-8") as stream:
         stream.write("extra\n")
     with pytest.raises(UsageError, match="the vocabulary is not this model's"):
@@ -1032,6 +1033,7 @@ def test_pretrained_model_is_refused_with_an_untrained_head_one_segment_or_anoth
 
 def test_vocabulary_larger_than_the_embeddings_is_refused(tmp_path):
     directory = untrained(tmp_path / "model", "sst2")
+    (directory / "tokenizer.json").unlink()
     with open(directory / "vocab.txt", "a", encoding="utf-8") as stream:
         stream.write("extra\n")
     with pytest.raises(UsageError, match="the vocabulary is not this model's"):

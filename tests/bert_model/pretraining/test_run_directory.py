@@ -31,6 +31,7 @@ def test_initial_model_with_another_vocabulary_is_refused(tmp_path):
 
 def test_initial_model_smaller_than_its_own_vocabulary_is_refused(tmp_path):
     model = tiny_tasks.make_model(tmp_path / "model")
+    (model / "tokenizer.json").unlink()
     with open(model / "vocab.txt", "a", encoding="utf-8") as stream:
         stream.write("extra\n")
     config = PretrainingConfig(model=ModelConfig(preset="initial"), phases=(PHASE,), initial_model=str(model))

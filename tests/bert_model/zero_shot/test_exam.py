@@ -137,6 +137,7 @@ def test_refusals(home, capsys, words, code, message):
 
 def test_vocabulary_that_is_not_the_models_is_refused(home, capsys):
     shutil.copytree(home / "model", home / "larger")
+    (home / "larger" / "tokenizer.json").unlink()
     with open(home / "larger" / "vocab.txt", "a", encoding="utf-8") as stream:
         stream.write("extra\n")
     (home / "few.tsv").write_text("Kalo mipan.\tMipan kalo.\torder\n")
