@@ -24,7 +24,8 @@ from bert_pipeline.errors import InputError
 from bert_pipeline.storage import is_remote, to_path, without_secrets
 
 Format = Literal["tsv", "csv", "jsonl", "json", "parquet", "arrow"]
-"""How a file is read; "tsv" is also text, whose lines have one field, and "json" one document, which has no rows."""
+"""How a file is read; "tsv" is also text, whose lines have one field, and "json" one document, whose rows are those of
+a list."""
 Row = dict[str, Any]
 """Column -> value."""
 
@@ -80,6 +81,8 @@ class Source:
     format: Format
     path: Path | None = None
     """None for a stream."""
+    separator: str = ""
+    """What separates the fields of CSV; "" for commas, and for tabs without quotes in TSV."""
 
     def __str__(self) -> str:
         return self.name
@@ -89,7 +92,8 @@ class Source:
         """Read the first lines of a stream. InputError if most of them are no text, and it is no other format."""
         head = stream.readlines(HEAD_BYTES)
         head[:1] = [line.removeprefix(BOM) for line in head[:1]]
-        return cls(name, head, stream, _format_of(name, head), path)
+        format = _format_of(name, head)
+        return cls(name, [*head, *stream] if format == "json" else head, stream, format, path)
 
     def peek(self) -> "Source":
         """Return a source of the first lines alone, whose reading leaves them in this one."""
@@ -145,17 +149,19 @@ class Records:
 
 
 @contextlib.contextmanager
-def open_source(path: Path | str | Source) -> Iterator[Source]:
+def open_source(path: Path | str | Source, *, separator: str = "", encoding: str = "utf-8") -> Iterator[Source]:
     """Open a file, a folder of `save_to_disk`, a URL or, for "-", standard input; a source that is open stays so.
 
-    To be used in generators and functions that do nothing but read: other errors of files inside the block would be
-    taken for damage of a compressed file. InputError if the file cannot be read.
+    `separator` is that of CSV; a text in another `encoding` is held in memory. To be used in generators and functions
+    that do nothing but read: other errors of files inside the block would be taken for damage of a compressed file.
+    InputError if the file cannot be read.
     """
     if isinstance(path, Source):
         yield path
         return
     if str(path) == "-":
-        yield Source.of_stream(sys.stdin.buffer, "standard input")
+        stream = _in_utf8(sys.stdin.buffer, "standard input", encoding)
+        yield dataclasses.replace(Source.of_stream(stream, "standard input"), separator=separator)
         return
     path = to_path(path)
     if not is_remote(path) and path.is_dir():
@@ -166,7 +172,17 @@ def open_source(path: Path | str | Source) -> Iterator[Source]:
             stream = stack.enter_context(open_bytes(path))
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-        yield Source.of_stream(stream, str(path), path)
+        source = Source.of_stream(_in_utf8(stream, str(path), encoding), str(path), path)
+        yield dataclasses.replace(source, separator=separator)
+
+
+def _in_utf8(stream: BinaryIO, name: str, encoding: str) -> BinaryIO:
+    if codecs.lookup(encoding).name == "utf-8":
+        return stream
+    try:
+        return io.BytesIO(stream.read().decode(encoding).encode())
+    except UnicodeError as error:
+        raise InputError(f"{name}: not text in {encoding} ({error}); give its encoding") from None
 
 
 def _format_of(name: str, head: Sequence[bytes]) -> Format:
@@ -241,16 +257,18 @@ def open_records(
 
     Lines of text and TSV have a header if `is_header` says so of the fields of the first line, or if there are no
     `names`, which else name the fields: a name that ends with "?" may be missing, one that ends with "*" takes all
-    fields that are left, as a list. A file without a known suffix is CSV if `is_header` says so of its first line.
-    InputError if the file is one JSON document, cannot be read or names a column twice.
+    fields that are left, as a list. A file without a known suffix is CSV if `is_header` says so of its first line, and
+    one with a stated separator is. InputError if the file is one JSON document other than a list of objects, cannot be
+    read or names a column twice.
     """
     kind = source.format
     class_names: dict[str, tuple[str, ...]] = {}
     columns: Sequence[str]
     rows: Iterator[Record]
     if kind == "json":
-        raise InputError(f"{source.name}:1: found one JSON document, expected JSON lines, an object in each")
-    if kind in ("parquet", "arrow"):
+        rows, again = _array_rows(source), _array_rows(source)
+        columns = next((list(record.fields) for record in again if record.fields), ())
+    elif kind in ("parquet", "arrow"):
         columns, class_names, rows = _open_arrow(source)
     elif kind == "jsonl":
         columns = next((list(record.fields) for record in _json_rows(source.peek().lines()) if record.fields), ())
@@ -258,7 +276,9 @@ def open_records(
     else:
         first = next(source.peek().lines(), Record("", {}))
         fields = first.line.split("\t")
-        if kind == "tsv" and len(fields) == 1 and not is_header(fields):
+        if source.separator:
+            kind = "csv"
+        elif kind == "tsv" and len(fields) == 1 and not is_header(fields):
             kind = "csv" if is_header(next(csv.reader([first.line]), [])) else kind
         if kind == "csv":
             columns, rows = _open_csv(source)
@@ -314,6 +334,15 @@ def _tsv_rows(lines: Iterable[Record], columns: Sequence[str]) -> Iterator[Recor
         blank.clear()
 
 
+def _array_rows(source: Source) -> Iterator[Record]:
+    """Yield the objects of a JSON list."""
+    document = source.document()
+    if not isinstance(document, list):
+        raise InputError(f"{source.name}:1: found one JSON document, expected JSON lines or a list, of objects")
+    for number, item in enumerate(document, start=1):
+        yield from _json_rows([Record(f"{source.name}: item {number}", {}, line=json.dumps(item))])
+
+
 def _json_rows(lines: Iterable[Record]) -> Iterator[Record]:
     for record in lines:
         if record.error or record.is_blank:
@@ -345,7 +374,8 @@ def _csv_rows(source: Source) -> Iterator[tuple[str, list[str], str]]:
             taken.append(record)
             yield from (f"{line}\n" for line in record.line.split("\r"))
 
-    reader = csv.reader(lines(), strict=True)
+    delimiter = source.separator or ","
+    reader = csv.reader(lines(), strict=True, delimiter=delimiter)
     width = 0
     while True:
         taken.clear()
@@ -360,7 +390,7 @@ def _csv_rows(source: Source) -> Iterator[tuple[str, list[str], str]]:
             # A stray quotation mark swallows the lines up to the next one: they are read again without it.
             again.extendleft(reversed(taken[1:]))
             del taken[1:]
-            reader = csv.reader(lines(), strict=True)
+            reader = csv.reader(lines(), strict=True, delimiter=delimiter)
         where = places[0] if places else source.name
         if problem := next((record.error for record in taken if record.error), ""):
             yield where, [], problem

@@ -65,7 +65,8 @@ def read_rows(path: str, form: str, task: Task | None = None) -> Iterator[Record
     alone, None where it is not known. InputError if the file cannot be opened, or looks like a data file of another
     kind.
     """
-    with open_source(path) as source:
+    options = {"separator": task.separator, "encoding": task.encoding} if task else {}
+    with open_source(path, **options) as source:
         if task is not None and is_task_file(task, source):
             yield from _task_rows(task, source, form)
             return

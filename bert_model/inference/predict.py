@@ -34,7 +34,7 @@ from bert_model.model.weights import check_embeddings, load_model
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.failed_records import failure
 from bert_pipeline.records import Record
-from bert_pipeline.tasks.catalogue import Task
+from bert_pipeline.tasks.catalogue import Task, get_task
 from bert_pipeline.vocabulary.tokenizer import MASK, Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -93,7 +93,10 @@ def load_predictor(task: str, directories: Sequence[Path]) -> Predictor:
         if len(directories) != 1:
             raise UsageError(f"{task}: takes one model, found {len(directories)}")
         return PretrainingPredictor(directories[0], task, device)
-    return TaskPredictor([load_task_model(directory, task).to(device) for directory in directories])
+    predictor = TaskPredictor([load_task_model(directory, task).to(device) for directory in directories])
+    if task.endswith((".yaml", ".yml")):  # its files may have changed since the model was trained
+        predictor.data_task = get_task(task)
+    return predictor
 
 
 def answer_file(predictor: Predictor, input_path: str, output_path: str) -> PredictionCounts:

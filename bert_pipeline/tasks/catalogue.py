@@ -1,5 +1,6 @@
 """Task descriptions: their schema, and the twenty tasks that the package describes in YAML."""
 
+import codecs
 import dataclasses
 import re
 from pathlib import Path
@@ -69,11 +70,12 @@ class Columns:
     label: str = "label"
     """The class or the number; empty for pairs that merely belong together (embedding only)."""
     index: str = "index"
-    """The number of the example; where a file has no such column, rows are counted from 0."""
+    """The number of the example; rows are counted from 0 where a file has none of the usual names of such columns."""
     headerless: tuple[str, ...] = ()
     """The names of the columns of files that come without a header (CoLA)."""
     endings: tuple[str, ...] = ()
-    """The endings of a multiple-choice file, in the order that labels count from 0; none: SWAG's own columns."""
+    """The endings of a multiple-choice file, in the order that labels count from 0, or one column with a list of them;
+    none: SWAG's own columns."""
     items: str = ""
     """Path of nested lists whose innermost items are the examples: passage.questions.answers (MultiRC)."""
 
@@ -112,7 +114,8 @@ class Task:
     hub_columns: Columns | None = None
     """Which column holds what in the task's data set on the Hugging Face hub, if the names differ."""
     hub_labels: Labels = ()
-    """The classes in the order of the integers of files without class names, if that is not the order of `labels`."""
+    """The classes in the order of the integers of files without class names. Without it, integers are no positions, but
+    for the catalogue's tasks, where they have the order of `labels`."""
     hub_names: Labels = ()
     """The names that the task's data set on the hub gives the classes, in the order of `labels`, if they differ."""
     label_range: tuple[float, float] = (0.0, 0.0)
@@ -123,7 +126,7 @@ class Task:
     """Whether questions may have no answer."""
     feature_based: bool = False
     """Whether the model stays frozen and a BiLSTM reads its activations (tagging only; paper, 5.3)."""
-    folder: str
+    folder: str = "."
     """The task's folder below the root of its suite: SST-2."""
     suite: str = ""
     """The suite's own folder: glue. A root that holds it is accepted as well."""
@@ -133,6 +136,10 @@ class Task:
     """Split name -> file, the split that models are chosen on first."""
     test_files: dict[str, str] = dataclasses.field(default_factory=dict, hash=False)
     """Split name -> file, labeled or not."""
+    separator: str = ""
+    """What separates the fields of its CSV files, such as ";"; by default a comma, or a tab without quotes in TSV."""
+    encoding: str = "utf-8"
+    """How the text of its files is encoded, such as cp1252 or utf-16."""
     submission_files: dict[str, str] = dataclasses.field(default_factory=dict, hash=False)
     """Test split -> the file of the benchmark's submission that it fills."""
     submission_default: str = ""
@@ -171,7 +178,7 @@ class Task:
         if self.hub_names and len(set(self.hub_names)) != len(self.labels):
             raise ConfigurationError(f"hub_names: found {self.hub_names}, expected a name for each of {self.labels}")
         if self.hub_labels and set(self.hub_labels) != set(self.labels):
-            raise ConfigurationError(f"hub_labels: found {self.hub_labels}, expected the labels in another order")
+            raise ConfigurationError(f"hub_labels: found {self.hub_labels}, expected the labels in their files' order")
 
         has_numbers = self.kind == "regression" or (self.kind == "embedding" and not self.is_ranking)
         if has_numbers and not self.label_range[0] < self.label_range[1]:
@@ -180,16 +187,20 @@ class Task:
             )
 
         # A field that the reader of this kind would ignore is refused.
+        if len(self.separator) > 1:
+            raise ConfigurationError(f"separator: found {self.separator!r}, expected one character")
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError:
+            raise ConfigurationError(f"encoding: {self.encoding!r} is none that Python knows, such as cp1252") from None
         if self.reader != rules.reader:
             raise ConfigurationError(f"reader: found {self.reader!r}, expected {rules.reader!r} for {self.kind}")
         if self.kind == "embedding" and not self.pair:
             raise ConfigurationError("pair: found false for embedding, expected true")
         if self.columns.endings and self.kind != "choice":
             raise ConfigurationError(f"columns.endings: found some for {self.kind}, expected them with choice only")
-        if self.columns.endings and len(set(self.columns.endings)) < max(2, len(self.columns.endings)):
-            raise ConfigurationError(
-                f"columns.endings: found {self.columns.endings}, expected two or more different columns"
-            )
+        if len(set(self.columns.endings)) < len(self.columns.endings):
+            raise ConfigurationError(f"columns.endings: found {self.columns.endings}, expected different columns")
         if self.feature_based and self.kind != "tagging":
             raise ConfigurationError(f"feature_based: found true for {self.kind}, expected it with tagging only")
         if not self.dev_files:

@@ -150,6 +150,9 @@ class Reading:
     """True leaves out answers that cannot be trained on."""
     on_error: Callable[[InputError], None] | None = None
     """Takes the error of a row that is left out; without it the error is raised."""
+    separator: str = ""
+    encoding: str = "utf-8"
+    """Both as `open_source` takes them."""
     incomplete_rows: int = 0
     """Number of TSV rows with too few columns that are counted instead of refused."""
     counts: dict[str, int] = dataclasses.field(default_factory=dict)

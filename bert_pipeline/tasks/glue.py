@@ -1,5 +1,6 @@
 """Texts and pairs with a class or a number: GLUE's own files, the hub's, and tables of any other format."""
 
+import dataclasses
 import functools
 import math
 import re
@@ -9,7 +10,7 @@ from typing import Any
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.records import Source
-from bert_pipeline.tasks.catalogue import Columns, Task
+from bert_pipeline.tasks.catalogue import TASK_FILES, TASKS, Columns, Task
 from bert_pipeline.tasks.example import Reading, TextExample
 from bert_pipeline.tasks.tables import TableRow, read_table
 
@@ -18,21 +19,28 @@ NO_CONSENSUS = "-"
 UNLABELED = (None, -1, "-1", "")
 """Labels of test sets whose labels are withheld: the hub's -1, and what tables have in its place."""
 INTEGER = re.compile(r"[+-]?\d+")
+APPLIES = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
+"""What a column of a label may say, in any case."""
 Label = str | float | tuple[str, ...] | None
 
 
 def text_layouts(task: Task) -> list[Columns]:
     """Return the columns that a file of the task may have: its own, the hub's, and those of `bert predict`."""
     plain = Columns(text_a="text", text_b="text_b" if task.pair else "", label=task.columns.label, index="id")
-    return [task.columns, *([task.hub_columns] if task.hub_columns else []), plain]
+    own = [task.columns, *([task.hub_columns] if task.hub_columns else [])]
+    if task.kind == "multilabel":  # a column for each label, which has its name
+        by_label = dataclasses.replace(task.columns, label="".join(f"{{{label}}}" for label in task.labels))
+        own = [by_label, *own] if task.columns.label in task.labels else [*own, by_label]
+    return [*own, plain]
 
 
 def read_text_examples(task: Task, paths: Sequence[Path | Source], reading: Reading) -> Iterator[TextExample]:
     """Yield the texts or pairs of a split's files, with classes or with numbers in the task's `label_range`.
 
-    Several classes (multilabel) are a list, a list of a 0 or 1 for each label, or separated by commas. TSV fields are
-    the text between tabs, quotes included. Up to `reading.incomplete_rows` TSV rows with too few columns are counted
-    and left out. For every other defect, InputError names file and line or row, what was found and what was expected.
+    Several classes (multilabel) are a list, a list of a 0 or 1 for each label, separated by commas, or in a column of 0
+    or 1 for each label. TSV fields are the text between tabs, quotes included. Up to `reading.incomplete_rows` TSV rows
+    with too few columns are counted and left out. For every other defect, InputError names file and line or row, what
+    was found and what was expected.
     """
     for path in paths:
         yield from read_table(path, text_layouts(task), reading, functools.partial(_text_example, task))
@@ -41,7 +49,10 @@ def read_text_examples(task: Task, paths: Sequence[Path | Source], reading: Read
 def _text_example(task: Task, row: TableRow) -> TextExample | None:
     """Make an example of a row; None if its annotators do not agree, which is a known defect and only counted."""
     layout, where, labeled = row.table.layout, row.where, row.table.reading.labeled
-    value = None if labeled is False else row.value(layout.label)
+    value: Any = None
+    if labeled is not False:
+        by_label = "{" in layout.label
+        value = _applying(task, row, required=bool(labeled)) if by_label else row.value(layout.label)
     if labeled and value is None and layout.label and layout.label.partition(".")[0] not in row.fields:
         columns = ", ".join(name[:40] for name in list(row.fields)[:14])
         raise InputError(f"{where}: no {layout.label!r}, which holds the label (found: {columns})")
@@ -55,6 +66,19 @@ def _text_example(task: Task, row: TableRow) -> TextExample | None:
     text_b = row.text(layout.text_b) if layout.text_b else None
     label = 1.0 if task.is_ranking else _label(task, value, row.table.class_names, where, required=bool(labeled))
     return TextExample(row.example_id(), text_a, text_b, label)
+
+
+def _applying(task: Task, row: TableRow, *, required: bool) -> list[str] | None:
+    """Return the labels whose columns say that they apply; None if all are empty or -1."""
+    values = [row.value(label) for label in task.labels]
+    if not required and all(value in UNLABELED for value in values):
+        return None
+    applying = []
+    for label, value in zip(task.labels, values):
+        if str(value).lower() not in APPLIES:
+            raise InputError(f"{row.where}: {label} is {_shown(value)}, expected 0 or 1")
+        applying += [label] * APPLIES[str(value).lower()]
+    return applying
 
 
 def _label(task: Task, value: Any, names: Sequence[str], where: str, *, required: bool) -> Label:
@@ -105,8 +129,9 @@ def class_label(task: Task, value: Any, names: Sequence[str], where: str) -> str
     """Return the task's label of a value: the label itself, its name on the hub, or the integer of a class.
 
     An integer is looked up in `names`, the class names that the file itself carries. Without them it is the label of
-    that text ("1"), or, if no label is a number, the position in `task.hub_labels`; so it is with names that the task
-    does not know, unless the task has `hub_names`. InputError names the value and the labels.
+    that text ("1"), or, if no label is a number, the position in `task.hub_labels`, for the catalogue's tasks else that
+    in `labels`; so it is with names that the task does not know, unless the task has `hub_names`. InputError names the
+    value and the labels.
     """
     named = {**dict(zip(task.hub_names, task.labels)), **{label: label for label in task.labels}}
     if isinstance(value, str) and value in named:
@@ -130,9 +155,12 @@ def class_label(task: Task, value: Any, names: Sequence[str], where: str) -> str
         if is_known and str(value) in task.labels:
             return str(value)
         # Where labels are numbers, a position would merge classes: of 0 to 4 for the labels 1 to 5, 0 and 1.
-        if not names and 0 <= value < len(task.labels) and not any(map(INTEGER.fullmatch, task.labels)):
-            return (task.hub_labels or task.labels)[value]
+        order = task.hub_labels or (task.labels if task.name in {*TASKS, *TASK_FILES} else ())
+        if not names and 0 <= value < len(order) and not any(map(INTEGER.fullmatch, task.labels)):
+            return order[value]
     also = f" (the file's own classes: {', '.join(names)})" if names else ""
+    if isinstance(value, int) and not names and not task.hub_labels:
+        also = "; if it is the number of a class, give hub_labels, the labels in the order of their numbers from 0"
     raise InputError(f"{where}: label {_shown(value)}, expected one of {', '.join(task.labels)}{also}")
 
 

@@ -46,7 +46,7 @@ def read_tagged_examples(task: Task, paths: Sequence[Path | Source], reading: Re
 def _sentences(task: Task, paths: Sequence[Path | Source], reading: Reading) -> Iterator[TaggedExample]:
     """Yield the sentences of all files, and `_MARK` for each document mark."""
     for path in paths:
-        with open_source(path) as source:
+        with open_source(path, separator=reading.separator, encoding=reading.encoding) as source:
             if is_table(source):
                 yield from read_table(source, TABLE_LAYOUTS, reading, functools.partial(_table_sentence, task))
             else:
@@ -81,7 +81,7 @@ def _in_documents(sentences: Iterator[TaggedExample]) -> Iterator[TaggedExample]
 
 def is_table(source: Source) -> bool:
     """Return whether a file is a table of sentences rather than CoNLL's columns."""
-    return source.format in ("jsonl", "parquet", "arrow")
+    return source.format in ("jsonl", "json", "parquet", "arrow")
 
 
 def is_task_file(source: Source, labels: Sequence[str]) -> bool:

@@ -36,7 +36,8 @@ def read_span_examples(task: Task, paths: Sequence[Path | Source], reading: Read
     """
     seen: set[str] = set()
     # Hidden test sets have empty answers throughout, which say nothing of their questions.
-    hidden = reading.labeled is None and not any(_has_answers(path, task) for path in paths)
+    scan = Reading(labeled=None, on_error=lambda _: None, separator=reading.separator, encoding=reading.encoding)
+    hidden = reading.labeled is None and not any(_has_answers(path, task, scan) for path in paths)
     impossible, has_tables = 0, False
     for path in paths:
         # Ids are compared over all files of the split.
@@ -66,7 +67,10 @@ def read_span_examples(task: Task, paths: Sequence[Path | Source], reading: Read
 
 def is_squad_json(source: Source) -> bool:
     """Return whether a file is to be read as one SQuAD document rather than as a table, by its first lines."""
-    return source.format == "json" or (source.format == "jsonl" and any(map(DATA.search, source.head)))
+    is_list = b"".join(source.head[:2]).lstrip().startswith(b"[")
+    return (source.format == "json" and not is_list) or (
+        source.format == "jsonl" and any(map(DATA.search, source.head))
+    )
 
 
 Question = tuple[tuple[str, str], Any, str, str]
@@ -74,16 +78,16 @@ Question = tuple[tuple[str, str], Any, str, str]
 
 
 def _questions(path: Path | Source, task: Task, reading: Reading) -> Iterator[Question]:
-    with open_source(path) as source:
+    with open_source(path, separator=reading.separator, encoding=reading.encoding) as source:
         if is_squad_json(source):
             yield from _json_questions(source, task, reading)
         else:
             yield from read_table(source, [TABLE_COLUMNS], reading, _table_question)
 
 
-def _has_answers(path: Path | Source, task: Task) -> bool:
+def _has_answers(path: Path | Source, task: Task, reading: Reading) -> bool:
     """Return whether any question of a file has an answer."""
-    questions = _questions(path, task, Reading(labeled=None, on_error=lambda _: None))
+    questions = _questions(path, task, reading)
     return any(isinstance(question, dict) and bool(question.get("answers")) for _, question, _, _ in questions)
 
 
@@ -122,7 +126,7 @@ def _table_question(row: TableRow) -> Question:
             )
         answers = [{"text": text, "answer_start": start} for text, start in zip(texts, starts)]
     id_column = row.table.id_column
-    example_id = row.table.reading.number if id_column is None else row.fields.get(id_column)
+    example_id = row.table.reading.number if id_column is None else row.value(id_column)
     question = {**row.fields, "id": str(example_id) if isinstance(example_id, int) else example_id, "answers": answers}
     if answers is None:
         del question["answers"]

@@ -1,5 +1,6 @@
 """Multiple choice: SWAG's comma-separated files with quoting, and tables of any other format."""
 
+import string
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def choice_layouts(task: Task) -> list[Columns]:
 
 
 def read_choice_examples(task: Task, paths: Sequence[Path | Source], reading: Reading) -> Iterator[ChoiceExample]:
-    """Yield contexts and endings; the label is the index of the correct ending.
+    """Yield contexts and endings; the label is the index of the correct ending, or its letter.
 
     Ids are those of the index column or the numbers of the rows. InputError names file and line or row, what was found
     and what was expected.
@@ -46,19 +47,22 @@ def _choice_example(row: TableRow) -> ChoiceExample:
 
 
 def _endings(row: TableRow, layout: Columns) -> tuple[str, ...]:
-    if layout is not PLAIN_COLUMNS:
+    if len(layout.endings) > 1:
         return tuple(row.text(name).strip() for name in layout.endings)
-    endings = row.fields.get("endings")
+    endings = row.value(layout.endings[0])
     if not isinstance(endings, list) or len(endings) < 2 or not all(isinstance(ending, str) for ending in endings):
-        raise InputError(f"{row.where}: endings is {endings!r}, expected a list of two or more texts")
+        raise InputError(f"{row.where}: {layout.endings[0]} is {endings!r}, expected a list of two or more texts")
     return tuple(endings)
 
 
 def _label(value: Any, count: int, where: str, *, required: bool) -> int | None:
     if value in UNLABELED and not required:
         return None
+    letters = string.ascii_uppercase[:count]
+    if isinstance(value, str) and len(value) == 1 and value.upper() in letters:
+        return letters.index(value.upper())
     if isinstance(value, bool) or str(value) not in map(str, range(count)):
-        allowed = ", ".join(map(str, range(count)))
+        allowed = ", ".join([*map(str, range(count)), *letters])
         shown = value[:60] if isinstance(value, str) else value
         raise InputError(f"{where}: label {shown!r}, expected one of {allowed}")
     return int(value)

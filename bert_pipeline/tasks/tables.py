@@ -64,7 +64,7 @@ class TableRow(NamedTuple):
     def example_id(self) -> str:
         """Return the example's id, or the number of the row without an id column. InputError if it is repeated."""
         name, reading = self.table.id_column, self.table.reading
-        value = reading.number if name is None else self.text(name) if "{" in name else self.fields.get(name)
+        value = reading.number if name is None else self.text(name) if "{" in name else self.value(name)
         if not isinstance(value, str | int):
             raise InputError(f"{self.where}: {name} is {value!r}, expected a number or a text")
         reading.enter(str(value), self.where)
@@ -81,11 +81,16 @@ def read_table(
 
     None is left out, and a row with an InputError is set aside. Records that hold several examples are expanded.
     """
-    with open_source(path) as source:
+    with open_source(path, separator=reading.separator, encoding=reading.encoding) as source:
         records = table_records(source, layouts)
         layout = choose(records, layouts, reading.labeled)
         class_names = records.class_names.get(layout.label, ())
-        table = Table(records, layout, id_column(records, layout), class_names, reading)
+        index = id_column(records, layout)
+        if index is None and reading.labeled is not False and layout.index not in ("", Columns().index, *HUB_IDS):
+            raise InputError(
+                f"{records.where}: no column {layout.index!r}, which holds the ids (found: {records.shown_columns})"
+            )
+        table = Table(records, layout, index, class_names, reading)
         for record in records.rows:
             for fields in _rows(record, table):
                 example = None
@@ -187,6 +192,6 @@ def id_column(records: Records, layout: Columns) -> str | None:
     # A column without a name numbers the rows if it is the first.
     if layout.index in records.columns and (layout.index or records.columns[0] == ""):
         return layout.index
-    if "{" in layout.index and has_columns(records.columns, [layout.index]):
+    if layout.index and has_columns(records.columns, [layout.index]):
         return layout.index
     return next((name for name in HUB_IDS if name in records.columns), None)

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bert_pipeline.compression import COMPRESSED_SUFFIXES
 from bert_pipeline.errors import ArtifactError, InputError, UsageError
 from bert_pipeline.hashes import file_sha256
 from bert_pipeline.manifest import MANIFEST_NAME, load_manifest
 from bert_pipeline.records import STATE_NAME, Source, saved_files
 from bert_pipeline.tasks import glue, ner, squad, swag, tables
-from bert_pipeline.tasks.catalogue import Task, get_task
+from bert_pipeline.tasks.catalogue import TASK_FILES, TASKS, Task, get_task
 from bert_pipeline.tasks.example import (
     ChoiceExample,
     Reading,
@@ -290,6 +291,12 @@ def _find_files(task: Task, path: Path, dev_fraction: float) -> _Files:
     if not path.exists():
         raise InputError(f"{path}: not found; give the folder with the files of {task.title}")
 
+    # The files of one's own task are not looked for beside a folder that is misspelled.
+    places = [path / part / name for part in (task.suite, "") for name in (task.folder, task.name)]
+    is_there = any(place.is_dir() for place in places) or path.resolve().name in (Path(task.folder).name, task.name)
+    if task.name not in {*TASKS, *TASK_FILES} and path.is_dir() and not is_there:
+        raise InputError(f"{path}: has no folder {task.folder!r}, the task's `folder`; correct it, or --data")
+
     # Models are chosen on the first dev split, so that is the one a single file is split into.
     first_dev = next(iter(task.dev_files))
     if path.is_file() or (path / STATE_NAME).is_file():
@@ -401,7 +408,8 @@ def _hub_split(task: Task, folder: Path, stem: str) -> tuple[Path, ...]:
 
     # Such as "train.jsonl", "mrpc-train.tsv" or "train-00000-of-00003-<hash>.parquet".
     prefix, shard = rf"({re.escape(task.name)}[._-])?", r"-\d+-of-(\d+)(?:-\w+)?"
-    pattern = re.compile(rf"{prefix}{stem}(?:{shard})?\.({'|'.join(HUB_SUFFIXES)})")
+    compressed = "|".join(map(re.escape, COMPRESSED_SUFFIXES))
+    pattern = re.compile(rf"{prefix}{stem}(?:{shard})?\.({'|'.join(HUB_SUFFIXES)})(?:{compressed})?")
     matches = {file: match for file in sorted(folder.iterdir()) if (match := pattern.fullmatch(file.name))}
     if not matches and (folder / stem).is_dir():
         return tuple(sorted((folder / stem).glob("*.parquet")))
@@ -460,6 +468,7 @@ def _read(task: Task, paths: tuple[Path, ...], reading: Reading) -> list[Any]:
 
 def _stream(task: Task, paths: Sequence[Path | Source], reading: Reading) -> Iterator[Any]:
     read, units = _READERS[task.reader]
+    reading.separator, reading.encoding = task.separator, task.encoding
     reading.incomplete_rows = 0 if reading.on_error else task.incomplete_rows  # else each is an error of its own
     is_empty = True
     for example in read(task, paths, reading):

@@ -109,11 +109,35 @@ def test_format_is_told_by_name_and_first_lines(tmp_path, name, content, columns
 
 
 @pytest.mark.parametrize(
-    "content", ['{\n "data": [\n', "[\n1,\n", '[{"text": "a"}, {"text": "b"}]'], ids=["object", "list", "pandas"]
+    ("content", "message"),
+    [
+        ('{\n "data": []\n}', "a:1: found one JSON document, expected JSON lines or a list, of objects"),
+        ("[\n1,\n", "a:3: not valid JSON"),
+    ],
 )
-def test_one_json_document_has_no_rows(tmp_path, content):
-    with pytest.raises(InputError, match="a:1: found one JSON document, expected JSON lines"):
+def test_json_document_without_rows_is_refused(tmp_path, content, message):
+    with pytest.raises(InputError, match=message):
         read(write(tmp_path / "a", content))
+
+
+@pytest.mark.parametrize("indent", [None, 1], ids=["pandas", "lines"])
+def test_rows_of_a_json_list_are_objects(tmp_path, indent):
+    objects = [{"id": number, "text": "long " * 5000} for number in range(3)]
+    bad = [*objects, 7, {"text": "\ud800"}]
+    *good, number, half = read(write(tmp_path / "a.json", json.dumps(bad, indent=indent)))
+    assert [record.fields for record in good] == objects
+    assert number.error == f"{tmp_path / 'a.json'}: item 4: found a JSON int, expected an object"
+    assert "item 5: text has half of a surrogate pair" in half.error
+
+
+def test_separator_and_encoding_are_those_that_are_stated(tmp_path):
+    file = tmp_path / "a.csv.gz"
+    file.write_bytes(gzip.compress('text;note\n"a;b";"Müller, é"\n'.encode("cp1252")))
+    with open_source(file, separator=";", encoding="cp1252") as source:
+        assert [record.fields for record in open_records(source).rows] == [{"text": "a;b", "note": "Müller, é"}]
+    message = r"a.csv.gz: not text in ascii \(.*\); give its encoding"
+    with pytest.raises(InputError, match=message), open_source(file, encoding="ascii"):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ from bert_model.model.config import BertConfig
 from bert_model.model.heads import HEAD_CLASSES
 from bert_model.model.initialization import new_model
 from bert_model.model.weights import load_model, save_model
+from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.storage import to_path
 from bert_pipeline.tasks.catalogue import Columns, get_task
@@ -331,13 +332,9 @@ def _without_numbers(value):
         ("sst2", "Anna NNP B-PER\nlives VBZ O\n", r"found CoNLL's columns, expected text"),
         ("sst2", "-DOCSTART-\n\nAnna\n", r"found CoNLL's columns"),
         ("ner", "Anna\nlives\n\nBoris\n", r"found one word a line; begin the file with a line -DOCSTART-"),
-        ("sst2", '{\n "version": "1.1",\n "data": [\n', r"in.txt:1: found one JSON document, expected JSON lines"),
+        ("sst2", '{\n "version": "1.1",\n "data": []\n}', r"in.txt:1: found one JSON document, expected JSON lines"),
         ("sst2", '{"version": "1.1", "data": []}\n', r"found version, data, expected text"),
-        (
-            "sst2",
-            '[{"text": "the film"}, {"text": "a song"}]',
-            r"in.txt:1: found one JSON document, expected JSON lines",
-        ),
+        ("sst2", '[{"other": "the film"}, {"other": "a song"}]', r"in.txt:1: found the columns other, expected text"),
         (
             "swag",
             '{"context": "a", "endings": {"text": ["b", "c"]}}\n',
@@ -1038,3 +1035,16 @@ def test_vocabulary_larger_than_the_embeddings_is_refused(tmp_path):
         stream.write("extra\n")
     with pytest.raises(UsageError, match="the vocabulary is not this model's"):
         load_predictor("sst2", [directory])
+
+
+def test_input_has_the_columns_of_the_yaml_that_is_named(models, tmp_path):
+    """Those of the present file, whatever the files were that the model was trained on."""
+    description = to_mapping(get_task("sst2"))
+    description |= {"columns": {"text_a": "comment", "index": "ticket"}, "separator": ";", "encoding": "cp1252"}
+    (tmp_path / "sst2.yaml").write_text(json.dumps(description), encoding="utf-8")
+    production = tmp_path / "production.csv"
+    production.write_bytes('ticket;other;comment\nA-1;é é;"the film; was lovely"\n'.encode("cp1252"))
+    output = tmp_path / "out.jsonl"
+    predict(str(tmp_path / "sst2.yaml"), [models["sst2"]], str(production), str(output))
+    (answer,) = map(json.loads, output.read_text(encoding="utf-8").splitlines())
+    assert answer["id"] == "A-1"

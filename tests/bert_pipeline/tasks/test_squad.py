@@ -148,7 +148,7 @@ def test_paragraph_with_a_lone_surrogate_is_named_and_set_aside_alone(tmp_path):
     ("content", "message"),
     [
         (b'{"data": [\n}', r"file.json:2: not valid JSON at column 1"),
-        (b"[]", r"no list 'data' at the top"),
+        (b"[]", r"is empty, expected a table with the columns question and context"),
         (b'{"version": "1.1", "data": [{"title": "T"}]}', r"data\[0\]: 'paragraphs' is missing"),
         (b"\xff\xfe", r"file.json:1: not UTF-8 text"),
         (b"[" * 100_000, r"not valid JSON"),

@@ -1,6 +1,7 @@
 """Tasks by name, their files, and splits of single files."""
 
 import dataclasses
+import gzip
 import json
 import random
 import subprocess
@@ -211,15 +212,21 @@ def test_task_of_ones_own_is_a_yaml_entry_and_files(tmp_path):
         "columns: {text_a: review, label: verdict}\n",
         encoding="utf-8",
     )
+    (tmp_path / "reviews").mkdir()
     for name in ("train.tsv", "dev.tsv"):
-        (tmp_path / name).write_text("review\tverdict\nfine\tgood\n", encoding="utf-8")
-    data = load_task_data(str(tmp_path / "reviews.yaml"), tmp_path)
-    assert data.task.num_labels == 3
-    assert data.train == [TextExample("0", "fine", None, "good")]
+        (tmp_path / "reviews" / name).write_text("review\tverdict\nfine\tgood\n", encoding="utf-8")
+        (tmp_path / name).write_text("review\tverdict\nothers\tbad\n", encoding="utf-8")
+    for path in (tmp_path, tmp_path / "reviews"):
+        data = load_task_data(str(tmp_path / "reviews.yaml"), path)
+        assert data.task.num_labels == 3
+        assert data.train == [TextExample("0", "fine", None, "good")]
+    (tmp_path / "reviews").rename(tmp_path / "elsewhere")  # the files beside it are not taken in its place
+    with pytest.raises(InputError, match="has no folder 'reviews', the task's `folder`; correct it, or --data"):
+        load_task_data(str(tmp_path / "reviews.yaml"), tmp_path)
 
 
 def write_task(folder: Path, **changes: Any) -> str:
-    task = {"name": "own", "title": "Own", "kind": "classification", "labels": ["0", "1"], "folder": "own"}
+    task = {"name": "own", "title": "Own", "kind": "classification", "labels": ["0", "1"]}
     task |= {"metrics": ["accuracy"], "main_metric": "accuracy", **changes}
     (folder / "own.yaml").write_text(json.dumps(task), encoding="utf-8")
     return str(folder / "own.yaml")
@@ -284,7 +291,7 @@ def test_description_that_would_be_misread_is_refused(tmp_path, change, message)
     ],
 )
 def test_one_hot_lists_are_told_from_lists_of_numbers(tmp_path, labels, value, expected):
-    task = get_task(write_task(tmp_path, kind="multilabel", labels=list(labels)))
+    task = get_task(write_task(tmp_path, kind="multilabel", labels=list(labels), hub_labels=list(labels)))
     file = tmp_path / "train.jsonl"
     file.write_text(json.dumps({"sentence1": "x", "label": value}), encoding="utf-8")
     assert [example.label for example in read_examples(task, file)] == [expected]
@@ -299,7 +306,7 @@ def test_list_that_is_one_hot_or_numbers_is_refused(tmp_path):
 
 
 def test_multilabel_is_read_from_lists_and_from_commas(tmp_path):
-    task = get_task(write_task(tmp_path, kind="multilabel", labels=["a", "b", "c"], metrics=["accuracy"]))
+    task = get_task(write_task(tmp_path, kind="multilabel", labels=["a", "b", "c"], hub_labels=["a", "b", "c"]))
     (tmp_path / "train.jsonl").write_text(
         '{"sentence1": "x", "label": [2, "a"]}\n{"sentence1": "y", "label": []}\n', encoding="utf-8"
     )
@@ -404,3 +411,71 @@ def test_real_sets_load_with_their_own_splits(real_data):
         "qnli": 2000, "squad1": 1190, "squad2": 6078, "swag": 11, "ner": 3250, "ner_features": 3250,
     }  # fmt: skip
     assert found["mrpc"] == (3667, 408, False)
+
+
+def test_labels_may_be_columns_of_0_and_1(tmp_path):
+    labels = ["toxic", "severe_toxic", "threat"]
+    options = {"kind": "multilabel", "labels": labels, "metrics": ["micro_f1"], "main_metric": "micro_f1"}
+    content = "id,comment_text,toxic,severe_toxic,threat\na7,x,1,0,1\nb2,y,0,0,0\n"
+    (tmp_path / "train.csv").write_text(content, encoding="utf-8")
+    rows = [{"id": 3, "comment_text": "x", "toxic": True, "severe_toxic": 0, "threat": 1.0}]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    for columns in ({"text_a": "comment_text"}, {"text_a": "comment_text", "label": "toxic"}):
+        task = get_task(write_task(tmp_path, **options, columns=columns))
+        examples = read_examples(task, tmp_path / "train.csv")
+        assert [(e.example_id, e.label) for e in examples] == [("a7", ("toxic", "threat")), ("b2", ())]
+        assert read_examples(task, tmp_path / "train.jsonl")[0].label == ("toxic", "threat")
+    (tmp_path / "test.csv").write_text(content.replace("1,0,1", "-1,-1,-1"), encoding="utf-8")
+    assert [e.label for e in read_examples(task, tmp_path / "test.csv", labeled=None)] == [None, ()]
+    with pytest.raises(InputError, match=r"test.csv:2: toxic is '-1', expected 0 or 1"):
+        read_examples(task, tmp_path / "test.csv")
+
+
+@pytest.mark.parametrize("name", ["train.csv", "train.jsonl"])
+def test_numbers_are_no_positions_unless_the_task_has_their_order(tmp_path, name):
+    columns = {"text_a": "text", "label": "toxic"}
+    content = {"train.csv": "text,toxic\nx,0\n", "train.jsonl": '{"text": "x", "toxic": 0}\n'}[name]
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    task = get_task(write_task(tmp_path, labels=["toxic", "fine"], columns=columns))
+    with pytest.raises(InputError, match=r"label 0, expected one of toxic, fine; .* give hub_labels"):
+        read_examples(task, tmp_path / name)
+    task = get_task(write_task(tmp_path, labels=["toxic", "fine"], hub_labels=["fine", "toxic"], columns=columns))
+    assert read_examples(task, tmp_path / name)[0].label == "fine"
+
+
+def test_column_of_ids_is_found_or_missed(tmp_path):
+    file = tmp_path / "train.jsonl"
+    file.write_text('{"sentence1": "x", "label": "1", "meta": {"uid": "k9"}}\n', encoding="utf-8")
+    task = get_task(write_task(tmp_path, columns={"index": "meta.uid"}))
+    assert [example.example_id for example in read_examples(task, file)] == ["k9"]
+    task = get_task(write_task(tmp_path, columns={"index": "uuid"}))
+    with pytest.raises(InputError, match=r"train.jsonl:1: no column 'uuid', which holds the ids \(found: sentence1"):
+        read_examples(task, file)
+    assert [example.example_id for example in read_examples(task, file, labeled=False)] == ["0"]
+
+
+def test_choices_may_be_a_list_with_the_letter_of_the_right_one(tmp_path):
+    options = {"kind": "choice", "reader": "swag", "labels": [], "train_file": "train.json"}
+    columns = {"text_a": "question", "endings": ["choices.text"], "label": "answerKey"}
+    task = get_task(write_task(tmp_path, **options, columns=columns))
+    rows = [{"question": "q", "choices": {"text": ["x", "y", "z"]}, "answerKey": key} for key in ("B", "c", "0", "D")]
+    (tmp_path / "train.json").write_text(json.dumps(rows[:3], indent=1), encoding="utf-8")
+    (tmp_path / "bad.json").write_text(json.dumps(rows), encoding="utf-8")
+    assert [(e.endings, e.label) for e in read_examples(task, tmp_path / "train.json")] == [
+        (("x", "y", "z"), index) for index in (1, 2, 0)
+    ]
+    with pytest.raises(InputError, match=r"bad.json: item 4: label 'D', expected one of 0, 1, 2, A, B, C"):
+        read_examples(task, tmp_path / "bad.json")
+
+
+def test_keys_of_a_description_say_how_its_files_are_written(tmp_path):
+    with pytest.raises(ConfigurationError, match="separator: found ';;', expected one character"):
+        get_task(write_task(tmp_path, separator=";;"))
+    with pytest.raises(ConfigurationError, match="encoding: 'latin-99' is none that Python knows"):
+        get_task(write_task(tmp_path, encoding="latin-99"))
+    task = get_task(write_task(tmp_path, separator=";", encoding="cp1252", train_file="own.csv"))
+    for split in ("train", "validation"):
+        content = f'sentence1;label\n"Zoë; {split}";1\n'.encode("cp1252")
+        (tmp_path / f"{split}.csv.gz").write_bytes(gzip.compress(content))
+    data = load_task_data(task, tmp_path)  # as the hub names its files
+    assert [example.text_a for example in (*data.train, *data.dev["dev"])] == ["Zoë; train", "Zoë; validation"]
