@@ -106,7 +106,7 @@ lint: install-dev  ## ruff, and Dagster's own validation of the definitions
 	$(BIN)/dagster definitions validate -w workspace.yaml
 
 types: install-dev  ## mypy
-	$(BIN)/mypy bert_pipeline bert_model workflows benchmarks
+	$(BIN)/mypy bert_pipeline bert_model workflows benchmarks examples
 
 same-tests: install-dev  # two collections, seconds apart and with other hash seeds, find the same tests in the same order
 	@folder=$$(mktemp -d) && trap 'rm -r "$$folder"' EXIT && \
