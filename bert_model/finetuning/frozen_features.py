@@ -70,7 +70,7 @@ def compute_activations(
     With a directory they are written there, so that memory holds one batch.
     """
     encoder.eval()
-    device = encoder.embeddings.word_embeddings.weight.device
+    device = next(encoder.parameters()).device
     shape = (len(encoded.input_ids), encoder.config.hidden_size)
 
     # One file for each state, so that a trial maps only those that it reads.

@@ -12,7 +12,7 @@ V vocabulary, M masked positions of each sequence, P predictions of the batch. I
 replace B, S; packed are R rows, of which Q are read.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +46,7 @@ class PreTrainingOutput(NamedTuple):
     prediction_logits: Tensor
     """(B, M, V) at the masked positions, or (B, S, V) at every position if none were given."""
     seq_relationship_logits: Tensor
-    """(B, 2); class 1 is "B is a random next sentence"."""
+    """(B, 2); class 1 is "B is a random next sentence". Zeros of a shape without this head."""
 
 
 def activate(hidden: Tensor, name: str) -> Tensor:
@@ -73,6 +73,24 @@ def gather_positions(hidden: Tensor, positions: Tensor, unpadding: Unpadding | N
         return unpadding.gather_positions(hidden, positions)
     rows = torch.arange(hidden.shape[0], device=hidden.device).unsqueeze(1)  # (B, 1)
     return hidden[rows, positions]  # (B, Q, H)
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, output_attentions: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Return the mean values of queries (B, A, Q, D) over keys (B, A, S, D), and if requested the probabilities.
+
+    `mask` tells which keys each query may see, bool, broadcastable to (B, A, Q, S).
+    """
+    # torch's fused attention has no dropout on a CPU, where it falls back to these operations with slower dropout.
+    if not output_attentions and not (dropout and query.device.type == "cpu"):
+        attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+        return attended, None
+    scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5  # (B, A, Q, S)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    probabilities = scores.softmax(dim=-1)
+    return fast_dropout(probabilities, dropout, True) @ value, probabilities if output_attentions else None
 
 
 class BertEmbeddings(nn.Module):
@@ -152,24 +170,13 @@ class BertSelfAttention(nn.Module):
         key = self._split_heads(self.key(source.hidden), source.unpadding)  # (B, A, S, D)
         value = self._split_heads(self.value(source.hidden), source.unpadding)  # (B, A, S, D)
         dropout = self.dropout_prob if self.training else 0.0
-        probabilities = None
-        # torch's fused attention has no dropout on a CPU, where it falls back to these operations with slower dropout.
-        if output_attentions or (dropout and query.device.type == "cpu"):
-            scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5  # (B, A, Q, S)
-            if source.mask is not None:
-                scores = scores.masked_fill(~source.mask, float("-inf"))
-            probabilities = scores.softmax(dim=-1)
-            context = fast_dropout(probabilities, dropout, self.training) @ value  # (B, A, Q, D)
-        else:
-            context = functional.scaled_dot_product_attention(
-                query, key, value, attn_mask=source.mask, dropout_p=dropout
-            )  # (B, A, Q, D)
+        context, probabilities = attend(query, key, value, source.mask, dropout, output_attentions)  # (B, A, Q, D)
         # Join the heads: (B, A, Q, D) to (B, Q, H), or back to real tokens (T, H).
         if query_unpadding is None:
             joined = context.transpose(1, 2).flatten(2)
         else:
             joined = query_unpadding.unpad_heads(context)
-        return joined, probabilities if output_attentions else None
+        return joined, probabilities
 
     def _split_heads(self, projected: Tensor, unpadding: Unpadding | None) -> Tensor:
         if unpadding is not None:
@@ -264,6 +271,11 @@ class BertModel(nn.Module):
         self.recomputes_blocks = False
         """Whether the backward pass computes each block again instead of keeping its activations, to save memory."""
 
+    @property
+    def blocks(self) -> nn.ModuleList:
+        """The Transformer blocks, in order."""
+        return self.encoder.layer
+
     def forward(
         self,
         input_ids: Tensor,
@@ -325,7 +337,7 @@ class BertModel(nn.Module):
         return hidden
 
     def _block(
-        self, layer: nn.Module, queries: Tensor, source: KeyValueInput, output_attentions: bool = False
+        self, layer: nn.Module, queries: Tensor, source: Any, output_attentions: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         if self.recomputes_blocks and torch.is_grad_enabled():
             # Dropout is drawn again from the generator's state of the first time, so gradients are the same.
@@ -399,6 +411,16 @@ class BertForPreTraining(nn.Module):
         self.cls = BertPreTrainingHeads(config)
 
     @property
+    def base_model(self) -> BertModel:
+        """The encoder."""
+        return self.bert
+
+    @property
+    def predictions(self) -> Any:
+        """The projection onto the vocabulary, whose `num_tokens` get a logit."""
+        return self.cls.predictions
+
+    @property
     def has_trained_next_sentence(self) -> bool:
         """Whether the next-sentence head was trained: a bias that is still zero has had no gradient."""
         return bool(self.cls.seq_relationship.bias.any())
@@ -417,7 +439,7 @@ class BertForPreTraining(nn.Module):
         `token_indices` is as in `BertModel`.
         """
         positions = None if masked_lm_positions is None else _with_first(masked_lm_positions)  # (B, 1 + M)
-        output = self.bert(
+        output = self.base_model(
             input_ids,
             attention_mask,
             token_type_ids,
@@ -428,9 +450,16 @@ class BertForPreTraining(nn.Module):
         # The first of the selected positions was for the pooler only.
         predicted = output.sequence_output if positions is None else output.sequence_output[:, 1:]
         return PreTrainingOutput(
-            prediction_logits=self.cls.predictions(predicted, self.bert.embeddings.word_embeddings.weight),
-            seq_relationship_logits=self.cls.seq_relationship(output.pooled_output),
+            prediction_logits=self.predict(predicted),
+            seq_relationship_logits=predicted.new_zeros(len(input_ids), 2)
+            if output.pooled_output is None
+            else self.cls.seq_relationship(output.pooled_output),
         )
+
+    def predict(self, hidden: Tensor, *, aligned: bool = False) -> Tensor:
+        """Return the logits (..., V) of states (..., H)."""
+        logits: Tensor = self.cls.predictions(hidden, self.bert.embeddings.word_embeddings.weight, aligned=aligned)
+        return logits
 
     def loss_sums(
         self,
@@ -450,23 +479,25 @@ class BertForPreTraining(nn.Module):
         that are -100 count for nothing, as do next sentences.
         """
         if packed is not None:
-            first, predicted = self.bert.read_packed(packed).split([len(next_sentence_label), len(labels)])
-            pooled = self.bert.pooler(first.unsqueeze(1))  # type: ignore[misc]
+            first, predicted = self.base_model.read_packed(packed).split([len(next_sentence_label), len(labels)])
+            pooler = self.base_model.pooler
+            pooled = None if pooler is None else pooler(first.unsqueeze(1))
         else:
             assert masked_lm_positions is not None
-            output = self.bert(**padded, output_positions=_with_first(masked_lm_positions))
+            output = self.base_model(**padded, output_positions=_with_first(masked_lm_positions))
             # Leave out the zero-padded predictions: the vocabulary projection is the widest product of the model.
             predicted = output.sequence_output[:, 1:].flatten(0, 1)[prediction_indices]  # (P, H)
             labels, pooled = labels.flatten()[prediction_indices], output.pooled_output
         return self.losses(pooled, predicted, labels, next_sentence_label, packed is not None)
 
     def losses(
-        self, pooled: Tensor, predicted: Tensor, labels: Tensor, next_sentence_label: Tensor, aligned: bool
+        self, pooled: Tensor | None, predicted: Tensor, labels: Tensor, next_sentence_label: Tensor, aligned: bool
     ) -> tuple[Tensor, Tensor]:
         """Return `loss_sums` of pooled states (N, H) and of states (P, H) with their labels."""
-        words = self.bert.embeddings.word_embeddings.weight
-        logits = self.cls.predictions(predicted, words, aligned=aligned).float()  # (P, V)
+        logits = self.predict(predicted, aligned=aligned).float()  # (P, V)
         masked_lm = functional.cross_entropy(logits, labels, reduction="sum")
+        if pooled is None:
+            return masked_lm, masked_lm.new_zeros(())
         following = self.cls.seq_relationship
         scores = aligned_linear(pooled, following.weight, following.bias) if aligned else following(pooled)  # (N, 2)
         return masked_lm, functional.cross_entropy(scores.float(), next_sentence_label, reduction="sum")

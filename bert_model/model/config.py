@@ -1,12 +1,12 @@
-"""Configuration of a BERT model: preset sizes, and Hugging Face's config.json."""
+"""Configuration of an encoder of either architecture: preset sizes, and Hugging Face's config.json."""
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from bert_pipeline.configuration import Share, configuration, from_mapping, to_mapping
 from bert_pipeline.errors import ConfigurationError, InputError, suggest
@@ -20,6 +20,9 @@ BILSTM_MODEL_TYPE = "bert_bilstm"
 """Model type of task models with a BiLSTM, which transformers does not have: it would drop the BiLSTM's weights."""
 BILSTM_PREFIX = "BertBiLSTM"
 """What replaces "Bert" in the architecture of such a model: "BertBiLSTMForSequenceClassification"."""
+
+MODERN_PREFIX = "Modern"
+"""What transformers' names of modern architectures have in front of BERT's: "ModernBertForSequenceClassification"."""
 
 # Layers, hidden size and heads: paper section 3 (base, large), and the smaller models of google-research/bert.
 PRESET_SIZES: dict[str, tuple[int, int, int]] = {
@@ -84,6 +87,16 @@ class BertConfig:
             raise ConfigurationError(f"pad_token_id: found {self.pad_token_id}, expected an id below {self.vocab_size}")
 
     @property
+    def has_local_layers(self) -> bool:
+        """Whether some layers attend to a window around each token only."""
+        return False
+
+    @property
+    def feed_forward_width(self) -> float:
+        """Width of a feed-forward layer of two products with as many numbers."""
+        return self.intermediate_size
+
+    @property
     def num_labels(self) -> int:
         """Number of outputs of a task's classifier."""
         return len(self.labels) or 2
@@ -100,13 +113,14 @@ class BertConfig:
         if name not in PRESET_SIZES:
             raise ConfigurationError(f"model.preset: unknown preset {name!r}{suggest(name, PRESET_SIZES)}")
         layers, hidden, heads = PRESET_SIZES[name]
-        size = {
-            "num_hidden_layers": layers,
-            "hidden_size": hidden,
-            "num_attention_heads": heads,
-            "intermediate_size": 4 * overrides.get("hidden_size", hidden),
-        }
-        return from_mapping(cls, {**size, **overrides}, where=f"model ({name})")
+        size = {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads}
+        settings = {**size, **overrides}
+        return from_mapping(cls, {**cls._defaults_of_size(**settings), **settings}, where=f"model ({name})")
+
+    @classmethod
+    def _defaults_of_size(cls, *, hidden_size: int, **settings: Any) -> dict[str, Any]:
+        """Return the settings of a preset that follow from others."""
+        return {"intermediate_size": 4 * hidden_size}
 
     @classmethod
     def from_directory(cls, directory: Path | str, **overrides: Any) -> "BertConfig":
@@ -117,6 +131,8 @@ class BertConfig:
     def from_file(cls, path: Path, **overrides: Any) -> "BertConfig":
         """Read a configuration as `from_directory`, from a file of any name."""
         document = read_document(path)
+        if document.get("model_type") == ModernConfig.model_type:
+            return ModernConfig.from_document(document, path, overrides)
         _refuse_other_models(document, path)
 
         # Other keys are ignored: Hugging Face stores many that do not change what an encoder computes.
@@ -137,13 +153,163 @@ class BertConfig:
         labels = document.pop("labels")
         model_type = BILSTM_MODEL_TYPE if architecture.startswith(BILSTM_PREFIX) else "bert"
         document |= {"architectures": [architecture], "model_type": model_type, "dtype": "float32"}
-        if problem_type:
-            document["problem_type"] = problem_type
         document["is_decoder"] = self.attention == "causal"  # transformers' name for causal attention
-        if labels:
-            document["id2label"] = {str(index): label for index, label in enumerate(labels)}
-            document["label2id"] = {label: index for index, label in enumerate(labels)}
-        return json.dumps(document, indent=2, sort_keys=True) + "\n"
+        return _json_text(document, labels, problem_type)
+
+
+@configuration
+class ModernConfig(BertConfig):
+    """Architecture of a modern encoder, transformers' ModernBert; the defaults are those of its config.json.
+
+    A field of BERT that ModernBert has under another name keeps BERT's name here.
+    """
+
+    model_type: ClassVar[str] = "modernbert"
+    RENAMED: ClassVar[dict[str, str]] = {
+        "hidden_act": "hidden_activation",
+        "hidden_dropout_prob": "mlp_dropout",
+        "attention_probs_dropout_prob": "attention_dropout",
+        "layer_norm_eps": "norm_eps",
+    }
+    """Field -> its name in transformers."""
+    LACKING: ClassVar[tuple[str, ...]] = ("attention", "head", "type_vocab_size")
+    """Fields of BERT that have one value here, and are not written."""
+
+    vocab_size: PositiveInt = 50368
+    num_hidden_layers: PositiveInt = 22
+    intermediate_size: PositiveInt = 1152
+    """Width of each half of the gated feed-forward layer (I)."""
+    hidden_dropout_prob: Share = 0.0
+    """Dropout after the embeddings and in each feed-forward layer."""
+    attention_probs_dropout_prob: Share = 0.0
+    """Dropout on the attention probabilities, and after their projection."""
+    max_position_embeddings: PositiveInt = 8192
+    """Maximum sequence length; no weight depends on it."""
+    layer_norm_eps: float = 1e-5
+    pad_token_id: NonNegativeInt = 50283
+    classifier_dropout: Share | None = 0.0
+    classifier_activation: Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu", "silu"] = "gelu"
+    """Activation in the head."""
+    classifier_pooling: Literal["cls", "mean"] = "cls"
+    """What a classifier of texts reads: the first token, or the mean of all."""
+    norm_bias: bool = False
+    """Whether normalizations have biases."""
+    attention_bias: bool = False
+    """Whether attention's projections have biases."""
+    mlp_bias: bool = False
+    """Whether feed-forward layers have biases."""
+    classifier_bias: bool = False
+    """Whether the dense layer of the head has a bias."""
+    global_attn_every_n_layers: PositiveInt = 3
+    """Each of these layers, from the first, attends to the whole text; the others to a window. 1: all layers."""
+    local_attention: PositiveInt = 128
+    """Width of the window: half of it on each side of a token, both ends included."""
+    global_rope_theta: PositiveFloat = 160_000.0
+    """Base of the rotary positions of layers that attend to the whole text."""
+    local_rope_theta: PositiveFloat = 10_000.0
+    """Base of the rotary positions of the other layers."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.LACKING:
+            if getattr(self, name) != (expected := getattr(BertConfig, name)):
+                raise ConfigurationError(
+                    f"{name}: found {getattr(self, name)!r}, expected {expected!r} with architecture=modern"
+                )
+        if self.hidden_size // self.num_attention_heads % 2:
+            raise ConfigurationError(
+                f"num_attention_heads: found {self.num_attention_heads}, which leaves heads of "
+                f"{self.hidden_size // self.num_attention_heads} numbers; rotary positions need pairs of them"
+            )
+
+    @property
+    def has_local_layers(self) -> bool:
+        return self.global_attn_every_n_layers > 1 and self.num_hidden_layers > 1
+
+    @property
+    def feed_forward_width(self) -> float:
+        return 1.5 * self.intermediate_size  # of three products
+
+    def is_global(self, layer: int) -> bool:
+        """Tell whether a layer attends to the whole text."""
+        return layer % self.global_attn_every_n_layers == 0
+
+    @classmethod
+    def _defaults_of_size(cls, *, hidden_size: int, **settings: Any) -> dict[str, Any]:
+        # As measured for texts of up to 512 tokens; longer ones take the published model's windows and base.
+        short = {"global_attn_every_n_layers": 1, "global_rope_theta": 10_000.0}
+        length = settings.get("max_position_embeddings", BertConfig.max_position_embeddings)
+        return {
+            "intermediate_size": -(-8 * hidden_size // 3 // 64) * 64,
+            "max_position_embeddings": length,
+            "pad_token_id": 0,
+            **(short if length <= BertConfig.max_position_embeddings else {}),
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any], path: Path, overrides: Mapping[str, Any]) -> "ModernConfig":
+        """Read transformers' config.json of either generation; InputError if it is not what this model computes."""
+        ropes = document.get("rope_parameters") or {}
+        for key, value in {"decoder_bias": True, "tie_word_embeddings": True, "rope_scaling": None}.items():
+            if document.get(key, value) != value:
+                raise InputError(f"{path}: {key} is {document[key]!r}, expected {value!r}")
+        stored = {cls.RENAMED.get(item.name, item.name): item.name for item in dataclasses.fields(cls)}
+        values = {name: document[key] for key, name in stored.items() if document.get(key) is not None}
+        values = {name: value for name, value in values.items() if name not in cls.LACKING}
+        for kind, key in (("full_attention", "global_rope_theta"), ("sliding_attention", "local_rope_theta")):
+            rope = ropes.get(kind) or {}
+            if rope.get("rope_type", "default") != "default":
+                raise InputError(f"{path}: the rope_type of {kind} is {rope['rope_type']!r}, expected 'default'")
+            values |= {key: rope["rope_theta"]} if "rope_theta" in rope else {}
+        if types := document.get("layer_types"):
+            every = [n for n in range(1, len(types) + 1) if list(types) == _layer_types(n, len(types))]
+            if not every:
+                raise InputError(f"{path}: layer_types is {types!r}, expected a full_attention in every n-th layer")
+            values["global_attn_every_n_layers"] = every[0]
+        values = {name: float(value) if "theta" in name else value for name, value in values.items()}
+        values["labels"] = _stored_labels(document, path)
+        return from_mapping(cls, {**values, **overrides}, where=str(path))
+
+    def to_json(self, architecture: str, *, problem_type: str = "") -> str:
+        """Return the text of a config.json; `architecture` is BERT's of the same role.
+
+        Windows and bases are written as transformers 5 reads them, and as 4.57 does.
+        """
+        document = {self.RENAMED.get(key, key): value for key, value in to_mapping(self).items()}
+        labels, dropout = document.pop("labels"), self.classifier_dropout
+        for key in self.LACKING:
+            del document[key]
+        kinds = {"full_attention": self.global_rope_theta, "sliding_attention": self.local_rope_theta}
+        document |= {
+            "architectures": [MODERN_PREFIX + architecture],
+            "model_type": self.model_type,
+            "dtype": "float32",
+            "embedding_dropout": self.hidden_dropout_prob,
+            "classifier_dropout": self.hidden_dropout_prob if dropout is None else dropout,
+            "decoder_bias": True,
+            "tie_word_embeddings": True,
+            "layer_types": _layer_types(self.global_attn_every_n_layers, self.num_hidden_layers),
+            "rope_parameters": {kind: {"rope_type": "default", "rope_theta": theta} for kind, theta in kinds.items()},
+            # The tokenizer's own ids count; transformers' defaults are those of another vocabulary.
+            **dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")),
+        }
+        return _json_text(document, labels, problem_type)
+
+
+ARCHITECTURES = {"bert": BertConfig, "modern": ModernConfig}
+
+
+def _layer_types(every: int, count: int) -> list[str]:
+    return ["sliding_attention" if layer % every else "full_attention" for layer in range(count)]
+
+
+def _json_text(document: dict[str, Any], labels: Sequence[str], problem_type: str) -> str:
+    if problem_type:
+        document["problem_type"] = problem_type
+    if labels:
+        document["id2label"] = {str(index): label for index, label in enumerate(labels)}
+        document["label2id"] = {label: index for index, label in enumerate(labels)}
+    return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
 def _stored_labels(document: Mapping[str, Any], path: Path) -> list[Any]:
@@ -170,8 +336,9 @@ def _stored_labels(document: Mapping[str, Any], path: Path) -> list[Any]:
 
 
 def stored_architectures(document: Mapping[str, Any]) -> list[str]:
-    """Return the architectures that a config.json names; those with a BiLSTM without the prefix that tells so."""
-    return [name.replace(BILSTM_PREFIX, "Bert", 1) for name in document.get("architectures") or []]
+    """Return the architectures that a config.json names, by their roles: without the prefixes of shape and BiLSTM."""
+    names = document.get("architectures") or []
+    return [name.removeprefix(MODERN_PREFIX).replace(BILSTM_PREFIX, "Bert", 1) for name in names]
 
 
 def read_document(path: Path) -> dict[str, Any]:

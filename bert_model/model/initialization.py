@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from bert_model.model.bert import BertLMPredictionHead
-from bert_model.model.config import BertConfig
+from bert_model.model.bert import BertForPreTraining, BertLMPredictionHead, BertModel
+from bert_model.model.config import BertConfig, ModernConfig
+from bert_model.model.modern import ModernBertForMaskedLM, ModernBertModel
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -28,10 +29,11 @@ def initialize_weights(module: nn.Module, generator: torch.Generator, initialize
     for child in module.modules():
         if isinstance(child, nn.LayerNorm):
             child.weight.fill_(1.0)
-            child.bias.zero_()
+            if child.bias is not None:
+                child.bias.zero_()
         elif isinstance(child, (nn.Linear, nn.Embedding)):
-            _fill_truncated_normal(child.weight, initializer_range, generator)
-            if isinstance(child, nn.Linear):
+            _fill_truncated_normal(child.weight, getattr(child, "initial_deviation", initializer_range), generator)
+            if isinstance(child, nn.Linear) and child.bias is not None:
                 child.bias.zero_()
         elif isinstance(child, BertLMPredictionHead):
             # The projection in front of this bias is the word embeddings, which are initialized as such.
@@ -57,6 +59,15 @@ def new_model(model_class: type[Model], config: BertConfig, *, seed: int) -> Mod
 
 
 def empty_model(model_class: type[Model], config: BertConfig) -> Model:
-    """Build a model with uninitialized weights: the caller sets every one."""
+    """Build a model with uninitialized weights, in the shape of its configuration: the caller sets every one."""
     with WithoutInitialization():
-        return model_class(config)
+        return in_shape(model_class, config)(config)
+
+
+MODERN: dict[type, type] = {BertModel: ModernBertModel, BertForPreTraining: ModernBertForMaskedLM}
+"""A role, which BERT's class names, and the class of the other shape, its subclass."""
+
+
+def in_shape(model_class: type[Model], config: BertConfig) -> type[Model]:
+    """Return the class of a role in the shape of a configuration."""
+    return MODERN.get(model_class, model_class) if isinstance(config, ModernConfig) else model_class

@@ -8,6 +8,7 @@ Shapes: B sequences, S positions of the longest, T real tokens, A heads, D = H /
 follow the T tokens, so that T has few different values.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
@@ -92,21 +93,31 @@ class PackedRows(NamedTuple):
     """Of a sequence."""
 
 
-def varlen_attention(query: Tensor, key: Tensor, value: Tensor, starts: Tensor, max_length: int) -> Tensor:
+def varlen_attention(
+    query: Tensor, key: Tensor, value: Tensor, starts: Tensor, max_length: int, reach: int | None = None
+) -> Tensor:
     """Attend within each sequence, by torch's kernel: (R, A, D) three times to (R, A, D).
 
-    It is a prototype, whose arguments are these in torch 2.10 to 2.13; those that follow differ. Source:
-    https://docs.pytorch.org/docs/stable/nn.attention.varlen.html
+    With `reach` a token sees as many on each side. The kernel is a prototype, whose arguments are these in torch 2.10
+    to 2.13; those that follow differ. Source: https://docs.pytorch.org/docs/stable/nn.attention.varlen.html
     """
     # Imported where it is used: it imports torch's compiler.
     from torch.nn.attention.varlen import varlen_attn
 
-    return cast(Tensor, varlen_attn(query, key, value, starts, starts, max_length, max_length))
+    window: dict[str, Any] = {} if reach is None else {"window_size": (reach, reach)}
+    return cast(Tensor, varlen_attn(query, key, value, starts, starts, max_length, max_length, **window))
 
 
 def supports_varlen(device: torch.device) -> bool:
     """Tell whether torch has the kernel of `varlen_attention` for a device, a GPU of the generation A100 or later."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def supports_windows() -> bool:
+    """Tell whether this torch's kernel of `varlen_attention` has windows, as 2.13 does and 2.10 does not."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    return "window_size" in inspect.signature(varlen_attn).parameters
 
 
 def _row_map(to_padded: Tensor, num_padded: int) -> RowMap:

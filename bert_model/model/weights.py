@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,8 +17,16 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from bert_model.model.bert import BertForPreTraining, BertModel
-from bert_model.model.config import BILSTM_PREFIX, CONFIG_NAME, BertConfig, read_document, stored_architectures
-from bert_model.model.initialization import empty_model, initialize_weights
+from bert_model.model.config import (
+    BILSTM_PREFIX,
+    CONFIG_NAME,
+    MODERN_PREFIX,
+    BertConfig,
+    ModernConfig,
+    read_document,
+    stored_architectures,
+)
+from bert_model.model.initialization import empty_model, in_shape, initialize_weights
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.vocabulary.tokenizer import Tokenizer, read_tokens
@@ -49,15 +57,30 @@ HEADS: dict[str, tuple[str, ...]] = {
     "BertForQuestionAnswering": (QA_OUTPUTS,),
     "BertForTokenClassification": (CLASSIFIER,),
 }
-SHARED_HEADS = {POOLER, MASKED_LM, NEXT_SENTENCE}
+# A modern encoder's parameters begin with `model.`. The dense layer of its masked-LM head is loaded into each
+# architecture.
+MODERN_HEAD = "head."
+DECODER = "decoder."
+MODERN_HEADS: dict[str, tuple[str, ...]] = {
+    "BertModel": (),
+    "BertForMaskedLM": (MODERN_HEAD, DECODER),
+    "BertForSequenceClassification": (MODERN_HEAD, CLASSIFIER),
+    "BertForMultipleChoice": (MODERN_HEAD, CLASSIFIER),
+    "BertForQuestionAnswering": (MODERN_HEAD, CLASSIFIER),
+    "BertForTokenClassification": (MODERN_HEAD, CLASSIFIER),
+}
+SHARED_HEADS = {POOLER, MASKED_LM, NEXT_SENTENCE, MODERN_HEAD, DECODER}
 TASK_HEADS = {CLASSIFIER, QA_OUTPUTS}
 
 FLOATING_POINT = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+ENCODER_PREFIXES = {False: "bert.", True: "model."}
+"""What the names of an encoder's parameters begin with in a file, by whether it is modern."""
 POSITION_IDS = "bert.embeddings.position_ids"
 """A buffer of older releases of transformers, which counts from 0."""
 TIED = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
+    "decoder.weight": "model.embeddings.tok_embeddings.weight",
 }
 """Copies that some files store, and the parameters that they are tied to."""
 MAX_NAMES = 8
@@ -125,7 +148,7 @@ def load_model(
     _compare_rows(directory, config, len(tokens) or config.vocab_size)
     model, report = fill_model(model_class, config, read_weights(directory), seed=seed)
     if tokens and isinstance(model, BertForPreTraining):
-        model.cls.predictions.num_tokens = len(tokens)
+        model.predictions.num_tokens = len(tokens)
     if log:
         logger.info("%s: %s", directory, report)
     return model, report
@@ -140,11 +163,12 @@ def fill_model(
     Any other missing or unexpected tensor, or a wrong shape, raises InputError with the tensor's name.
     """
     # Names in the files begin with `bert.`, which a bare BertModel's parameters lack.
+    model_class = in_shape(model_class, config)
     tensors, source, target = weights.tensors, weights.architecture, architecture_of(model_class)
     if target not in HEADS:
         raise UsageError(f"{target}: not a model class that weights are loaded into (known: {', '.join(HEADS)})")
     model = empty_model(model_class, config)
-    prefix = "bert." if model_class is BertModel else ""
+    prefix = ENCODER_PREFIXES[isinstance(config, ModernConfig)] if issubclass(model_class, BertModel) else ""
     parameters = {prefix + name: parameter for name, parameter in model.named_parameters()}
 
     # Which heads are kept, created and dropped; everything else must match exactly.
@@ -189,8 +213,12 @@ def fill_model(
 
 
 def architecture_of(model_class: type[nn.Module]) -> str:
-    """Return the name of a model class in transformers, which `published_as` states where it is another."""
-    return getattr(model_class, "published_as", model_class.__name__)
+    """Return the role of a model class, its name in transformers, or the one that `published_as` states.
+
+    `ModernConfig` puts the prefix of its shape in front of it.
+    """
+    name: str = getattr(model_class, "published_as", model_class.__name__)
+    return name.removeprefix(MODERN_PREFIX)
 
 
 def check_embeddings(directory: Path, config: BertConfig, tokenizer: Tokenizer, *, pair_task: str = "") -> None:
@@ -244,14 +272,15 @@ def name_weights(tensors: Mapping[str, Tensor], where: str, architectures: Seque
     return Weights(where=where, tensors=canonical, architecture=_architecture(canonical, where, architectures))
 
 
-def _architecture(tensors: Iterable[str], where: str, architectures: Sequence[str]) -> str:
+def _architecture(tensors: Collection[str], where: str, architectures: Sequence[str]) -> str:
     # Only heads of tasks must be known in this combination; shared heads may be there or not.
     present = _heads_of(tensors) - {BILSTM}
-    fitting = [name for name, heads in HEADS.items() if present & TASK_HEADS == set(heads) & TASK_HEADS]
+    known = MODERN_HEADS if any(name.startswith(ENCODER_PREFIXES[True]) for name in tensors) else HEADS
+    fitting = [name for name, heads in known.items() if present & TASK_HEADS == set(heads) & TASK_HEADS]
     if not fitting:
         raise InputError(f"{where}: holds the heads {', '.join(sorted(present))}, which no known architecture has")
     named = [name for name in architectures if name in fitting]
-    nearest = sorted(fitting, key=lambda name: (not present <= set(HEADS[name]), len(present ^ set(HEADS[name]))))
+    nearest = sorted(fitting, key=lambda name: (not present <= set(known[name]), len(present ^ set(known[name]))))
     return (named or nearest)[0]
 
 
@@ -386,8 +415,10 @@ def _canonical(tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
 def _current_name(name: str) -> str:
     """Undo the names of data-parallel training, of files without `bert.` and of google's layer normalization."""
     name = name.removeprefix("module.")
+    if name.startswith(("embeddings.tok_", "embeddings.norm.", "layers.", "final_norm.")):
+        return ENCODER_PREFIXES[True] + name
     if name.startswith(("embeddings.", "encoder.", "pooler.")):
-        name = "bert." + name
+        name = ENCODER_PREFIXES[False] + name
     name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
     return re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bert_model.model.config import BertConfig
-from bert_model.model.weights import WEIGHTS_NAME, read_tensors, save_tensors, write_weights
+from bert_model.model.weights import WEIGHTS_NAME, architecture_of, read_tensors, save_tensors, write_weights
 from bert_model.training.gradients import full_tensor, shard_like
 from bert_model.training.metrics_log import check_not_removed
 from bert_model.training.optimizer import load_optimizer_tensors, optimizer_tensors
@@ -63,7 +63,7 @@ def take_snapshot(
         parameters={name: _copy(parameter) for name, parameter in model.named_parameters()},
         optimizer={name: _copy(tensor) for name, tensor in optimizer_tensors(model, optimizer).items()},
         config=cast(BertConfig, model.config),
-        architecture=type(model).__name__,
+        architecture=architecture_of(type(model)),
         state=state,
         metrics=metrics,
     )

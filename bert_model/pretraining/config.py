@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from bert_model.model.config import BertConfig
+from bert_model.model.config import ARCHITECTURES, BertConfig
 from bert_model.training.schedule import OptimizerConfig, learning_rate_at, trapezoid_at
 from bert_pipeline.configuration import Proportion, Seed, SettingsAction, configuration
 from bert_pipeline.errors import ConfigurationError
@@ -24,8 +24,11 @@ INITIAL_SIZE = "initial"
 
 @configuration
 class ModelConfig:
-    """The model to train: a preset size and overrides."""
+    """The model to train: an architecture, a preset size and overrides."""
 
+    architecture: Literal["bert", "modern"] = "bert"
+    """`modern` is ModernBERT's: pre-norm blocks, rotary positions, gated feed-forward layers, no biases; no next
+    sentences."""
     preset: str = "base"
     """tiny, mini, small, medium, base or large; `initial` takes the size of `initial_model`."""
     overrides: dict[str, Any] = field(default_factory=dict)
@@ -35,9 +38,20 @@ class ModelConfig:
         if self.preset != INITIAL_SIZE:
             self.resolve(vocab_size=30522)
 
-    def resolve(self, *, vocab_size: int) -> BertConfig:
-        """Return the model's full configuration for a vocabulary of `vocab_size` tokens."""
-        return BertConfig.from_preset(self.preset, **{"vocab_size": vocab_size, **self.overrides})
+    @property
+    def name(self) -> str:
+        """What names a model: the size, of a modern one with the architecture."""
+        return self.preset if self.architecture == "bert" else f"{self.architecture}-{self.preset}"
+
+    def resolve(self, *, vocab_size: int, max_length: int = 0) -> BertConfig:
+        """Return the full configuration for a vocabulary of `vocab_size` tokens and texts of up to `max_length`.
+
+        A modern model's positions are numbers without weights: it has as many as the texts need.
+        """
+        settings: dict[str, Any] = {"vocab_size": vocab_size, **self.overrides}
+        if self.architecture == "modern" and max_length > BertConfig.max_position_embeddings:
+            settings = {"max_position_embeddings": -(-max_length // 8) * 8} | settings
+        return ARCHITECTURES[self.architecture].from_preset(self.preset, **settings)
 
 
 @configuration
@@ -128,8 +142,9 @@ class PretrainingConfig:
     """How several ranks sum gradients: `ddp` by DistributedDataParallel, `fsdp` with sharded parameters and optimizer
     state (FSDP2), `buffer` in one sum at the end of a step, on CPUs only; `auto` is `ddp` on GPUs and `buffer` on
     CPUs."""
-    objective: Literal["mlm_nsp", "mlm"] = "mlm_nsp"
-    """`mlm` omits the next-sentence loss (paper section 5.1, "No NSP")."""
+    objective: Literal["auto", "mlm_nsp", "mlm"] = "auto"
+    """`mlm` omits the next-sentence loss (paper section 5.1, "No NSP"); `auto` is `mlm_nsp` with architecture `bert`
+    and `mlm` with `modern`."""
     masking: MaskingConfig = field(default_factory=MaskingConfig)
     """How tokens are masked, unless the instances have static masks."""
     shuffle_row_groups: PositiveInt = 8
@@ -163,7 +178,15 @@ class PretrainingConfig:
     """Timeout of the communication between ranks."""
 
     def __post_init__(self) -> None:
+        is_modern = self.model.architecture == "modern"
+        if self.objective == "auto":
+            object.__setattr__(self, "objective", "mlm" if is_modern else "mlm_nsp")
         # Conditions between fields; the range of a single field is in its type.
+        if is_modern and self.objective == "mlm_nsp":
+            raise ConfigurationError(
+                "objective: found 'mlm_nsp' with model.architecture='modern', which has no segments and no head for "
+                "next sentences; expected 'mlm'"
+            )
         if not self.phases:
             raise ConfigurationError("phases: found none, expected at least one")
         if self.masking.max_predictions_per_seq != MaskingConfig.max_predictions_per_seq:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from bert_model.model.config import IGNORED_LABEL, BertConfig
-from bert_model.model.unpadding import MAX_HEAD_SIZE, PackedRows, supports_varlen
+from bert_model.model.unpadding import MAX_HEAD_SIZE, PackedRows, supports_varlen, supports_windows
 from bert_model.pretraining.batch import MaskedInstances, MicroBatch, counts_of, mask_samples
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.data import Integers, Samples, rank_rows
@@ -77,6 +77,7 @@ def can_pack(config: BertConfig, device: torch.device, precision: str) -> bool:
         and config.attention_probs_dropout_prob == 0
         and head_size % 8 == 0
         and head_size <= MAX_HEAD_SIZE
+        and (not config.has_local_layers or supports_windows())
     )
 
 

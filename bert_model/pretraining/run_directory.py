@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch.optim import Optimizer
 
 from bert_model.model.bert import BertForPreTraining
-from bert_model.model.config import CONFIG_NAME, BertConfig
+from bert_model.model.config import CONFIG_NAME, BertConfig, ModernConfig
 from bert_model.model.initialization import new_model
 from bert_model.model.weights import load_model, weight_files
 from bert_model.pretraining.batch import ALIGNED_LENGTH
@@ -64,6 +64,8 @@ def identity(config: PretrainingConfig, manifests: Sequence[Manifest]) -> dict[s
     mapping = to_mapping(config)
     for key in MONITORING_KEYS:
         del mapping[key]
+    if config.model.architecture == "bert":  # as runs were described when there was no other
+        del mapping["model"]["architecture"]
 
     # Directories may be moved: what they contain counts, as hashes.
     for phase in mapping["phases"]:
@@ -192,14 +194,14 @@ def initialize_or_resume(
         raise ConfigurationError(
             f"phases: found max_seq_length {longest}{rounded}, but the model has only {positions} positions"
         )
-    if config.objective == "mlm":  # pooler and NSP head get no gradient
+    if config.objective == "mlm" and config.model.architecture == "bert":  # pooler and NSP head get no gradient
         for name, parameter in model.named_parameters():
             if name.startswith(("bert.pooler.", "cls.seq_relationship.")):
                 parameter.requires_grad_(False)
         # A head that an initial model has trained would no longer fit its encoder: it counts as untrained.
         model.cls.seq_relationship.bias.data.zero_()
 
-    model.bert.recomputes_blocks = config.activation_checkpointing
+    model.base_model.recomputes_blocks = config.activation_checkpointing
 
     # Sharding replaces the parameters, so the optimizer is built afterwards.
     model.to(group.device)
@@ -224,15 +226,16 @@ def initialize_or_resume(
 def _initial_model(config: PretrainingConfig, tokenizer: Tokenizer) -> tuple[BertForPreTraining, str]:
     """Return a new model with random weights, or the initial model, and where its weights come from."""
     if not config.initial_model:
-        model_config = config.model.resolve(vocab_size=tokenizer.vocab_size)
+        longest = max(phase.max_seq_length for phase in config.phases)
+        model_config = config.model.resolve(vocab_size=tokenizer.vocab_size, max_length=longest)
         if model_config.vocab_size < tokenizer.vocab_size:
             raise ConfigurationError(
                 f"model.overrides.vocab_size: found {model_config.vocab_size}, but the data's vocabulary has "
                 f"{tokenizer.vocab_size} tokens"
             )
-        origin = f"starting a {config.model.preset} model from random weights (seed {config.seed})"
+        origin = f"starting a {config.model.name} model from random weights (seed {config.seed})"
         model = new_model(BertForPreTraining, model_config, seed=config.seed)
-        model.cls.predictions.num_tokens = tokenizer.vocab_size
+        model.predictions.num_tokens = tokenizer.vocab_size
         return model, origin
 
     # An initial model must have the data's vocabulary, and the size of the preset if one is named.
@@ -243,8 +246,15 @@ def _initial_model(config: PretrainingConfig, tokenizer: Tokenizer) -> tuple[Ber
             f"initial_model: {describe_vocabularies(str(directory), initial_tokenizer, 'the data', tokenizer)}"
         )
     overrides = {key: value for key, value in config.model.overrides.items() if key != "vocab_size"}
+    stored = BertConfig.from_directory(directory, **overrides)
+    found = "modern" if isinstance(stored, ModernConfig) else "bert"
+    if found != config.model.architecture:
+        raise ConfigurationError(
+            f"model.architecture: found {config.model.architecture!r}, but {directory} has the architecture {found!r}; "
+            f"give model.architecture={found}"
+        )
     if config.model.preset != INITIAL_SIZE:
-        _check_size(config, BertConfig.from_directory(directory, **overrides), directory)
+        _check_size(config, stored, directory)
     model, report = load_model(BertForPreTraining, directory, seed=config.seed, log=False, **overrides)
     state = "its own" if config.initial_optimizer == "restored" else "fresh"
     return model, f"continuing from {config.initial_model} with {state} optimizer state: {report}"

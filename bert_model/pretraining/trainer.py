@@ -256,7 +256,7 @@ class Trainer:
         packing.choose(phase, compute, moments)
         if self.compiles:
             compile_layers(self.model, packed=True)
-            logger.info("phase %d: compiling 4 graphs", phase.index + 1)
+            logger.info("phase %d: compiling", phase.index + 1)
             self._compiling_since = time.perf_counter()
 
     def _all_reduce_counts(self, step: int, phase: Phase, batches: list[MicroBatch]) -> tuple[StepCounts, float, float]:

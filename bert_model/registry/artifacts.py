@@ -299,7 +299,7 @@ def _pretrained_logits(directory: Path) -> npt.NDArray[np.float64]:
     # A pair of texts, so that both segments and both heads have a part in the outputs.
     tokenizer = Tokenizer.from_directory(directory)
     model, _ = load_model(BertForPreTraining, directory, log=False)
-    model.cls.predictions.num_tokens = model.config.vocab_size  # those of padded embeddings too, as ever
+    model.predictions.num_tokens = model.config.vocab_size  # those of padded embeddings too, as ever
     with limited_threads(1):
         a, b = tokenizer.encode_batch(list(EXAMPLE_INPUTS["pair"].values()))
         max_length = (model.config.max_position_embeddings - 3) // 2  # of each text, next to [CLS] and two [SEP]

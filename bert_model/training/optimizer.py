@@ -56,7 +56,8 @@ _ADAMW_STEP = inspect.unwrap(AdamW.step)
 
 def is_decayed(name: str) -> bool:
     """Tell whether a parameter has weight decay: all but biases and layer normalization."""
-    return not (name.rpartition(".")[2].startswith("bias") or "LayerNorm" in name or "layer_norm" in name)
+    module, _, last = name.rpartition(".")
+    return not (last.startswith("bias") or module.lower().endswith("norm"))
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig, learning_rate: float) -> Optimizer:

@@ -49,7 +49,7 @@ class StepCounts:
 
 def training_flops(config: BertConfig, counts: StepCounts) -> float:
     """Return the operations of forward and backward passes; the backward pass needs twice those of the forward pass."""
-    hidden, inner = config.hidden_size, config.intermediate_size
+    hidden, inner = config.hidden_size, config.feed_forward_width
     queries = counts.predictions + counts.instances  # positions that are read after the last block
     keys_seen = counts.squared_lengths * queries / max(counts.tokens, 1.0)  # query-key pairs of these positions
     per_query = 4 * hidden**2 + 4 * hidden * inner  # query and output projections, feed-forward

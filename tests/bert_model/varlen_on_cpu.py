@@ -19,14 +19,14 @@ def varlen_on_cpu():
         assert int(starts_q.diff().min()) >= 0
         assert int(starts_q.diff().max()) <= sizes[0]
         calls.append(query.shape)
-        _, weights, _, _, v = _weights(query, key, value, starts_q)
+        _, weights, _, _, v = _weights(query, key, value, starts_q, sizes[4])
         out = (weights @ v).transpose(0, 1).to(query.dtype).contiguous()
         out[int(starts_q[-1]) :] = float("nan")  # rows without a sequence are undefined
         return out, query.new_zeros(query.shape[1], len(query), dtype=torch.float32), torch.zeros(2, dtype=torch.uint64)
 
     def backward(gradient, query, key, value, out, lse, *rest):
         # By the formulas of softmax: the derivatives of a kernel's own operations are not recorded.
-        scale, weights, q, k, v = _weights(query, key, value, rest[0])
+        scale, weights, q, k, v = _weights(query, key, value, rest[0], rest[-1])
         g = gradient.float().transpose(0, 1)
         scores = weights * (g @ v.transpose(1, 2) - (g * (weights @ v)).sum(-1, keepdim=True)) * scale
         parts = (scores @ k, scores.transpose(1, 2) @ q, weights.transpose(1, 2) @ g)
@@ -44,10 +44,17 @@ def varlen_on_cpu():
             operator._backend_fns.pop("cpu", None)
 
 
-def _weights(query, key, value, starts):
-    """Return the scale, the weights (A, R, R) of keys in the same sequence, and the heads (A, R, D) in float32."""
+def _weights(query, key, value, starts, window):
+    """Return the scale, the weights (A, R, R) of keys in the same sequence, and the heads (A, R, D) in float32.
+
+    A window of (64, 64) leaves as many keys on each side; -1 stands for all.
+    """
     q, k, v = (item.float().transpose(0, 1) for item in (query, key, value))
     sequence = torch.bucketize(torch.arange(len(query)), starts[1:], right=True)
     scale = query.shape[-1] ** -0.5
-    scores = (q @ k.transpose(1, 2) * scale).masked_fill(sequence[:, None] != sequence, float("-inf"))
+    places = torch.arange(len(query))
+    seen = sequence[:, None] == sequence
+    for reach, side in zip(window, (1, -1), strict=True):
+        seen &= (side * (places[:, None] - places) <= reach) | (reach < 0)
+    scores = (q @ k.transpose(1, 2) * scale).masked_fill(~seen, float("-inf"))
     return scale, scores.softmax(-1), q, k, v

@@ -1,0 +1,106 @@
+"""Pre-training of the modern architecture: objective, resume, windows, packed rows, ranks."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from small_training import VanishedError, configuration, train, train_events, vanish_after
+from two_ranks import run_pretraining
+from varlen_on_cpu import varlen_on_cpu
+
+from bert_model.model.config import BertConfig, ModernConfig
+from bert_model.pretraining.config import PretrainingConfig
+from bert_pipeline.configuration import from_mapping
+from bert_pipeline.errors import ConfigurationError
+
+OVERRIDES = {"hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 64}
+WINDOWS = {"num_hidden_layers": 3, "global_attn_every_n_layers": 2, "local_attention": 8}
+
+
+def modern(**overrides):
+    return {"architecture": "modern", "preset": "tiny", "overrides": OVERRIDES | overrides}
+
+
+def same_weights(*outputs):
+    one, other = (load_file(output / "model" / "model.safetensors") for output in outputs)
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("overrides", [{"hidden_dropout_prob": 0.1}, WINDOWS], ids=["dropout", "windows"])
+def test_resumed_training_equals_an_uninterrupted_one(data, tmp_path, overrides):
+    config = configuration(data, model=modern(**overrides))
+    train(config, tmp_path / "whole")
+    with pytest.raises(VanishedError):
+        train(config, tmp_path / "resumed", after_step=vanish_after(7))
+    train(config, tmp_path / "resumed", resume=True)
+    events = train_events(tmp_path / "whole")
+    assert events == train_events(tmp_path / "resumed")
+    assert same_weights(tmp_path / "whole", tmp_path / "resumed")
+    assert "train/nsp_loss" not in events[1]
+    assert isinstance(BertConfig.from_directory(tmp_path / "whole" / "model"), ModernConfig)
+
+
+@pytest.mark.parametrize("data_parallel", ["ddp", "fsdp"])
+def test_two_ranks_have_the_losses_of_one(data, tmp_path, data_parallel):
+    config = configuration(data, model=modern(**WINDOWS))
+    train(config, tmp_path / "one")
+    codes, reports, _ = run_pretraining(config | {"data_parallel": data_parallel}, tmp_path / "two")
+    assert codes == [0, 0], reports
+    one, two = train_events(tmp_path / "one"), train_events(tmp_path / "two")
+    for step, event in one.items():
+        assert two[step]["train/mlm_loss"] == pytest.approx(event["train/mlm_loss"], rel=1e-5)
+
+
+def test_packed_training_resumes_and_has_the_losses_of_a_padded_one(data, tmp_path):
+    settings = {"precision": "bfloat16", "micro_batch_tokens": 128, "compile": False}
+    config = configuration(data, model=modern(**WINDOWS), **settings)
+    train(config, tmp_path / "padded")
+    with varlen_on_cpu() as calls:
+        train(config, tmp_path / "whole")
+        with pytest.raises(VanishedError):
+            train(config, tmp_path / "resumed", after_step=vanish_after(7))
+        train(config, tmp_path / "resumed", resume=True)
+    assert calls
+    assert same_weights(tmp_path / "whole", tmp_path / "resumed")
+    packed, padded = train_events(tmp_path / "whole"), train_events(tmp_path / "padded")
+    for step, event in padded.items():
+        assert packed[step]["train/mlm_loss"] == pytest.approx(event["train/mlm_loss"], rel=2e-2)
+
+
+def test_training_continues_with_more_positions_and_another_base(data, tmp_path):
+    train(configuration(data, model=modern()), tmp_path / "short")
+    start = {"initial_model": str(tmp_path / "short" / "model")}
+    overrides = {"max_position_embeddings": 1024, "global_rope_theta": 160_000.0}
+    longer = {"architecture": "modern", "preset": "initial", "overrides": overrides}
+    train(configuration(data, model=longer, **start), tmp_path / "long")
+    config = BertConfig.from_directory(tmp_path / "long" / "model")
+    assert isinstance(config, ModernConfig)
+    assert (config.max_position_embeddings, config.global_rope_theta, config.hidden_size) == (1024, 160_000.0, 32)
+    with pytest.raises(ConfigurationError, match="has the architecture 'modern'; give model.architecture=modern"):
+        train(configuration(data, model={"preset": "initial"}, **start), tmp_path / "other")
+
+
+def test_a_phase_of_long_texts_gives_the_model_its_positions(data):
+    config = from_mapping(PretrainingConfig, configuration(data, model={"architecture": "modern", "preset": "tiny"}))
+    assert config.model.resolve(vocab_size=60, max_length=32).max_position_embeddings == 512
+    long = config.model.resolve(vocab_size=60, max_length=1020)
+    assert (long.max_position_embeddings, long.has_local_layers) == (1024, True)
+
+
+def test_objective_follows_the_architecture_and_next_sentences_are_refused(data, tmp_path):
+    assert from_mapping(PretrainingConfig, configuration(data)).objective == "mlm_nsp"
+    assert from_mapping(PretrainingConfig, configuration(data, model=modern())).objective == "mlm"
+    with pytest.raises(ConfigurationError, match="objective: found 'mlm_nsp' with model.architecture='modern'"):
+        from_mapping(PretrainingConfig, configuration(data, model=modern(), objective="mlm_nsp"))
+
+
+def test_identity_of_a_bert_run_is_as_before_the_other_architecture(data, tmp_path):
+    for name, model in (("bert", configuration(data)["model"]), ("modern", modern())):
+        config = configuration(data, model=model)
+        config["phases"] = config["phases"][:1]
+        config["phases"][0] |= {"steps": 2}
+        train(config, tmp_path / name)
+    stored = [json.loads((tmp_path / name / "configuration.json").read_text()) for name in ("bert", "modern")]
+    described = [item["identity"]["configuration"]["model"].get("architecture") for item in stored]
+    assert described == [None, "modern"]
