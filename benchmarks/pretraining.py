@@ -36,7 +36,7 @@ from benchmarks.training import RANK_TIMEOUT_SECONDS, OurTraining, TrainingCase
 from bert_model.model.cpu_kernels import onednn_width
 from bert_model.pretraining import trainer
 from bert_model.pretraining.batch import split_micro_batches
-from bert_model.pretraining.data import InstanceReader, InstanceSplit, rank_slice
+from bert_model.pretraining.data import InstanceReader, InstanceSplit
 from bert_model.training.distributed import keep_freed_memory, rank_environments
 from bert_model.training.throughput import peak_rate
 from bert_pipeline.errors import BertError, ConfigurationError
@@ -101,7 +101,7 @@ def lengths_and_padding(case: TrainingCase, num_batches: int = 40) -> tuple[floa
     instances = tokens = positions = 0
     for number in range(num_batches):
         samples = reader.take(number * case.global_batch_size, case.global_batch_size)
-        for part in split_micro_batches(rank_slice(samples, rank=0, world_size=1), case.micro_batch_size):
+        for part in split_micro_batches(samples, case.micro_batch_size):
             lengths = part.columns.lengths
             instances += len(lengths)
             tokens += int(lengths.sum())

@@ -22,8 +22,8 @@ import transformers
 from benchmarks.training import Meter, TrainingCase
 from bert_model.kinds.encoded import EncodedSet
 from bert_model.model.config import IGNORED_LABEL
-from bert_model.pretraining.batch import ALIGNED_LENGTH, Batch, collate, split_micro_batches
-from bert_model.pretraining.data import InstanceReader, InstanceSplit, rank_slice
+from bert_model.pretraining.batch import Batch, make_batch, split_micro_batches
+from bert_model.pretraining.data import InstanceReader, InstanceSplit
 from bert_model.training.schedule import learning_rate_at
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -91,17 +91,12 @@ class TransformersTraining:
         samples = self.reader.take(self._position, self.case.global_batch_size)
         self._position += self.case.global_batch_size
         if self.grouped:
-            samples = rank_slice(samples, rank=0, world_size=1)
-        return [
-            collate(
-                part,
-                vocabulary=self.tokenizer,
-                masking=self.masking,
-                seed=self.config.seed,
-                pad_to_multiple=1 if self.case.device.type == "cpu" else ALIGNED_LENGTH,
-            )
-            for part in split_micro_batches(samples, self.case.micro_batch_size)
-        ]
+            parts = split_micro_batches(samples, self.case.micro_batch_size)
+        else:
+            count = -(-samples.num_samples // self.case.micro_batch_size)
+            parts = [samples.select(rows) for rows in np.array_split(np.arange(samples.num_samples), count)]
+        options: dict[str, Any] = {"seed": self.config.seed, "device": self.case.device}
+        return [make_batch(part, self.masking, self.tokenizer, **options) for part in parts]
 
 
 def _parameter_groups(model: torch.nn.Module) -> list[dict[str, Any]]:

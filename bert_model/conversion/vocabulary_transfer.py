@@ -22,8 +22,8 @@ from bert_model.finetuning.task_model import prediction_device
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import POSITION_IDS, Weights, check_embeddings, fill_model, read_weights, write_weights
-from bert_model.pretraining.batch import collate, split_micro_batches
-from bert_model.pretraining.data import Samples, rank_slice
+from bert_model.pretraining.batch import make_batch, split_micro_batches
+from bert_model.pretraining.data import Samples
 from bert_model.pretraining.evaluation import EVALUATION_SEED, batch_totals
 from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.errors import InputError, UsageError
@@ -155,12 +155,11 @@ def masked_lm_loss(weights: Weights, config: BertConfig, texts: Sequence[str], t
     )
     samples = Samples(columns=columns, sample_indices=np.arange(len(rows)), epochs=np.zeros(len(rows), dtype=np.int64))
 
-    # Long ones first, so that batches have little padding.
     device = torch.device(prediction_device())
     model = fill_model(BertForPreTraining, config, weights)[0].to(device).eval()
     total, num_predictions = 0.0, 0
-    for part in split_micro_batches(rank_slice(samples, rank=0, world_size=1), MICRO_BATCH_SIZE):
-        batch = collate(part, vocabulary=tokenizer, masking=MaskingConfig(), seed=EVALUATION_SEED).to(device)
+    for part in split_micro_batches(samples, MICRO_BATCH_SIZE):
+        batch = make_batch(part, MaskingConfig(), tokenizer, seed=EVALUATION_SEED).to(device)
         total += float(batch_totals(model, batch, "float32")[0])
         num_predictions += batch.num_predictions
     return total / num_predictions

@@ -17,10 +17,11 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from bert_model.model.config import IGNORED_LABEL
-from bert_model.pretraining.data import Integers, Samples, TokenIds
+from bert_model.pretraining.data import Integers, Samples, rank_rows
 from bert_pipeline.instances.columns import pad
 from bert_pipeline.instances.masking import MaskingConfig, MaskingVocabulary, mask_batch, sample_keys
 
+CPU = torch.device("cpu")
 ALIGNED_LENGTH = 8
 """On a GPU lengths are padded to a multiple of this, as its tensor cores require."""
 
@@ -48,7 +49,9 @@ class MicroBatch:
         return self if device.type == "cpu" else self._map(lambda item: item.to(device, non_blocking=True))
 
     def pinned(self, device: torch.device) -> Self:
-        """Copy the tensors to pinned memory, which a GPU reads asynchronously."""
+        """Copy the tensors to pinned memory, which a GPU reads asynchronously; for a CPU, leave them."""
+        if device.type == "cpu":
+            return self
         with torch.cuda.device(device):  # the current device of a new thread is the first GPU
             return self._map(Tensor.pin_memory)
 
@@ -95,12 +98,27 @@ class MaskedInstances(NamedTuple):
     """(B, M) int32, zero padded."""
     labels: Integers
     """(B, M) int64: the original tokens, -100 in the padding."""
+    is_random_next: Integers
+    """(B,) int64."""
+
+    def counts_of_batch(self) -> dict[str, int]:
+        """Return the counts of a `MicroBatch`."""
+        squared_lengths = int((self.lengths.astype(np.int64) ** 2).sum())
+        sums = {"num_tokens": int(self.lengths.sum()), "num_predictions": int(self.counts.sum())}
+        return sums | {"squared_lengths": squared_lengths}
 
 
-def split_micro_batches(samples: Samples, micro_batch_size: int) -> list[Samples]:
-    """Split samples into the fewest micro-batches of at most `micro_batch_size`, of nearly equal size."""
-    count = -(-samples.num_samples // micro_batch_size)
-    return [samples.select(rows) for rows in np.array_split(np.arange(samples.num_samples), count)]
+_NONE = np.zeros((0, 1), dtype=np.int64)
+NO_INSTANCES = MaskedInstances(_NONE, _NONE[:, 0], _NONE, _NONE[:, 0], _NONE, _NONE, _NONE[:, 0])
+"""Those of an empty micro-batch."""
+
+
+def split_micro_batches(
+    samples: Samples, micro_batch_size: int, *, rank: int = 0, world_size: int = 1
+) -> list[Samples]:
+    """Split a rank's part into the fewest micro-batches of at most `micro_batch_size`, of like lengths and sizes."""
+    rows = rank_rows(samples.columns.lengths, rank=rank, world_size=world_size)
+    return [samples.select(part) for part in np.array_split(rows, -(-len(rows) // micro_batch_size))]
 
 
 def make_batch(
@@ -109,51 +127,30 @@ def make_batch(
     vocabulary: MaskingVocabulary,
     *,
     seed: int,
-    device: torch.device,
+    device: torch.device = CPU,
     few_sizes: bool = False,
 ) -> Batch:
-    """Collate samples for a device; a GPU gets aligned lengths and few sizes, in pinned memory."""
-    on_cpu = device.type == "cpu"
-    batch = collate(
-        samples,
-        vocabulary=vocabulary,
-        masking=masking,
-        seed=seed,
-        pad_to_multiple=1 if on_cpu else ALIGNED_LENGTH,
-        few_sizes=few_sizes or not on_cpu,
-    )
-    return batch if on_cpu else batch.pinned(device)
-
-
-def collate(
-    samples: Samples,
-    *,
-    vocabulary: MaskingVocabulary,
-    masking: MaskingConfig,
-    seed: int,
-    pad_to_multiple: int = 1,
-    few_sizes: bool = False,
-) -> Batch:
-    """Mask tokens unless the instances hold static masks, and pad to the longest instance.
+    """Mask samples and pad them to the longest; a GPU gets aligned lengths and few sizes, in pinned memory.
 
     With `few_sizes` the numbers of tokens and of predictions to be computed are rounded up, by padding whose results
     nothing reads.
     """
-    masked = mask_samples(samples, vocabulary, masking, seed=seed, pad_to_multiple=pad_to_multiple)
+    alignment = 1 if device.type == "cpu" else ALIGNED_LENGTH
+    masked = mask_samples(samples, masking, vocabulary, seed=seed, pad_to_multiple=alignment)
     width, max_count = masked.input_ids.shape[1], masked.labels.shape[1]
     # Which of the padded places are real.
     is_prediction = np.arange(max_count) < masked.counts[:, None]  # (B, M)
     is_token = np.arange(width) < masked.lengths[:, None]  # (B, S)
     is_padded = not is_token.all()
     token_indices, prediction_indices = np.flatnonzero(is_token), np.flatnonzero(is_prediction)
-    if few_sizes:
+    if few_sizes or device.type != "cpu":
         # Padding after all tokens, and so outside of every sequence; a place without a prediction has an ignored label.
         padding = np.flatnonzero(~is_token)[: round_up(len(token_indices)) - len(token_indices)]
         token_indices = np.concatenate([token_indices, padding])
         if unused := np.flatnonzero(~is_prediction)[:1].tolist():
             missing = min(round_up(len(prediction_indices)), is_prediction.size) - len(prediction_indices)
             prediction_indices = np.concatenate([prediction_indices, unused * missing]).astype(np.int64)
-    return Batch(
+    batch = Batch(
         input_ids=torch.from_numpy(masked.input_ids.astype(np.int64)),
         attention_mask=torch.from_numpy(is_token) if is_padded else None,
         token_indices=torch.from_numpy(token_indices) if is_padded else None,
@@ -161,18 +158,14 @@ def collate(
         masked_lm_positions=torch.from_numpy(masked.positions.astype(np.int64)),
         prediction_indices=torch.from_numpy(prediction_indices),
         labels=torch.from_numpy(masked.labels),
-        next_sentence_label=torch.from_numpy(samples.columns.is_random_next.astype(np.int64)),
-        **counts_of(masked),
+        next_sentence_label=torch.from_numpy(masked.is_random_next),
+        **masked.counts_of_batch(),
     )
+    return batch.pinned(device)
 
 
 def mask_samples(
-    samples: Samples,
-    vocabulary: MaskingVocabulary,
-    masking: MaskingConfig,
-    *,
-    seed: int,
-    pad_to_multiple: int = 1,
+    samples: Samples, masking: MaskingConfig, vocabulary: MaskingVocabulary, *, seed: int, pad_to_multiple: int = 1
 ) -> MaskedInstances:
     """Pad samples, and mask tokens unless the instances hold static masks.
 
@@ -206,17 +199,12 @@ def mask_samples(
     if extra:
         positions, labels = (np.pad(item, ((0, 0), (0, extra))) for item in (positions, labels))
     labels = np.where(np.arange(labels.shape[1]) < counts[:, None], labels, IGNORED_LABEL).astype(np.int64)
-    segments = _segments(columns.segment_b_start, lengths, width)
-    return MaskedInstances(input_ids, lengths, segments, counts, positions, labels)
-
-
-def counts_of(masked: MaskedInstances) -> dict[str, int]:
-    """Return the counts of a `MicroBatch`."""
-    return {
-        "num_tokens": int(masked.lengths.sum()),
-        "num_predictions": int(masked.counts.sum()),
-        "squared_lengths": int((masked.lengths.astype(np.int64) ** 2).sum()),
-    }
+    # Segment ids: 1 from the first token of B to the last, 0 in the padding, as google's files have.
+    places = np.arange(width)
+    segments = ((places >= columns.segment_b_start[:, None]) & (places < lengths[:, None])).astype(np.int64)
+    return MaskedInstances(
+        input_ids, lengths, segments, counts, positions, labels, columns.is_random_next.astype(np.int64)
+    )
 
 
 def rehearsal_batch() -> Batch:
@@ -241,9 +229,3 @@ def round_up(count: int) -> int:
     """Return the next of the few sizes: at most a sixteenth larger from 128 on, and a multiple of 8."""
     step = max(ALIGNED_LENGTH, 2 ** (count - 1).bit_length() // (2 * SIZES_PER_OCTAVE)) if count else 1
     return -(-count // step) * step
-
-
-def _segments(segment_b_start: TokenIds, lengths: Integers, width: int) -> Integers:
-    """Return segment ids (B, S): 1 from the first token of B to the last, 0 in the padding, as google's files have."""
-    positions = np.arange(width)
-    return ((positions >= segment_b_start[:, None]) & (positions < lengths[:, None])).astype(np.int64)

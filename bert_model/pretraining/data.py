@@ -4,8 +4,8 @@ The order of samples is a function of (seed, epoch): the row groups of all shard
 a window, and the rows of a window are permuted. The position in a run is one integer, the number of samples seen, so
 resuming at any position reads one window.
 
-Data flow: InstanceSplit (files) -> InstanceReader.take_part (a rank's part of the global batch) -> batch.py:
-split_micro_batches -> make_batch (tensors).
+Data flow: InstanceSplit (files) -> InstanceReader.take (the global batch) -> batch.py: split_micro_batches (a rank's
+part) -> make_batch (tensors).
 
 Shapes: N instances.
 """
@@ -230,10 +230,9 @@ class InstanceReader:
         parts = []
         while count:
             # A window may end here: then fewer rows than `count` are taken, and the next window or epoch follows.
-            chosen = self._find(position, count)
-            parts.append(self._window.select(chosen))
-            position += len(chosen)
-            count -= len(chosen)
+            parts.append(self._take(position, count))
+            position += parts[-1].num_samples
+            count -= parts[-1].num_samples
         return concatenate(parts)
 
     def describe(self, start: int, end: int) -> str:
@@ -242,21 +241,8 @@ class InstanceReader:
         rows = ", ".join(map(str, sorted(samples.sample_indices.tolist())))
         return f"samples {start} to {end - 1} of {self.source.manifest.path}: rows {rows}"
 
-    def take_part(self, position: int, count: int, *, rank: int, world_size: int) -> Samples:
-        """Read a rank's part of these samples, as `rank_slice` defines it; only the rank's own rows are copied."""
-        chosen = self._find(position, count)
-        if len(chosen) < count:  # rare: the batch continues in the next window
-            return rank_slice(self.take(position, count), rank=rank, world_size=world_size)
-        mine = rank_rows(self._window.columns.lengths[chosen], rank=rank, world_size=world_size)
-        return self._window.select(chosen[mine])
-
-    @property
-    def _window(self) -> Samples:
-        assert self._held is not None
-        return self._held[1]
-
-    def _find(self, position: int, count: int) -> Integers:
-        """Hold the window of a position; return its rows for that and the following positions, at most `count`."""
+    def _take(self, position: int, count: int) -> Samples:
+        """Read the window of a position, and return its samples from there on, at most `count`."""
         epoch, window, offset = self.order.locate(position)
         if self._held is None or self._held[0] != (epoch, window):
             self._held = None  # free the old window before reading the new one
@@ -271,7 +257,8 @@ class InstanceReader:
                 following = self.order.locate(position - offset + len(permutation))[:2]
                 groups = self._groups(*following)
                 self._ahead = following, self._executor.submit(_read_groups, self.source, groups, following[0])
-        return self._held[2][offset : offset + count]
+        _, window_samples, permutation = self._held
+        return window_samples.select(permutation[offset : offset + count])
 
     def _groups(self, epoch: int, window: int) -> list[RowGroup]:
         return [self.source.groups[index] for index in self.order.window_groups(epoch, window)]
@@ -306,16 +293,11 @@ def _read_group(split: InstanceSplit, group: RowGroup, epoch: int) -> Samples:
     )
 
 
-def rank_slice(samples: Samples, *, rank: int, world_size: int) -> Samples:
-    """Return a rank's part of a global batch, sorted by decreasing length.
-
-    The sorted batch is dealt in serpentine order (0, 1, 1, 0, …), so that ranks get nearly equal numbers of tokens.
-    """
-    return samples.select(rank_rows(samples.columns.lengths, rank=rank, world_size=world_size))
-
-
 def rank_rows(lengths: Integers, *, rank: int, world_size: int) -> Integers:
-    """Return which rows of a batch of these lengths a rank gets."""
+    """Return which rows of a global batch of these lengths a rank gets, by decreasing length.
+
+    They are dealt in serpentine order (0, 1, 1, 0, …), so that ranks get nearly equal numbers of tokens.
+    """
     order = np.argsort(-lengths, kind="stable")
     rounds, places = np.divmod(np.arange(len(order)), world_size)
     owner = np.where(rounds % 2 == 0, places, world_size - 1 - places)
@@ -325,32 +307,17 @@ def rank_rows(lengths: Integers, *, rank: int, world_size: int) -> Integers:
 
 def select_rows(columns: InstanceColumns, rows: Integers) -> InstanceColumns:
     """Return the instances at `rows`, in that order."""
-    input_ids, offsets = _select_ragged(columns.input_ids, columns.offsets, rows)
-    positions = ids = masked_offsets = None
-    if columns.masked_offsets is not None:
-        # Positions and tokens of static masks are ragged arrays with the same offsets.
-        assert columns.masked_lm_positions is not None
-        assert columns.masked_lm_ids is not None
-        positions, masked_offsets = _select_ragged(columns.masked_lm_positions, columns.masked_offsets, rows)
-        ids, _ = _select_ragged(columns.masked_lm_ids, columns.masked_offsets, rows)
-    return InstanceColumns(
-        input_ids=input_ids,
-        offsets=offsets,
-        segment_b_start=columns.segment_b_start[rows],
-        is_random_next=columns.is_random_next[rows],
-        masked_lm_positions=positions,
-        masked_lm_ids=ids,
-        masked_offsets=masked_offsets,
-    )
-
-
-def _select_ragged(flat: TokenIds, offsets: Integers, rows: Integers) -> tuple[TokenIds, Integers]:
-    """Return (values, offsets) of the chosen rows of a ragged array."""
-    lengths = offsets[rows + 1] - offsets[rows]
-    selected = offsets_of(lengths)
-    # Value i of the result is value i of the source plus the shift of its row.
-    source = np.repeat(offsets[rows] - selected[:-1], lengths) + np.arange(selected[-1])
-    return flat[source], selected
+    chosen = {"segment_b_start": columns.segment_b_start[rows], "is_random_next": columns.is_random_next[rows]}
+    # Each offset belongs to one or two ragged arrays; without static masks the second does not exist.
+    for ends, names in (("offsets", ["input_ids"]), ("masked_offsets", ["masked_lm_positions", "masked_lm_ids"])):
+        offsets = getattr(columns, ends)
+        if offsets is not None:
+            lengths = offsets[rows + 1] - offsets[rows]
+            chosen[ends] = offsets_of(lengths)
+            # Value i of the result is value i of the source plus the shift of its row.
+            source = np.repeat(offsets[rows] - chosen[ends][:-1], lengths) + np.arange(chosen[ends][-1])
+            chosen |= {name: getattr(columns, name)[source] for name in names}
+    return InstanceColumns(**chosen)
 
 
 def concatenate(parts: list[Samples]) -> Samples:

@@ -13,7 +13,7 @@ from bert_model.model.bert import BertForPreTraining
 from bert_model.model.weights import load_model
 from bert_model.pretraining.batch import Batch, make_batch, split_micro_batches
 from bert_model.pretraining.config import PretrainingConfig
-from bert_model.pretraining.data import InstanceSplit, held_out_samples, rank_slice
+from bert_model.pretraining.data import InstanceSplit, held_out_samples
 from bert_model.pretraining.phases import Phase
 from bert_model.pretraining.run_directory import CONFIGURATION_NAME
 from bert_model.training.distributed import Group, autocast, process_group
@@ -50,8 +50,7 @@ def evaluate(
         phase.held_out, limit=config.evaluation_max_instances, rank=group.rank, world_size=group.world_size
     )
     for samples in shares:
-        ordered = rank_slice(samples, rank=0, world_size=1)  # by length: little padding
-        for part in split_micro_batches(ordered, config.micro_batch_size):
+        for part in split_micro_batches(samples, config.micro_batch_size):
             batch = make_batch(part, phase.masking, vocabulary, seed=EVALUATION_SEED, device=group.device)
             totals += batch_totals(model, batch.to(group.device), config.precision)
             after_batch()

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bert_model.model.config import IGNORED_LABEL, BertConfig
 from bert_model.model.unpadding import MAX_HEAD_SIZE, PackedRows, supports_varlen, supports_windows
-from bert_model.pretraining.batch import MaskedInstances, MicroBatch, counts_of, mask_samples
+from bert_model.pretraining.batch import NO_INSTANCES, MaskedInstances, MicroBatch, mask_samples
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.data import Integers, Samples, rank_rows
 from bert_model.pretraining.phases import Phase
@@ -87,7 +87,7 @@ class Packing:
     def __init__(self, config: PretrainingConfig, group: Group) -> None:
         self.config, self.group = config, group
         self.capacities: dict[str, Capacity] = {}
-        """By the index of the phase."""
+        """By the index of the phase, as text."""
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps."""
@@ -129,17 +129,12 @@ class Packing:
         for tokens in TRIAL_TOKENS:
             predictions = _aligned(int(tokens * phase.masking.masked_lm_prob))
             torch.cuda.reset_peak_memory_stats(device)
-            compute(dummy_batch(Capacity(tokens, tokens // length, predictions, length)).to(device))
+            compute(pack(NO_INSTANCES, Capacity(tokens, tokens // length, predictions, length)).to(device))
             peaks.append(torch.cuda.max_memory_allocated(device))
         memory = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - memory_to_come
         fitting = [0.0] * self.group.world_size
         fitting[self.group.rank] = float(tokens_that_fit(peaks, memory))
         return int(min(self.group.all_reduce_numbers(*fitting)))
-
-    def batches(self, samples: Samples, phase: Phase, vocabulary: MaskingVocabulary) -> list[MicroBatch]:
-        """Return this rank's micro-batches of a step, given the samples of all ranks."""
-        capacity, seed = self.capacities[str(phase.index)], self.config.seed
-        return packed_batches(samples, capacity, phase.masking, vocabulary, seed=seed, group=self.group)
 
 
 def prediction_counts(samples: Samples, masking: MaskingConfig) -> Integers:
@@ -159,34 +154,36 @@ def choose_capacity(
     """
     lengths, predictions = sample.columns.lengths, prediction_counts(sample, masking)
     generator = np.random.default_rng(0)
-    shares = []
-    for _ in range(SIMULATED_STEPS):
-        drawn = generator.integers(len(lengths), size=num_instances)
-        shares.append([drawn[rows] for rows in share_rows(lengths[drawn], world_size)])
-    largest = max(max_tokens // ALIGNED_ROWS * ALIGNED_ROWS, _aligned(max_length))
+    draws = (generator.integers(len(lengths), size=num_instances) for _ in range(SIMULATED_STEPS))
+    steps = [[drawn[rows] for rows in share_rows(lengths[drawn], world_size)] for drawn in draws]
+
+    def cut(rows: int) -> list[list[list[Integers]]]:
+        """Return the instances of each micro-batch, by step and rank."""
+        free = Capacity(rows, num_instances, num_instances * int(predictions.max()), max_length)
+        return [[[own[part] for part in split(lengths[own], predictions[own], free)] for own in step] for step in steps]
+
+    def computed(rows: int) -> float:
+        """Return the rows of a step that a rank computes."""
+        return rows * float(np.mean([max(map(len, step)) for step in cut(rows)]))
+
+    smallest = _aligned(max_length)
+    largest = max(max_tokens // ALIGNED_ROWS * ALIGNED_ROWS, smallest)
     expected = num_instances / world_size * float(lengths.mean())
     fewest = -(-int(expected) // largest)
     margins = np.linspace(1.0, 1.5, 101)
     sizes = {_aligned(int(expected / count * margin)) for count in (fewest, fewest + 1) for margin in margins}
-    best, computed = Capacity(0, 0, 0, 0), np.inf
-    for rows in sorted({min(max(size, _aligned(max_length)), largest) for size in sizes}):
-        free = Capacity(rows, num_instances, num_instances * int(predictions.max()), max_length)
-        cuts = [[split(lengths[share], predictions[share], free) for share in step] for step in shares]
-        mean = rows * float(np.mean([max(len(parts) for parts in step) for step in cuts]))
-        if mean < computed:
-            parts = [share[part] for step, ends in zip(shares, cuts) for share, own in zip(step, ends) for part in own]
-            instances = max(map(len, parts))
-            most = max(int(predictions[part].sum()) for part in parts)
-            # A little more than seen: one that is exceeded begins another micro-batch.
-            predicted = _aligned(max(most + most // 64, max_length))
-            best = Capacity(rows, instances + instances // 16 + 1, predicted, max_length)
-            computed = mean
-    tokens = sum(int(lengths[share].sum()) for step in shares for share in step) / SIMULATED_STEPS
+    rows = min(sorted({min(max(size, smallest), largest) for size in sizes}), key=computed)
+    parts = [part for step in cut(rows) for own in step for part in own]
+    # A little more than seen: one that is exceeded begins another micro-batch.
+    instances = max(map(len, parts))
+    most = max(int(predictions[part].sum()) for part in parts)
+    predicted = _aligned(max(most + most // 64, max_length))
+    tokens = sum(int(lengths[part].sum()) for part in parts) / SIMULATED_STEPS
     logger.info(
         "micro-batches of %s tokens, %d predictions; %.1f %% are dummies, with %s tokens in a step of %d instances",
-        f"{best.rows:,}", best.predictions, 100 * (1 - tokens / computed / world_size), f"{tokens:,.0f}", num_instances,
+        f"{rows:,}", predicted, 100 * (1 - tokens / computed(rows) / world_size), f"{tokens:,.0f}", num_instances,
     )  # fmt: skip
-    return best
+    return Capacity(rows, instances + instances // 16 + 1, predicted, max_length)
 
 
 def tokens_that_fit(peaks: Sequence[int], memory: int) -> int:
@@ -226,9 +223,9 @@ def packed_batches(
     seed: int,
     group: Group,
 ) -> list[MicroBatch]:
-    """Return a rank's micro-batches of a step; all ranks get the same number, so that none waits in a collective.
+    """Return a rank's micro-batches of a step, given the samples of all ranks.
 
-    Missing ones are all dummies, and the last.
+    All ranks get the same number, so that none waits in a collective. Missing ones are all dummies, and the last.
     """
     lengths, predictions = samples.columns.lengths, prediction_counts(samples, masking)
     if (longest := int(lengths.max())) > (limit := capacity.max_length):  # of files that state none
@@ -236,22 +233,14 @@ def packed_batches(
     shares = share_rows(lengths, group.world_size)
     parts = [[share[part] for part in split(lengths[share], predictions[share], capacity)] for share in shares]
     own = parts[group.rank]
-    batches: list[MicroBatch] = []
-    for rows in own:
-        mine = samples.select(rows)
-        masked = mask_samples(mine, vocabulary, masking, seed=seed)
-        batches.append(_pack(masked, mine.columns.is_random_next, capacity))
-    batches += [dummy_batch(capacity)] * (max(map(len, parts)) - len(own))
-    return batches if group.device.type == "cpu" else [batch.pinned(group.device) for batch in batches]
+    missing = max(map(len, parts)) - len(own)
+    masked = [mask_samples(samples.select(rows), masking, vocabulary, seed=seed) for rows in own]
+    batches = [pack(instances, capacity) for instances in (*masked, *[NO_INSTANCES] * missing)]
+    return [batch.pinned(group.device) for batch in batches]
 
 
-def dummy_batch(capacity: Capacity) -> PackedBatch:
-    """Return a micro-batch without instances."""
-    none = np.zeros((0, 1), dtype=np.int64)
-    return _pack(MaskedInstances(none, none[:, 0], none, none[:, 0], none, none), none[:, 0], capacity)
-
-
-def _pack(masked: MaskedInstances, is_random_next: np.ndarray, capacity: Capacity) -> PackedBatch:
+def pack(masked: MaskedInstances, capacity: Capacity) -> PackedBatch:
+    """Return instances, all shorter than the capacity, as a micro-batch of its size."""
     count = len(masked.lengths)  # B
     # Lengths of all N sequences: instances, dummies over the rows that are left, and empty ones.
     left = capacity.rows - int(masked.lengths.sum())
@@ -276,8 +265,8 @@ def _pack(masked: MaskedInstances, is_random_next: np.ndarray, capacity: Capacit
             max_length=capacity.max_length,
         ),
         labels=_filled(masked.labels[is_prediction], capacity.predictions, IGNORED_LABEL),
-        next_sentence_label=_filled(is_random_next, capacity.sequences, IGNORED_LABEL),
-        **counts_of(masked),
+        next_sentence_label=_filled(masked.is_random_next, capacity.sequences, IGNORED_LABEL),
+        **masked.counts_of_batch(),
     )
 
 

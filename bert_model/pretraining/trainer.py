@@ -26,7 +26,7 @@ from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.data import InstanceReader
 from bert_model.pretraining.evaluation import evaluate
 from bert_model.pretraining.fast_exam import FastExam, input_of_pairs
-from bert_model.pretraining.packing import Packing, can_pack
+from bert_model.pretraining.packing import Packing, can_pack, packed_batches
 from bert_model.pretraining.phases import Phase, warn_of_moved_samples
 from bert_model.training.distributed import Group, LateNumbers, Watchdog, autocast, resolve_precision
 from bert_model.training.gradients import (
@@ -234,16 +234,14 @@ class Trainer:
 
     def _prepare(self, reader: InstanceReader, phase: Phase, step: int) -> list[MicroBatch]:
         """Read this rank's part of a step's batch, mask it and split it into micro-batches."""
-        group = self.group
+        group, how = self.group, (phase.masking, self.vocabulary)
+        samples = reader.take(phase.position_at(step), phase.batch_size_at(step))
         if self.packing is not None:
-            samples = reader.take(phase.position_at(step), phase.batch_size_at(step))
-            return self.packing.batches(samples, phase, self.vocabulary)
-        mine = reader.take_part(
-            phase.position_at(step), phase.batch_size_at(step), rank=group.rank, world_size=group.world_size
-        )
+            capacity = self.packing.capacities[str(phase.index)]
+            return packed_batches(samples, capacity, *how, seed=self.config.seed, group=group)
         options: dict[str, Any] = {"seed": self.config.seed, "device": group.device, "few_sizes": self.few_sizes}
-        parts = split_micro_batches(mine, self.config.micro_batch_size)
-        return [make_batch(part, phase.masking, self.vocabulary, **options) for part in parts]
+        parts = split_micro_batches(samples, self.config.micro_batch_size, rank=group.rank, world_size=group.world_size)
+        return [make_batch(part, *how, **options) for part in parts]
 
     def _start_packing(self, packing: Packing, phase: Phase) -> None:
         """Choose the size of the phase's micro-batches, and compile for it."""

@@ -181,13 +181,13 @@ def pin_training(folder: Path) -> str:
             lines.append(f"step {step + 1}: rate {rate:.12g}, {tokens:.0f} tokens seen")
             for rank in range(2):
                 position, size = phase.position_at(step), phase.batch_size_at(step)
-                mine = reader.take_part(position, size, rank=rank, world_size=2)
-                batches = [
-                    make_batch(part, phase.masking, tokenizer, seed=config.seed, device=torch.device("cpu"))
-                    for part in split_micro_batches(mine, config.micro_batch_size)
-                ]
+                samples = reader.take(position, size)
+                parts = split_micro_batches(samples, config.micro_batch_size, rank=rank, world_size=2)
+                batches = [make_batch(part, phase.masking, tokenizer, seed=config.seed) for part in parts]
                 shapes = " ".join("x".join(map(str, batch.input_ids.shape)) for batch in batches)
-                rows = " ".join(f"{epoch}/{row}" for epoch, row in zip(mine.epochs, mine.sample_indices))
+                rows = " ".join(
+                    f"{epoch}/{row}" for part in parts for epoch, row in zip(part.epochs, part.sample_indices)
+                )
                 counts = ("num_tokens", "num_predictions", "squared_lengths")
                 masked = [
                     values_of([*batch.inputs.values(), *(getattr(batch, name) for name in counts)]) for batch in batches

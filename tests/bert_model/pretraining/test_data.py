@@ -14,7 +14,7 @@ from small_instances import with_flipped_bits
 
 from bert_model.model.config import IGNORED_LABEL
 from bert_model.pretraining import data
-from bert_model.pretraining.batch import collate, round_up, split_micro_batches
+from bert_model.pretraining.batch import make_batch, mask_samples, round_up, split_micro_batches
 from bert_model.pretraining.data import (
     InstanceReader,
     InstanceSplit,
@@ -22,7 +22,7 @@ from bert_model.pretraining.data import (
     Samples,
     concatenate,
     held_out_samples,
-    rank_slice,
+    rank_rows,
 )
 from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError
 from bert_pipeline.instances.masking import MaskingConfig
@@ -43,7 +43,7 @@ def reader(directory, **settings):
 
 
 def batch_of(samples, **settings):
-    return collate(samples, **{"vocabulary": TOKENIZER, "masking": MASKING, "seed": 1, **settings})
+    return make_batch(samples, MASKING, TOKENIZER, **{"seed": 1, **settings})
 
 
 def test_every_epoch_reads_each_sample_once_in_another_order(directory):
@@ -105,7 +105,8 @@ def test_shuffling_stays_in_a_window_of_mixed_shards():
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 def test_rank_slices_partition_a_batch_almost_equally(directory, world_size):
     samples = reader(directory).take(100, 48)
-    slices = [rank_slice(samples, rank=rank, world_size=world_size) for rank in range(world_size)]
+    rows = [rank_rows(samples.columns.lengths, rank=rank, world_size=world_size) for rank in range(world_size)]
+    slices = [samples.select(own) for own in rows]
     shared = np.concatenate([part.sample_indices for part in slices])
     assert sorted(shared) == sorted(samples.sample_indices)
     tokens = [int(part.columns.lengths.sum()) for part in slices]
@@ -116,30 +117,12 @@ def test_rank_slices_partition_a_batch_almost_equally(directory, world_size):
 
 # Positions in a window, across two windows of 48, across epochs of 170, and across more than one epoch.
 @pytest.mark.parametrize(("position", "count"), [(5, 40), (30, 40), (150, 40), (100, 400)])
-@pytest.mark.parametrize("world_size", [1, 3])
-def test_part_of_a_rank_is_its_slice_of_the_whole_batch(directory, position, count, world_size):
-    samples = reader(directory).take(position, count)
-    for rank in range(world_size):
-        expected = rank_slice(samples, rank=rank, world_size=world_size)
-        part = reader(directory).take_part(position, count, rank=rank, world_size=world_size)
-        assert part.sample_indices.tolist() == expected.sample_indices.tolist()
-        assert part.epochs.tolist() == expected.epochs.tolist()
-        assert part.columns.input_ids.tolist() == expected.columns.input_ids.tolist()
-
-
-def test_rank_copies_its_own_rows_only(directory, monkeypatch):
-    copied: list[int] = []
-    select_rows = data.select_rows
-
-    def counted(columns, rows):
-        copied.append(len(rows))
-        return select_rows(columns, rows)
-
-    monkeypatch.setattr(data, "select_rows", counted)
-    source = reader(directory)
-    for step in range(2):
-        assert source.take_part(16 * step, 16, rank=1, world_size=4).num_samples == 4
-    assert copied == [4, 4]
+def test_samples_of_a_step_are_those_of_its_positions(directory, position, count):
+    samples, one_by_one = reader(directory).take(position, count), reader(directory)
+    for row in range(count):
+        alone, chosen = one_by_one.take(position + row, 1), samples.select(np.array([row]))
+        assert (alone.sample_indices, alone.epochs) == (chosen.sample_indices, chosen.epochs)
+        assert alone.columns.input_ids.tolist() == chosen.columns.input_ids.tolist()
 
 
 @pytest.mark.parametrize("position", [0, 30, 200])
@@ -232,7 +215,8 @@ def test_micro_batches_are_few_and_nearly_equal(directory):
     samples = reader(directory).take(0, 20)
     parts = split_micro_batches(samples, 8)
     assert [part.num_samples for part in parts] == [7, 7, 6]
-    assert np.concatenate([part.sample_indices for part in parts]).tolist() == samples.sample_indices.tolist()
+    assert sorted(np.concatenate([part.sample_indices for part in parts])) == sorted(samples.sample_indices)
+    assert (np.diff(np.concatenate([part.columns.lengths for part in parts])) <= 0).all()  # long ones first
 
 
 def test_mask_depends_on_seed_epoch_and_sample_only(directory):
@@ -275,10 +259,10 @@ def test_batch_of_equal_lengths_has_no_mask(directory):
     samples = reader(directory).take(0, 60)
     full = samples.select(np.flatnonzero(samples.columns.lengths == 24))
     assert batch_of(full).attention_mask is None
-    rounded = batch_of(samples, pad_to_multiple=16)
+    rounded = mask_samples(samples, MASKING, TOKENIZER, seed=1, pad_to_multiple=16)
     assert rounded.input_ids.shape[1] == 32
-    assert rounded.masked_lm_positions.shape[1] == rounded.labels.shape[1] == 16
-    assert rounded.num_predictions == batch_of(samples).num_predictions
+    assert rounded.positions.shape[1] == rounded.labels.shape[1] == 16
+    assert rounded.counts.sum() == batch_of(samples).num_predictions
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "tfrecord"])

@@ -29,7 +29,7 @@ from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
 from bert_model.model.initialization import empty_model
 from bert_model.pretraining import packing, trainer
-from bert_model.pretraining.batch import collate
+from bert_model.pretraining.batch import make_batch
 from bert_model.pretraining.data import Samples
 from bert_model.pretraining.packing import (
     ALIGNED_ROWS,
@@ -166,7 +166,7 @@ def test_packed_instances_are_those_of_a_padded_batch(tokenizer):
     samples = samples_of([16, 9, 5, 14, 12, 7])
     capacity = Capacity(rows=64, instances=4, predictions=64, max_length=16)
     batches = packed_batches(samples, capacity, MASKING, tokenizer, seed=3, group=group_of())
-    whole = collate(samples, vocabulary=tokenizer, masking=MASKING, seed=3)
+    whole = make_batch(samples, MASKING, tokenizer, seed=3)
     assert len(batches) == 2
     number = 0
     for batch in batches:
@@ -315,7 +315,7 @@ def pretrain_packed(configuration, output):
 
     # A size at which the shares of some steps differ in the number of their micro-batches.
     packing.choose_capacity = lambda *_, max_length, **__: Capacity(40, 16, 64, max_length)
-    packing.packed_batches = recorded
+    trainer.packed_batches = recorded  # type: ignore[attr-defined]
     with varlen_on_cpu():
         train(configuration, output)
     Path(f"{output}-{os.environ['RANK']}.json").write_text(json.dumps(steps))
