@@ -81,7 +81,7 @@ class TransformersTraining:
                     next_sentence_label=batch.next_sentence_label,
                 )
             (output.loss / len(batches)).backward()
-            num_tokens += batch.num_tokens
+            num_tokens += int(batch.counts.tokens)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)

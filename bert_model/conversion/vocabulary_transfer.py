@@ -157,11 +157,11 @@ def masked_lm_loss(weights: Weights, config: BertConfig, texts: Sequence[str], t
 
     device = torch.device(prediction_device())
     model = fill_model(BertForPreTraining, config, weights)[0].to(device).eval()
-    total, num_predictions = 0.0, 0
+    total = num_predictions = 0.0
     for part in split_micro_batches(samples, MICRO_BATCH_SIZE):
         batch = make_batch(part, MaskingConfig(), tokenizer, seed=EVALUATION_SEED).to(device)
         total += float(batch_totals(model, batch, "float32")[0])
-        num_predictions += batch.num_predictions
+        num_predictions += batch.counts.predictions
     return total / num_predictions
 
 

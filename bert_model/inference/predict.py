@@ -181,9 +181,8 @@ def _log_counts(counts: PredictionCounts, first_error: str, output_path: str) ->
         logger.warning("blank lines, whose predictions are null: %d", counts.blank)
     if counts.truncated:
         logger.warning(
-            '%d of %d inputs are longer than the model reads and were cut; their answers have "truncated"',
-            counts.truncated,
-            counts.answers,
+            f"{counts.truncated} of {counts.answers} inputs are longer than the model reads and were cut; their "
+            'answers have "truncated"'
         )
     if counts.rejected:
         place = "" if output_path == "-" else f"; they are in {rejected_path(output_path)}"

@@ -247,11 +247,8 @@ def _warn_of_padding(directory: str, num_rows: int, num_tokens: int) -> None:
     # Rows are padded for speed. A vocabulary that lost a line looks alike, but its ids are shifted.
     doubt = "" if num_rows % 8 == 0 else ", which is no multiple of 8 as padded ones are: is a line of it missing?"
     logger.warning(
-        "%s: its embeddings have %d rows for the %d tokens of its vocabulary%s; rows without a token are not predicted",
-        directory,
-        num_rows,
-        num_tokens,
-        doubt,
+        f"{directory}: its embeddings have {num_rows} rows for the {num_tokens} tokens of its vocabulary{doubt}; rows "
+        "without a token are not predicted"
     )
 
 

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_map_only
 
 from bert_model.model.config import IGNORED_LABEL
 from bert_model.pretraining.data import Integers, Samples, rank_rows
+from bert_model.training.throughput import StepCounts
 from bert_pipeline.instances.columns import pad
 from bert_pipeline.instances.masking import MaskingConfig, MaskingVocabulary, mask_batch, sample_keys
 
@@ -33,16 +34,12 @@ SIZES_PER_OCTAVE = 16
 class MicroBatch:
     """Tensors of a micro-batch, which subclasses name, and its counts."""
 
-    num_tokens: int
-    num_predictions: int
-    squared_lengths: int
-    """Sum of the squared numbers of tokens of the instances; attention is proportional to it."""
+    counts: StepCounts
 
     @property
     def inputs(self) -> dict[str, Any]:
         """The arguments of `BertForPreTraining.loss_sums`."""
-        counts = [field.name for field in dataclasses.fields(MicroBatch)]
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in counts}
+        return {name: value for name, value in vars(self).items() if name != "counts"}
 
     def to(self, device: torch.device) -> Self:
         """Move the tensors to a device; copies from pinned memory overlap with a GPU's computation."""
@@ -101,11 +98,11 @@ class MaskedInstances(NamedTuple):
     is_random_next: Integers
     """(B,) int64."""
 
-    def counts_of_batch(self) -> dict[str, int]:
-        """Return the counts of a `MicroBatch`."""
+    @property
+    def sizes(self) -> StepCounts:
+        """The counts of the micro-batch."""
         squared_lengths = int((self.lengths.astype(np.int64) ** 2).sum())
-        sums = {"num_tokens": int(self.lengths.sum()), "num_predictions": int(self.counts.sum())}
-        return sums | {"squared_lengths": squared_lengths}
+        return StepCounts(len(self.lengths), int(self.lengths.sum()), squared_lengths, int(self.counts.sum()))
 
 
 _NONE = np.zeros((0, 1), dtype=np.int64)
@@ -159,7 +156,7 @@ def make_batch(
         prediction_indices=torch.from_numpy(prediction_indices),
         labels=torch.from_numpy(masked.labels),
         next_sentence_label=torch.from_numpy(masked.is_random_next),
-        **masked.counts_of_batch(),
+        counts=masked.sizes,
     )
     return batch.pinned(device)
 
@@ -219,9 +216,7 @@ def rehearsal_batch() -> Batch:
         prediction_indices=torch.arange(4),
         labels=positions,
         next_sentence_label=positions[:, 0],
-        num_tokens=tokens.numel(),
-        num_predictions=positions.numel(),
-        squared_lengths=50,
+        counts=StepCounts(instances=2, tokens=10, squared_lengths=50, predictions=4),
     )
 
 

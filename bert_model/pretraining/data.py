@@ -158,8 +158,8 @@ class InstanceSplit:
             )
         if made_for < max_seq_length:
             logger.warning(
-                "%s: %s was made for max_seq_length=%d, the phase has %d: positions from %d on are not trained by it",
-                where, self.manifest.path, made_for, max_seq_length, made_for,
+                f"{where}: {self.manifest.path} was made for max_seq_length={made_for}, the phase has "
+                f"{max_seq_length}: positions from {made_for} on are not trained by it"
             )  # fmt: skip
         if not self.num_instances:
             raise ArtifactError(f"{self.manifest.path}: holds no instances in {self.split}/; make it from more text")

@@ -97,7 +97,7 @@ def batch_totals(model: BertForPreTraining, batch: Batch, precision: str) -> Ten
     # One transfer from a GPU; the rest is known on the host.
     sums = torch.stack([masked_lm, correct, next_sentence, next_correct, random_next]).double().cpu()  # (5,)
     masked_lm, correct, next_sentence, next_correct, random_next = sums.unbind()
-    predictions, instances = float(batch.num_predictions), float(len(batch.labels))
+    predictions, instances = batch.counts.predictions, batch.counts.instances
     return torch.tensor([masked_lm, correct, predictions, next_sentence, next_correct, random_next, instances])
 
 

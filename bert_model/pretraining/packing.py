@@ -180,8 +180,9 @@ def choose_capacity(
     predicted = _aligned(max(most + most // 64, max_length))
     tokens = sum(int(lengths[part].sum()) for part in parts) / SIMULATED_STEPS
     logger.info(
-        "micro-batches of %s tokens, %d predictions; %.1f %% are dummies, with %s tokens in a step of %d instances",
-        f"{rows:,}", predicted, 100 * (1 - tokens / computed(rows) / world_size), f"{tokens:,.0f}", num_instances,
+        f"micro-batches of {rows:,} tokens, {predicted} predictions; "
+        f"{100 * (1 - tokens / computed(rows) / world_size):.1f} % are dummies, with {tokens:,.0f} tokens in a step "
+        f"of {num_instances} instances"
     )  # fmt: skip
     return Capacity(rows, instances + instances // 16 + 1, predicted, max_length)
 
@@ -266,7 +267,7 @@ def pack(masked: MaskedInstances, capacity: Capacity) -> PackedBatch:
         ),
         labels=_filled(masked.labels[is_prediction], capacity.predictions, IGNORED_LABEL),
         next_sentence_label=_filled(masked.is_random_next, capacity.sequences, IGNORED_LABEL),
-        **masked.counts_of_batch(),
+        counts=masked.sizes,
     )
 
 

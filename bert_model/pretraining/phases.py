@@ -138,10 +138,8 @@ def warn_of_moved_samples(phases: Sequence[Phase], state: Mapping[str, Any]) -> 
         return
     if not phase.first_step <= step <= phase.end_step:
         logger.warning(
-            "step %d was in phase %d and is in another one now, because the phases have changed; that phase continues "
-            "at the sample of this step",
-            step,
-            index,
+            f"step {step} was in phase {index} and is in another one now, because the phases have changed; that phase "
+            "continues at the sample of this step"
         )
     elif (position := phase.position_at(step)) != state["position"]:
         logger.warning(

@@ -109,7 +109,6 @@ def pretrain(
         step = state.get("step", 0)
 
         push = store.push_soon if store is not None else None
-
         # All ranks train alike; only rank 0 logs and saves.
         trainer = Trainer(
             config,

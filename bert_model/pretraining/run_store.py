@@ -87,10 +87,8 @@ class RunStore:
         if mark.is_file() and ahead > 0:  # the only copy of these steps
             aside = Path(tempfile.mkdtemp(prefix=f"{self.directory.name}-superseded-", dir=self.directory.parent))
             logger.warning(
-                "%s: another run has continued from an older checkpoint than this machine has, whose files are now in "
-                "%s; remove them if the other run is the one to keep",
-                self.url,
-                aside,
+                f"{self.url}: another run has continued from an older checkpoint than this machine has, whose files "
+                f"are now in {aside}; remove them if the other run is the one to keep"
             )
         for entry in self.directory.iterdir():
             if entry.name != LOCK_NAME:
@@ -205,10 +203,8 @@ class RunStore:
             raise
         except (BertError, OSError) as error:
             logger.warning(
-                "%s; the training goes on, its checkpoints are in %s, and the next one is copied together with those "
-                "that the store lacks",
-                " ".join(str(error).split()).partition("; ")[0],
-                checkpoints.path,
+                f"{' '.join(str(error).split()).partition('; ')[0]}; the training goes on, its checkpoints are in "
+                f"{checkpoints.path}, and the next one is copied together with those that the store lacks"
             )
 
     def checking(self, after_step: Callable[[int], None] | None) -> Callable[[int], None]:

@@ -13,6 +13,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
@@ -157,7 +158,7 @@ class Trainer:
             return
         if best and not has_best:
             logger.warning(
-                "the best checkpoint, of step %d, is gone or damaged; the best of the others counts", best["step"]
+                f"the best checkpoint, of step {best['step']}, is gone or damaged; the best of the others counts"
             )
         # These changes are accepted, but the run is no longer the same bit for bit.
         for key, value in self.arithmetic.items():
@@ -185,7 +186,7 @@ class Trainer:
                 for batches, seconds_waiting in self._batches(phase, step):
                     # The step is reported before the first collective, so that a rank that stalls it has a name.
                     self.watchdog.report_step(step)
-                    counts, num_stop_requests, self._seconds = self._all_reduce_counts(step, phase, batches)
+                    counts, num_stop_requests, self._seconds = self._all_reduce_counts(batches)
                     if num_stop_requests:
                         self._read_updates(newest=True)
                         if step != self._saved_step:  # a store would remove the checkpoint that it has of this step
@@ -257,25 +258,17 @@ class Trainer:
             logger.info("phase %d: compiling", phase.index + 1)
             self._compiling_since = time.perf_counter()
 
-    def _all_reduce_counts(self, step: int, phase: Phase, batches: list[MicroBatch]) -> tuple[StepCounts, float, float]:
+    def _all_reduce_counts(self, batches: list[MicroBatch]) -> tuple[StepCounts, float, float]:
         """Return this step's counts and the number of stop requests, summed over the ranks, and rank 0's seconds.
 
         Losses are divided by these counts before the backward pass, and all ranks stop after the same step.
         """
-        tokens, squared_lengths, predictions, num_stop_requests, seconds = self.group.all_reduce_numbers(
-            float(sum(batch.num_tokens for batch in batches)),
-            float(sum(batch.squared_lengths for batch in batches)),
-            float(sum(batch.num_predictions for batch in batches)),
+        *counts, num_stop_requests, seconds = self.group.all_reduce_numbers(
+            *map(float, np.sum([batch.counts for batch in batches], axis=0)),
             float(self.should_stop()),
             self.budget.seconds if self.budget is not None and self.group.is_main else 0.0,
         )
-        counts = StepCounts(
-            instances=float(phase.batch_size_at(step)),
-            tokens=tokens,
-            squared_lengths=squared_lengths,
-            predictions=predictions,
-        )
-        return counts, num_stop_requests, seconds
+        return StepCounts(*counts), num_stop_requests, seconds
 
     def _decide(self, step: int, phase: Phase) -> Phase:
         """Let the clock decide before the update of `step`; return the phase, with its end if that is decided now."""

@@ -218,10 +218,8 @@ class _Follower(threading.Thread):
             except Exception as error:  # any error of a server, a database or a network
                 if not self.failure:
                     logger.warning(
-                        "MLflow at %s: %s; training continues and the metrics are in %s",
-                        self.copy.state["tracking_uri"],
-                        first_line(error),
-                        self.copy.directory / METRICS_NAME,
+                        f"MLflow at {self.copy.state['tracking_uri']}: {first_line(error)}; training continues and "
+                        f"the metrics are in {self.copy.directory / METRICS_NAME}"
                     )
                 self._is_copied, self.failure = False, first_line(error)
                 self.copy.disconnect()
@@ -240,11 +238,8 @@ class _Follower(threading.Thread):
             self.failure = f"it did not answer within {timeout_seconds:.0f} s"
         if self.failure:
             logger.warning(
-                "MLflow at %s does not have everything of %s yet (%s); it is copied when the command or asset runs "
-                "again",
-                self.copy.state["tracking_uri"],
-                self.copy.directory,
-                self.failure,
+                f"MLflow at {self.copy.state['tracking_uri']} does not have everything of {self.copy.directory} yet "
+                f"({self.failure}); it is copied when the command or asset runs again"
             )
         return self._is_copied and not self.failure
 
@@ -303,10 +298,8 @@ class _Copy:
         run_id = self.state.get("run_id")
         if run_id and not has_run(client, run_id):
             logger.warning(
-                "MLflow at %s has no run %s any more; the whole log of %s is copied to a new run",
-                self.state["tracking_uri"],
-                run_id,
-                self.directory,
+                f"MLflow at {self.state['tracking_uri']} has no run {run_id} any more; the whole log of "
+                f"{self.directory} is copied to a new run"
             )
             run_id = None
             self.update(**_nothing_copied())

@@ -11,7 +11,6 @@ import re
 import resource
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -35,9 +34,8 @@ class PeakRate(NamedTuple):
     kind: Literal["nominal", "measured"] = "measured"
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepCounts:
-    """Sizes of one or more steps, summed over ranks and instances."""
+class StepCounts(NamedTuple):
+    """Sizes of micro-batches or steps, which may be summed."""
 
     instances: float
     tokens: float

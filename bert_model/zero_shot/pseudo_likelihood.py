@@ -112,10 +112,8 @@ def score_pairs(
     scored = tuple(pair for pair in kept if pair.good in fitting and pair.bad in fitting)
     if len(scored) < len(kept):
         logger.warning(
-            "%d of %d pairs are left out: a text has more than the model's %d tokens, or none",
-            len(kept) - len(scored),
-            len(kept),
-            limit,
+            f"{len(kept) - len(scored)} of {len(kept)} pairs are left out: a text has more than the model's {limit} "
+            "tokens, or none"
         )
 
     scorer = _Scorer(model, tokenizer, whole_words, max_batch_tokens, num_workers)

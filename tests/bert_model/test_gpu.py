@@ -77,7 +77,7 @@ def loss_sums(function, batch, precision):
 def loss_and_gradients(model, batch, precision):
     model.zero_grad()
     masked_lm, next_sentence = loss_sums(model.loss_sums, batch, precision)
-    loss = masked_lm / batch.num_predictions + next_sentence / 12
+    loss = masked_lm / batch.counts.predictions + next_sentence / 12
     loss.backward()
     return loss.item(), {name: p.grad.detach().cpu() for name, p in model.named_parameters() if p.grad is not None}
 

@@ -188,9 +188,10 @@ def pin_training(folder: Path) -> str:
                 rows = " ".join(
                     f"{epoch}/{row}" for part in parts for epoch, row in zip(part.epochs, part.sample_indices)
                 )
-                counts = ("num_tokens", "num_predictions", "squared_lengths")
+                counts = ("tokens", "predictions", "squared_lengths")
                 masked = [
-                    values_of([*batch.inputs.values(), *(getattr(batch, name) for name in counts)]) for batch in batches
+                    values_of([*batch.inputs.values(), *(getattr(batch.counts, name) for name in counts)])
+                    for batch in batches
                 ]
                 lines.append(f"  rank {rank}: {shapes}, masked {digest(masked)}, rows {rows}")
     for schedule in ("run", "trapezoid"):

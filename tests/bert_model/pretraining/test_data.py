@@ -195,8 +195,7 @@ def test_batch_of_few_sizes_has_padding_that_nothing_reads(directory):
     plain, rounded = batch_of(samples), batch_of(samples, few_sizes=True)
     for name in ("input_ids", "attention_mask", "labels", "masked_lm_positions", "token_type_ids"):
         assert torch.equal(getattr(plain, name), getattr(rounded, name))
-    for name in ("num_tokens", "num_predictions", "squared_lengths"):
-        assert getattr(plain, name) == getattr(rounded, name)
+    assert plain.counts == rounded.counts
     assert plain.token_indices is not None
     assert plain.attention_mask is not None
     assert rounded.token_indices is not None
@@ -237,8 +236,8 @@ def test_batch_has_the_names_and_values_of_the_model(directory):
     batch = batch_of(samples)
     lengths = samples.columns.lengths
     assert batch.input_ids.shape == (12, lengths.max())
-    assert batch.num_tokens == lengths.sum()
-    assert batch.num_predictions == (batch.labels != IGNORED_LABEL).sum()
+    assert batch.counts.tokens == lengths.sum()
+    assert batch.counts.predictions == (batch.labels != IGNORED_LABEL).sum()
     assert batch.attention_mask is not None
     assert batch.attention_mask.sum(1).tolist() == lengths.tolist()
     assert batch.next_sentence_label.tolist() == samples.columns.is_random_next.astype(int).tolist()
@@ -262,7 +261,7 @@ def test_batch_of_equal_lengths_has_no_mask(directory):
     rounded = mask_samples(samples, MASKING, TOKENIZER, seed=1, pad_to_multiple=16)
     assert rounded.input_ids.shape[1] == 32
     assert rounded.positions.shape[1] == rounded.labels.shape[1] == 16
-    assert rounded.counts.sum() == batch_of(samples).num_predictions
+    assert rounded.counts.sum() == batch_of(samples).counts.predictions
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "tfrecord"])

@@ -193,8 +193,8 @@ def test_packed_instances_are_those_of_a_padded_batch(tokenizer):
             assert batch.inputs["next_sentence_label"][index] == whole.next_sentence_label[number]
             number += 1
     assert number == 6
-    assert sum(batch.num_tokens for batch in batches) == whole.num_tokens
-    assert sum(batch.num_predictions for batch in batches) == whole.num_predictions
+    assert sum(batch.counts.tokens for batch in batches) == whole.counts.tokens
+    assert sum(batch.counts.predictions for batch in batches) == whole.counts.predictions
 
 
 def test_all_ranks_have_as_many_micro_batches_the_missing_ones_last(tokenizer):
@@ -203,12 +203,12 @@ def test_all_ranks_have_as_many_micro_batches_the_missing_ones_last(tokenizer):
     counts = []
     for rank in range(4):
         batches = packed_batches(samples, capacity, MASKING, tokenizer, seed=3, group=group_of(rank, 4))
-        counts.append([batch.num_tokens for batch in batches])
+        counts.append([batch.counts.tokens for batch in batches])
     assert {len(tokens) for tokens in counts} == {1}
     capacity = capacity._replace(instances=1)
     counts = [
         [
-            batch.num_tokens
+            batch.counts.tokens
             for batch in packed_batches(samples, capacity, MASKING, tokenizer, seed=3, group=group_of(rank, 4))
         ]
         for rank in range(4)
@@ -254,7 +254,7 @@ def test_all_steps_have_one_set_of_aligned_products_and_few_in_vain(tokenizer):
         samples = samples_of(lengths_like_the_presets(256, 128, step), step)
         for batch in packed_batches(samples, capacity, masking, tokenizer, seed=1, group=group_of()):
             instances = int((batch.inputs["next_sentence_label"] != -100).sum())
-            counts = {"tokens": batch.num_tokens, "predictions": batch.num_predictions, "squared_lengths": 0.0}
+            counts = {"tokens": batch.counts.tokens, "predictions": batch.counts.predictions, "squared_lengths": 0.0}
             useful += training_flops(config, StepCounts(instances=instances, **counts))
             with Products() as products:
                 sum(model.loss_sums(**batch.to(torch.device("meta")).inputs)).backward()  # type: ignore[union-attr]
@@ -310,7 +310,7 @@ def pretrain_packed(configuration, output):
 
     def recorded(*arguments, **named):
         batches = packed_batches(*arguments, **named)
-        steps.append((len(batches), sum(batch.num_tokens == 0 for batch in batches)))
+        steps.append((len(batches), sum(batch.counts.tokens == 0 for batch in batches)))
         return batches
 
     # A size at which the shares of some steps differ in the number of their micro-batches.
