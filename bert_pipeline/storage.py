@@ -29,7 +29,7 @@ EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 
 _BLOCK_BYTES = 4 << 20
 _MAX_BLOCKS = 4
-_CLIENTS = ("aiobotocore", "aiohttp", "botocore", "fsspec", "gcsfs", "google", "s3fs")
+_CLIENTS = ("aiobotocore", "aiohttp", "botocore", "fsspec", "gcsfs", "google", "huggingface_hub", "s3fs")
 """Packages whose exceptions come from a store."""
 
 

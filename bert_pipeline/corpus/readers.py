@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 
 from bert_pipeline.compression import open_bytes
 from bert_pipeline.corpus.documents import Document, document_of_sentences, make_document, without_controls
+from bert_pipeline.corpus.prose import BLANK_LINES, ProseForm, form_of, prose_passages
 from bert_pipeline.corpus.sources import CIRRUS_SEARCH
 from bert_pipeline.corpus.text_files import GUTENBERG_END, WHOLE, Span, TextKind, read_records, stem_of
 from bert_pipeline.errors import InputError
@@ -39,9 +41,9 @@ class FailedRecord:
 
 
 Read = Document | FailedRecord | None
-Reader = Callable[[Path, str, str, Span, str], Iterator[Read]]
-"""(path, first part of the ids, language unless a record says it, span, second part of ids that are made here) ->
-documents; "" takes the file's name for the second part."""
+Reader = Callable[[Path, str, str, Span, str, ProseForm, Counter[str]], Iterator[Read]]
+"""(path, first part of the ids, language unless a record says it, span, second part of ids that are made here, form of
+the texts, counts of dropped paragraphs) -> documents; "" takes the file's name for the second part."""
 
 
 def _guarded(make: Callable[..., Read], *, document_id: str, title: str, **rest: Any) -> Read:
@@ -55,7 +57,14 @@ def _guarded(make: Callable[..., Read], *, document_id: str, title: str, **rest:
 
 
 def _read_text(
-    kind: TextKind, path: Path, name: str, language: str, span: Span = WHOLE, stem: str = ""
+    kind: TextKind,
+    path: Path,
+    name: str,
+    language: str,
+    span: Span = WHOLE,
+    stem: str = "",
+    form: ProseForm = "auto",
+    dropped: Counter[str] | None = None,
 ) -> Iterator[Read]:
     """Yield a document of each record of a text file."""
     stem = stem or stem_of(path)
@@ -78,18 +87,31 @@ def _read_text(
                 path=path,
                 number=number,
                 is_end=not following and span.stop is None,
+                form=form,
+                dropped=Counter() if dropped is None else dropped,
             )
 
 
 def _text_document(
-    *, kind: TextKind, data: bytes, offset: int, path: Path, number: int, is_end: bool, **rest: Any
+    *,
+    kind: TextKind,
+    data: bytes,
+    offset: int,
+    path: Path,
+    number: int,
+    is_end: bool,
+    form: ProseForm,
+    dropped: Counter[str],
+    **rest: Any,
 ) -> Read:
     text = decode_text(data, str(path), offset)
     where = f"{path}:{number + 1}"
     if kind == "jsonl":
-        return _record_document(_parse_record(text, where), **rest)
+        return _record_document(_parse_record(text, where), form, dropped, **rest)
     if kind == "book":
         text = text.replace("\r\n", "\n").replace("\r", "\n")
+        if form in ("plain", "markdown"):
+            return make_document(passages=prose_passages(text, form, rest["language"], dropped), **rest)
         return make_document(passages=read_book(text, is_start=number == 0, is_end=is_end), **rest)
     if kind == "lines":
         # The file gives the sentences, so they are not split again, and not at other line ends of Unicode.
@@ -124,9 +146,6 @@ _GUTENBERG_START = re.compile(
     r"^\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG EBOOK[^\n]*\n", re.MULTILINE | re.IGNORECASE
 )
 _GUTENBERG_END = re.compile(f"^{GUTENBERG_END}", re.MULTILINE | re.IGNORECASE)
-_BLANK_LINES = re.compile(r"\n[ \t\r\f\v]*\n\s*")
-
-
 _UNSPACED = re.compile(f"[{CJK}{UNSPACED_LETTERS}]{{2}}")
 """Characters between which a hard line end is no space."""
 
@@ -141,7 +160,7 @@ def read_book(text: str, *, is_start: bool = True, is_end: bool = True) -> list[
         text = text[start.end() :]
     if is_end and (start or not is_start) and (end := _GUTENBERG_END.search(text)):
         text = text[: end.start()]
-    paragraphs = ([" ".join(line.split()) for line in part.strip().split("\n")] for part in _BLANK_LINES.split(text))
+    paragraphs = ([" ".join(line.split()) for line in part.strip().split("\n")] for part in BLANK_LINES.split(text))
     return [join_lines(lines, _UNSPACED) for lines in paragraphs if lines != [""]]
 
 
@@ -210,23 +229,26 @@ def _parse_record(line: str, where: str) -> dict[str, Any]:
     return record
 
 
-def _record_document(record: Mapping[str, Any], *, document_id: str, title: str, language: str) -> Read:
+def _record_document(
+    record: Mapping[str, Any], form: ProseForm, dropped: Counter[str], *, document_id: str, title: str, language: str
+) -> Read:
     """Return the document of a record: paragraphs are separated by blank lines."""
     # The position identifies a record without an id or with a blank one; an id of 0 is an id.
     stated, own_title, name = record.get("id"), record.get("title"), document_id.partition(":")[0]
+    language = str(record.get("language") or record.get("in_language") or language)
     return _guarded(
         make_document,
         document_id=document_id if stated is None or not str(stated).strip() else f"{name}:{stated}",
         title=title if own_title is None else str(own_title),
-        language=str(record.get("language") or language),
-        passages=_BLANK_LINES.split(record["text"] or ""),
+        language=language,
+        passages=prose_passages(record["text"] or "", form_of(form, record), language, dropped),
     )
 
 
 # `parquet:`
 
 _TEXT_SCHEMA = pa.schema([("text", pa.string())])
-_OPTIONAL_COLUMNS = ("id", "title", "language")
+_OPTIONAL_COLUMNS = ("id", "title", "language", "in_language")
 
 
 def _open_table(path: Path | str) -> pq.ParquetFile:
@@ -254,11 +276,20 @@ def _text_bytes(file: pq.ParquetFile, index: int) -> int:
     return next(int(column.total_uncompressed_size) for column in columns if column.path_in_schema == "text")
 
 
-def read_parquet_documents(path: Path, name: str, language: str, span: Span = WHOLE, stem: str = "") -> Iterator[Read]:
+def read_parquet_documents(
+    path: Path,
+    name: str,
+    language: str,
+    span: Span = WHOLE,
+    stem: str = "",
+    form: ProseForm = "auto",
+    dropped: Counter[str] | None = None,
+) -> Iterator[Read]:
     """Yield the documents of a Parquet file: "text", and optionally "id", "title" and "language"."""
-    stem = stem or stem_of(path)
+    stem, dropped = stem or stem_of(path), Counter() if dropped is None else dropped
     with _open_table(path) as file:
         columns = ["text", *(column for column in _OPTIONAL_COLUMNS if column in file.schema_arrow.names)]
+        form = form_of(form, file.schema_arrow.names)
         groups = range(span.start, file.num_row_groups if span.stop is None else span.stop)
         for number, row in enumerate(parquet_rows(file, path, groups, columns), start=span.first + 1):
             document_id = f"{name}:{stem}-{number}"
@@ -266,4 +297,4 @@ def read_parquet_documents(path: Path, name: str, language: str, span: Span = WH
                 reason = f"{path}: row {number:,}: not UTF-8 text ({row}); convert it"
                 yield FailedRecord(document_id=document_id, title="", reason=reason)
             else:
-                yield _record_document(row, document_id=document_id, title="", language=language)
+                yield _record_document(row, form, dropped, document_id=document_id, title="", language=language)

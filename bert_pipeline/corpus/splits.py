@@ -21,6 +21,7 @@ from pydantic import Field, PositiveInt
 from bert_pipeline.configuration import configuration
 from bert_pipeline.corpus.batches import PageBatch, PageBatchWriter
 from bert_pipeline.corpus.documents import make_document
+from bert_pipeline.corpus.prose import ProseForm
 from bert_pipeline.corpus.readers import (
     FailedRecord,
     Reader,
@@ -78,6 +79,10 @@ class CorpusConfig:
     pages_per_split: PositiveInt = 2000
     """Documents in a batch of files that can only be read from the front (.gz, UTF-16);
     in other sources than dumps, at most."""
+    prose: ProseForm = "auto"
+    """What texts of `jsonl:`, `parquet:` and `book:` are: prose only (`keep`), or `plain` text or `markdown`, of which
+    headings, lists, tables and references are dropped as those of a dump are; `auto` knows the columns of
+    wikimedia/wikipedia (`plain`) and FineWiki (`markdown`) on the hub, and keeps other texts as they are."""
     near_duplicates: Literal["keep", "drop"] = "keep"
     """Keep and count near-duplicate documents, or drop all but the first of each group."""
 
@@ -299,7 +304,12 @@ def _read_text_batches(split: Split, config: CorpusConfig, directory: Path) -> I
     writer = PageBatchWriter(split.index, directory)
     span = Span(split.start, split.stop, split.first)
     # These sources have no revisions: with 0 for all, the first document of an id is kept.
-    for document in _READERS[split.kind](to_path(split.path), name, _language_of(name, config), span, split.stem):
+    dropped: Counter[str] = Counter()
+    language = _language_of(name, config)
+    read = _READERS[split.kind](to_path(split.path), name, language, span, split.stem, config.prose, dropped)
+    for document in read:
+        writer.dropped_elements.update(dropped)
+        dropped.clear()
         writer.counts["pages_read"] += 1
         if document is None:
             writer.drop("empty", "", "")

@@ -3,6 +3,7 @@
 import functools
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,14 @@ def current_code(language: str) -> str:
     code: str = mediawiki_names()["renamed"].get(written, written)
     base, hyphen, rest = code.partition("-")
     return _THREE_LETTERS.get(base, base) + hyphen + rest
+
+
+@functools.cache
+def end_sections(language: str) -> frozenset[str]:
+    """Return the headings, in lower case, of sections such as "References"; English ones of a language without any."""
+    sections = tomllib.loads((_MEDIAWIKI.parent / "end_sections.toml").read_text(encoding="utf-8"))
+    code = current_code(language)
+    return frozenset(sections.get(code) or sections.get(code.partition("-")[0]) or sections["en"])
 
 
 def is_code(language: str) -> bool:

@@ -132,12 +132,12 @@ class PassageReader:
         # Before the emphasis is removed: it distinguishes headings and titles from sentences.
         if "'''" in raw[:16] and _is_bold_heading(raw):
             return "heading"
-        if raw[:1].isupper() and _is_bibliography_entry(raw):  # nothing is left of a rule without text
+        if raw[:1].isupper() and is_bibliography_entry(raw):  # nothing is left of a rule without text
             return "reference"
         passage = _finish_passage(raw, self._dropped)
         if not passage:
             return ""
-        if _is_prose(passage):
+        if is_prose(passage):
             self._passages.append(passage)
             return ""
         # "The distance between two points" is a sentence if a formula follows on the next line.
@@ -178,7 +178,7 @@ _PARTICLES = frozenset(
 """Words that may be among the names in lower case."""
 
 
-def _is_bibliography_entry(paragraph: str) -> bool:
+def is_bibliography_entry(paragraph: str) -> bool:
     """Return True for an entry of a bibliography without the markup of a list: inverted names, then a year or a title.
 
     Any other word in lower case among the names makes it a sentence: "However, Smith won it in 1999."
@@ -234,7 +234,7 @@ OPEN_ENDS = tuple(PAUSES)
 _LABEL = re.compile(rf"[^\W\d_][\w -]{{0,19}}+{one_of(COLONS)}")
 
 
-def _is_prose(passage: str) -> bool:
+def is_prose(passage: str) -> bool:
     """Return False for what is not a sentence: a label, a name, debris of a template."""
     if passage.startswith(("* ", "† ", "‡ ")):  # the legend of a table
         return False

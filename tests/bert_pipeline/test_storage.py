@@ -151,6 +151,7 @@ def test_writer_whose_first_answer_was_lost_has_won(store):
         ("s3://bucket/x", r"client of s3:// is not installed; .*pip install -e '.\[s3\]'"),
         ("s3:/bucket/x", r"s3:/bucket/x: found one slash after s3:, expected s3://"),
         ("gs://bucket/x", r"client of gs:// is not installed; .*pip install -e '.\[gcs\]'"),
+        ("hf://datasets/owner/name/x", r"client of hf:// is not installed; Install it$"),
     ],
 )
 def test_unknown_scheme_and_missing_extra_are_one_sentence(name, message, monkeypatch):
