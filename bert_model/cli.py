@@ -13,34 +13,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bert_model import run_commands
 from bert_model.pretraining.config import add_arguments
-from bert_model.run_commands import (
-    finetuning_configuration,
-    pretraining_settings,
-    run_adapt,
-    run_attention,
-    run_convert,
-    run_exam,
-    run_export,
-    run_features,
-    run_finetune,
-    run_models,
-    run_predict,
-    run_pretrain,
-    run_promote,
-    run_register,
-    run_rollback,
-    run_score,
-    run_submission,
-)
 from bert_pipeline import cli as pipeline_cli
 from bert_pipeline.cli import add_command
-from bert_pipeline.configuration import (
-    CommandParser,
-    add_configuration,
-    naming_options,
-    print_settings,
-)
+from bert_pipeline.configuration import CommandParser, add_configuration, naming_options, print_settings
 from bert_pipeline.errors import BertError, exit_code_of
 from bert_pipeline.signals import exiting_on_signals
 from bert_pipeline.storage import local_path, path_or_url, store_errors
@@ -75,7 +52,7 @@ def commands() -> list[Command]:
     return [
         Command(
             "finetune",
-            run_finetune,
+            run_commands.run_finetune,
             "Fine-tune a model on a task and score it on the task's dev set. Keeps the best model of a grid of "
             "learning rates and seeds.",
             [
@@ -91,7 +68,7 @@ def commands() -> list[Command]:
         ),
         Command(
             "predict",
-            run_predict,
+            run_commands.run_predict,
             "Predict for plain input or a task's own files, as JSON lines with id, prediction and probabilities. "
             "Besides the tasks: mlm fills [MASK], nsp decides whether the second text follows the first. Rows that "
             "cannot be read go to FILE.rejected.jsonl, the others are answered, and the exit code is 1.",
@@ -109,7 +86,7 @@ def commands() -> list[Command]:
         ),
         Command(
             "score",
-            run_score,
+            run_commands.run_score,
             "Score predictions with the task's official metric, as JSON.",
             [
                 Argument("task", metavar="TASK"),
@@ -129,7 +106,7 @@ def commands() -> list[Command]:
         ),
         Command(
             "submission",
-            run_submission,
+            run_commands.run_submission,
             "Write the GLUE submission of fine-tuned models: one zip, eleven files.",
             [
                 Argument("directories", nargs="+", type=local_path, metavar="DIR", help="fine-tuned models"),
@@ -138,7 +115,7 @@ def commands() -> list[Command]:
         ),
         Command(
             "exam",
-            run_exam,
+            run_commands.run_exam,
             "Score a pre-trained model on minimal pairs, without fine-tuning: how often it finds the right text of two "
             "more likely. Pairs are BLiMP's, your own, or made from the held-out text of a corpus in any language.",
             [
@@ -170,7 +147,7 @@ def commands() -> list[Command]:
         ),
         Command(
             "features",
-            run_features,
+            run_commands.run_features,
             "Write a model's hidden states for every token, or their mean for every text, to Parquet.",
             [
                 Argument("--model", required=True, metavar="MODEL", help=MODEL_HELP),
@@ -184,7 +161,7 @@ def commands() -> list[Command]:
         ),
         Command(
             "attention",
-            run_attention,
+            run_commands.run_attention,
             "Draw the attention of every layer and head between the tokens of one or two texts. The output is one HTML "
             "page that needs no network.",
             [
@@ -196,7 +173,7 @@ def commands() -> list[Command]:
         ),
         Command(
             "convert",
-            run_convert,
+            run_commands.run_convert,
             "Convert a TensorFlow checkpoint of google's BERT to a model directory. Needs "
             ".venv/bin/pip install -e '.[tensorflow]'.",
             [
@@ -216,7 +193,7 @@ def commands() -> list[Command]:
         ),
         Command(
             "adapt",
-            run_adapt,
+            run_commands.run_adapt,
             "Move a model to another vocabulary, such as a domain's. New tokens start from the mean of their old "
             "pieces; `bert pretrain --from` continues from the result.",
             [
@@ -230,7 +207,7 @@ def commands() -> list[Command]:
         ),
         Command(
             "export",
-            run_export,
+            run_commands.run_export,
             "Write a model as an ONNX file, for runtimes without torch. Its logits are compared with the model's.",
             [
                 Argument("model", metavar="MODEL", help=MODEL_HELP),
@@ -239,7 +216,7 @@ def commands() -> list[Command]:
         ),
         Command(
             "register",
-            run_register,
+            run_commands.run_register,
             "Register a model directory: a new version in MLflow, which `bert promote` can make the champion.",
             [
                 Argument(
@@ -249,10 +226,12 @@ def commands() -> list[Command]:
                 Argument("--license", default="", metavar="ID", help="of the weights, such as apache-2.0; a gate"),
             ],
         ),
-        Command("models", run_models, "List the registered models with their versions, scores and aliases."),
+        Command(
+            "models", run_commands.run_models, "List the registered models with their versions, scores and aliases."
+        ),
         Command(
             "promote",
-            run_promote,
+            run_commands.run_promote,
             "Make a version the champion if it passes every gate. A refusal names the gates.",
             [
                 Argument("name", metavar="NAME"),
@@ -262,7 +241,10 @@ def commands() -> list[Command]:
             "bert_model.registry.promotion:GateConfig",
         ),
         Command(
-            "rollback", run_rollback, "Make the previous champion champion again.", [Argument("name", metavar="NAME")]
+            "rollback",
+            run_commands.run_rollback,
+            "Make the previous champion champion again.",
+            [Argument("name", metavar="NAME")],
         ),
     ]
 
@@ -301,8 +283,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command."""
     parser = argparse.ArgumentParser(
-        prog="bert",
-        description="BERT from a Wikipedia dump to a promoted model, one step per command.",
+        prog="bert", description="BERT from a Wikipedia dump to a promoted model, one step per command."
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=CommandParser)
@@ -316,7 +297,7 @@ def build_parser() -> argparse.ArgumentParser:
         "same arguments.",
     )
     add_arguments(pretraining)
-    pretraining.set_defaults(run=run_pretrain, configured=pretraining_settings)
+    pretraining.set_defaults(run=run_commands.run_pretrain, configured=run_commands.pretraining_settings)
     for command in commands():
         subparser = add_command(subparsers, command.name, command.description)
         for argument in command.arguments:
@@ -324,8 +305,8 @@ def build_parser() -> argparse.ArgumentParser:
         if command.config_class:
             add_configuration(subparser, command.config_class)
         subparser.set_defaults(run=command.run)
-        if command.run is run_finetune:
-            subparser.set_defaults(configured=finetuning_configuration)
+        if command.run is run_commands.run_finetune:
+            subparser.set_defaults(configured=run_commands.finetuning_configuration)
     return parser
 
 

@@ -177,8 +177,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
     if nothing can be written there, and if the disk is full.
     """
     if is_remote(path):
-        with storage.uploading(path) as local:
-            yield local
+        with tempfile.TemporaryDirectory(prefix="bert-") as scratch:
+            yield (local := Path(scratch) / path.name)
+            storage.upload(local, path)
         return
     check_file_target(path)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")

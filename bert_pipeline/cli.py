@@ -71,10 +71,7 @@ def _run_download(arguments: argparse.Namespace) -> int:
         if folders := [source for source in arguments.sources if "://" not in source]:
             raise UsageError(f"--from {folders[0]}: expected the address of a mirror; a dump on disk needs no download")
         manifest = download_wikipedia(
-            arguments.wiki or "enwiki",
-            arguments.date or "latest",
-            arguments.output,
-            sites=(*arguments.sources, *SITES),
+            arguments.wiki or "enwiki", arguments.date or "latest", arguments.output, sites=(*arguments.sources, *SITES)
         )
     else:
         for option in ("wiki", "date"):

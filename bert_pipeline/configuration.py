@@ -85,8 +85,7 @@ def changed_settings(config: Any) -> dict[str, Any]:
     changed = {}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        if value != default:
+        if value != default_of(field):
             changed[field.name] = changed_settings(value) if dataclasses.is_dataclass(value) else _plain(value)
     return changed
 

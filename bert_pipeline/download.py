@@ -20,14 +20,14 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from bert_pipeline.atomic import disk_errors, locked
 from bert_pipeline.errors import ArtifactError, InputError, UsageError, suggest
 from bert_pipeline.manifest import Manifest, load_manifest, publishing, refuse_foreign_directory
 from bert_pipeline.tasks.archive import extract_archive
 from bert_pipeline.tasks.catalogue import TASKS
-from bert_pipeline.tasks.official import DOWNLOAD_KIND, OFFICIAL_FILES
+from bert_pipeline.tasks.official import DOWNLOAD_KIND, OFFICIAL_FILES, RemoteFile
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -54,20 +54,6 @@ _MAX_WAIT = 60
 """Limit of the `Retry-After` that is obeyed, as a multiple of the first pause: 5 minutes."""
 LOCK_NAME = ".lock"
 """Lock file of a directory of unfinished transfers."""
-
-
-class _File(NamedTuple):
-    """A file of a site."""
-
-    path: str
-    """Path on the site; its last part is the name of the file."""
-    size: int
-    digest: str
-    algorithm: Literal["sha1", "sha256"] = "sha256"
-
-    @property
-    def name(self) -> str:
-        return self.path.rpartition("/")[2]
 
 
 def download_wikipedia(
@@ -116,8 +102,7 @@ def download_tasks(suite: str, output: Path | str, *, sources: Sequence[str] = (
     if suite not in OFFICIAL_FILES:
         raise UsageError(f"unknown task files {suite!r}{suggest(suite, OFFICIAL_FILES)}")
     refuse_foreign_directory(Path(output), DOWNLOAD_KIND)
-    site, remote = OFFICIAL_FILES[suite]
-    files = [_File(*file) for file in remote]
+    site, files = OFFICIAL_FILES[suite]
 
     # Local folders first, then mirrors, then the official site.
     folders = [Path(source) for source in sources if "://" not in source]
@@ -137,7 +122,7 @@ def download_tasks(suite: str, output: Path | str, *, sources: Sequence[str] = (
 
 def _download(
     client: "_Client",
-    files: Sequence[_File],
+    files: Sequence[RemoteFile],
     output: Path,
     kind: str,
     configuration: Mapping[str, str],
@@ -179,7 +164,7 @@ def _download(
     return load_manifest(output, kind=kind)
 
 
-def _local_copy(file: _File, folders: Sequence[Path]) -> Path | None:
+def _local_copy(file: RemoteFile, folders: Sequence[Path]) -> Path | None:
     """Return the first local file with the published hash; a file with another hash is reported and passed over."""
     for path in (folder / name for folder in folders for name in (file.name, file.path)):
         if path.is_file():
@@ -258,7 +243,7 @@ def why_unfinished(wiki: str, date: str, *, sites: Sequence[str] = SITES) -> str
     return ""
 
 
-def _latest_files(client: "_Client", wiki: str) -> tuple[str, list[_File]]:
+def _latest_files(client: "_Client", wiki: str) -> tuple[str, list[RemoteFile]]:
     """Return the newest date with finished articles, and its files."""
     listing = client.read(f"/{wiki}/").decode("utf-8", errors="replace")
     dates = sorted(set(re.findall(r'href="(\d{8})/"', listing)), reverse=True)
@@ -273,7 +258,7 @@ def _latest_files(client: "_Client", wiki: str) -> tuple[str, list[_File]]:
     raise InputError(f"{wiki}: none of the dumps {', '.join(dates[:8]) or '(there are none)'} is finished; give a date")
 
 
-def _finished_files(client: "_Client", wiki: str, date: str) -> list[_File]:
+def _finished_files(client: "_Client", wiki: str, date: str) -> list[RemoteFile]:
     """Return a dump's article files, in order."""
     where = f"/{wiki}/{date}/dumpstatus.json"
     text = client.read(where)
@@ -293,7 +278,7 @@ def _finished_files(client: "_Client", wiki: str, date: str) -> list[_File]:
             continue
         # Whole article files only, without their indexes, in the order of the parts.
         files = [
-            _File(urllib.parse.urlsplit(entry["url"]).path, entry["size"], entry["sha1"], "sha1")
+            RemoteFile(urllib.parse.urlsplit(entry["url"]).path, entry["size"], entry["sha1"], "sha1")
             for name, entry in jobs[job].get("files", {}).items()
             if re.fullmatch(rf"{wiki}-{date}-pages-articles[\w-]*\.xml[\w-]*\.bz2", name)
             and isinstance(entry.get("size"), int)
@@ -331,7 +316,7 @@ class _Client:
 
         return self._ask(path, receive)
 
-    def fetch(self, file: _File, target: Path, progress: Callable[[int], None]) -> None:
+    def fetch(self, file: RemoteFile, target: Path, progress: Callable[[int], None]) -> None:
         """Append to `target` until it is complete. InputError if no site sends the rest, or another file."""
 
         def arrived() -> int:

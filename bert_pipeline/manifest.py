@@ -403,17 +403,17 @@ def refuse_foreign_directory(directory: Path, kind: str, replaces: str = "") -> 
     _refuse_other_kind(directory, kind, replaces)
     if is_remote(directory):
         names = {name.partition("/")[0] for name in storage.sizes_below(directory)}
-        if MANIFEST_NAME not in names and any(not name.startswith(f"{ATTEMPT}-") for name in names):
-            raise ArtifactError(
-                f"{directory}: holds files that are not ours (no {MANIFEST_NAME}); "
-                "give a new directory or empty this one"
-            )
-        return
-    if directory.is_dir() and any(directory.iterdir()) and not (directory / MANIFEST_NAME).is_file():
+        is_foreign = MANIFEST_NAME not in names and any(not name.startswith(f"{ATTEMPT}-") for name in names)
+    else:
+        is_filled = directory.is_dir() and any(directory.iterdir())
+        is_foreign = is_filled and not (directory / MANIFEST_NAME).is_file()
+    if is_foreign:
         raise ArtifactError(
-            f"{directory}: exists and holds files that are not ours (no {MANIFEST_NAME}); "
-            "give a new directory or empty this one"
+            f"{directory}: {'' if is_remote(directory) else 'exists and '}holds files that are not ours (no "
+            f"{MANIFEST_NAME}); give a new directory or empty this one"
         )
+    if is_remote(directory):
+        return
     if os.path.lexists(directory) and not directory.is_dir():
         raise ArtifactError(f"{directory}: {describe_obstacle(directory)}; give another path")
     # The finished directory takes its name by a rename, at the very end.

@@ -313,10 +313,7 @@ def _named_rows(lines: Iterable[Record], names: Sequence[str]) -> Iterator[Recor
             cells[len(names) - 1 :] = [cells[len(names) - 1 :]]
         error = f"{record.where}: {num_fields} tab-separated fields, expected {expected}"
         yield Record(
-            record.where,
-            dict(zip(plain, cells)),
-            "" if least <= len(cells) <= len(names) else error,
-            record.line,
+            record.where, dict(zip(plain, cells)), "" if least <= len(cells) <= len(names) else error, record.line
         )
 
 

@@ -248,13 +248,9 @@ def local_copy(name: Path | str) -> Iterator[Path]:
 
 def check_writable(path: Path) -> None:
     """Write and remove an empty file. A `BertError` says what the store, or the lack of a bucket, does not allow."""
-    with store_errors(path):
-        _create_parent(path)
-        try:
-            _store(path).pipe_file(_key(path), b"")
-            _store(path).rm_file(_key(path))
-        except FileNotFoundError as error:
-            raise InputError(f"{path}: cannot be written ({error}); create the bucket, or give another URL") from error
+    with _writing(path):
+        _store(path).pipe_file(_key(path), b"")
+        _store(path).rm_file(_key(path))
 
 
 def path_below(directory: Path, name: str) -> Path:
@@ -274,22 +270,19 @@ def download(path: Path, local: Path) -> None:
 def upload(local: Path, name: Path | str) -> None:
     """Copy a local file to a store, where it appears at once."""
     path = to_path(name)
-    with store_errors(path):
-        _create_parent(path)
-        try:
-            _store(path).put_file(str(local), _key(path))
-        except FileNotFoundError as error:
-            raise InputError(f"{path}: cannot be written ({error}); create the bucket, or give another URL") from error
+    with _writing(path):
+        _store(path).put_file(str(local), _key(path))
 
 
 @contextlib.contextmanager
-def uploading(name: Path | str) -> Iterator[Path]:
-    """Yield a local path whose file is uploaded at the end of the block, unless that raises."""
-    path = to_path(name)
-    with tempfile.TemporaryDirectory(prefix="bert-") as directory:
-        local = Path(directory) / path.name
-        yield local
-        upload(local, path)
+def _writing(path: Path) -> Iterator[None]:
+    """Turn what a client raises in the block, also for the lack of a bucket, into a `BertError` of one sentence."""
+    with store_errors(path):
+        _create_parent(path)
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise InputError(f"{path}: cannot be written ({error}); create the bucket, or give another URL") from error
 
 
 def read_object(path: Path) -> bytes | None:

@@ -15,14 +15,7 @@ import numpy as np
 import torch
 
 from bert_model.finetuning.task_model import TaskModel, load_task_model, prediction_device
-from bert_model.inference.inputs import (
-    PredictionInput,
-    input_row,
-    read_rows,
-    rejected_path,
-    rejecting,
-    writing,
-)
+from bert_model.inference.inputs import PredictionInput, input_row, read_rows, rejected_path, rejecting, writing
 from bert_model.kinds import kind_of
 from bert_model.kinds.base import rounded, softmax
 from bert_model.kinds.embedding import BLOCK
@@ -108,10 +101,7 @@ def answer_file(predictor: Predictor, input_path: str, output_path: str) -> Pred
     """
     counts = PredictionCounts()
     first_error = ""
-    with (
-        writing(output_path) as output,
-        rejecting(output_path) as reject,
-    ):
+    with writing(output_path) as output, rejecting(output_path) as reject:
         for chunk in _chunks(read_rows(input_path, predictor.form, predictor.data_task)):
             # One answer for each readable or blank row, in order; the others go to `reject`.
             for row, answer in _answer_rows(predictor, chunk):

@@ -90,9 +90,7 @@ class Samples:
     def select(self, rows: Integers) -> "Samples":
         """Return the instances at `rows`, in that order."""
         return Samples(
-            columns=select_rows(self.columns, rows),
-            sample_indices=self.sample_indices[rows],
-            epochs=self.epochs[rows],
+            columns=select_rows(self.columns, rows), sample_indices=self.sample_indices[rows], epochs=self.epochs[rows]
         )
 
 

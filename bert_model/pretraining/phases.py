@@ -132,23 +132,20 @@ def place_phases(phases: Sequence[Phase], ends: Sequence[int]) -> list[Phase]:
 
 def warn_of_moved_samples(phases: Sequence[Phase], state: Mapping[str, Any]) -> None:
     """Warn if the phases place the step of a checkpoint's state at another sample than the run was at."""
-    step, index = state["step"], state["phase"]
-    phase = phases[index] if index < len(phases) else None
-    if phase is None:
+    step, index, former = state["step"], state["phase"], state["position"]
+    if index >= len(phases):
         return
+    phase = phases[index]
     if not phase.first_step <= step <= phase.end_step:
         logger.warning(
             f"step {step} was in phase {index} and is in another one now, because the phases have changed; that phase "
             "continues at the sample of this step"
         )
-    elif (position := phase.position_at(step)) != state["position"]:
+    elif (position := phase.position_at(step)) != former:
+        between = "skipped" if position > former else "read again"
         logger.warning(
-            "so far this run read the samples before %d, now its batch sizes place step %d at sample %d: those between "
-            "are %s",
-            state["position"],
-            step,
-            position,
-            "skipped" if position > state["position"] else "read again",
+            f"so far this run read the samples before {former}, now its batch sizes place step {step} at sample "
+            f"{position}: those between are {between}"
         )
 
 

@@ -18,30 +18,12 @@ from bert_model.pretraining.budget import Budget, refuse_other_budget
 from bert_model.pretraining.checkpoint import KIND as CHECKPOINT_KIND
 from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, is_intact, read_state, restore
 from bert_model.pretraining.config import PretrainingConfig
-from bert_model.pretraining.fast_exam import (
-    FastExam,
-    input_of_pairs,
-    pairs_for_choosing,
-    report_metrics,
-    whole_exam,
-)
+from bert_model.pretraining.fast_exam import FastExam, input_of_pairs, pairs_for_choosing, report_metrics, whole_exam
 from bert_model.pretraining.phases import Phase, data_inputs, load_phases, with_own_copies
-from bert_model.pretraining.run_directory import (
-    MODEL_KIND,
-    identity,
-    initialize_or_resume,
-    open_directory,
-    run_lock,
-)
+from bert_model.pretraining.run_directory import MODEL_KIND, identity, initialize_or_resume, open_directory, run_lock
 from bert_model.pretraining.run_store import RunStore
 from bert_model.pretraining.trainer import PretrainingResult, Trainer
-from bert_model.training.distributed import (
-    Group,
-    LostRanksError,
-    is_lost_connection,
-    process_group,
-    resolve_precision,
-)
+from bert_model.training.distributed import Group, LostRanksError, is_lost_connection, process_group, resolve_precision
 from bert_model.training.gradients import unsharded
 from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, first_line, read_lines
 from bert_model.training.mlflow_sync import Tracker, sync
@@ -287,12 +269,7 @@ def _note(config: PretrainingConfig, output: Path) -> str:
 
 
 def _train(
-    trainer: Trainer,
-    step: int,
-    checkpoints: CheckpointDirectory,
-    store: RunStore | None,
-    run: _Run,
-    directory: Path,
+    trainer: Trainer, step: int, checkpoints: CheckpointDirectory, store: RunStore | None, run: _Run, directory: Path
 ) -> PretrainingResult:
     """Train from `step` on and publish the finished model; the metrics log records how the run ended."""
     tracker, saver = trainer.tracker, trainer.saver

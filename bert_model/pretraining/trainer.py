@@ -163,10 +163,9 @@ class Trainer:
         # These changes are accepted, but the run is no longer the same bit for bit.
         for key, value in self.arithmetic.items():
             if state.get(key, value) != value:
+                change, dropout = CHANGES[key].format(state[key], value), "and dropout " * (key == "world_size")
                 logger.warning(
-                    "so far this run %s: every sample is still seen exactly once, but sums %s",
-                    CHANGES[key].format(state[key], value),
-                    "and dropout differ" if key == "world_size" else "differ",
+                    f"so far this run {change}: every sample is still seen exactly once, but sums {dropout}differ"
                 )
         warn_of_moved_samples(self.phases, state)
 

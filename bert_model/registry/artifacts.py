@@ -77,11 +77,7 @@ TOLERANCE = 1e-3
 
 
 def upload(
-    client: "MlflowClient",
-    manifest: Manifest,
-    name: str,
-    document: Version,
-    attachments: Mapping[str, bytes],
+    client: "MlflowClient", manifest: Manifest, name: str, document: Version, attachments: Mapping[str, bytes]
 ) -> "LoggedModel":
     """Store a model directory, with its scores, as a logged model of its training run that MLflow can serve.
 

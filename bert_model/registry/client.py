@@ -11,14 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bert_model.registry.versions import (
-    PRETRAINED,
-    REGISTERED_TAG,
-    VERSION_NAME,
-    RegisteredVersion,
-    TaskScore,
-    Version,
-)
+from bert_model.registry.versions import PRETRAINED, REGISTERED_TAG, VERSION_NAME, RegisteredVersion, TaskScore, Version
 from bert_model.training.home import bert_home, tracking_uri
 from bert_model.training.metrics_log import first_line, without_password
 from bert_model.training.mlflow_store import ignoring, open_client

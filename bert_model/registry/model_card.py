@@ -16,13 +16,7 @@ from bert_model.finetuning.caveats import describe, read_caveats
 from bert_model.finetuning.results import WITH_CONTEXT
 from bert_model.kinds import KINDS
 from bert_model.model.config import CONFIG_NAME
-from bert_model.registry.versions import (
-    FINETUNED,
-    TaskScore,
-    Version,
-    describe_model,
-    read_results,
-)
+from bert_model.registry.versions import FINETUNED, TaskScore, Version, describe_model, read_results
 from bert_model.tables import format_table
 from bert_model.training.metrics_log import read_history
 from bert_pipeline.atomic import replace_text

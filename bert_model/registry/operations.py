@@ -418,29 +418,21 @@ def models_table(versions: list[RegisteredVersion]) -> str:
     """Format versions as a plain-text table."""
     if not versions:
         return "no models are registered"
-    rows = [_table_row(version) for version in versions]
-    return format_table(rows[0], map(dict.values, rows), "plain")
-
-
-def _table_row(version: RegisteredVersion) -> dict[str, str]:
-    score, tags = version.document.score, version.tags
-    return {
-        "NAME": version.name,
-        "VERSION": str(version.version),
-        "ALIASES": ", ".join(version.aliases),
-        "METRIC": tags.get("metric", ""),
-        "SCORE": f"{score or tags.get('score', '')}{' degenerate' if tags.get('degenerate') == 'true' else ''}",
-        "DATA": score.dev_sha256[:12] if score else "",
-        "MODEL": version.content_sha256[:12],
-        "KNOWN": tags.get("known", ""),
-    }
+    rows = []
+    for version in versions:
+        score, tags = version.document.score, version.tags
+        shown = f"{score or tags.get('score', '')}{' degenerate' if tags.get('degenerate') == 'true' else ''}"
+        data, known = score.dev_sha256[:12] if score else "", tags.get("known", "")
+        identity = [version.name, str(version.version), ", ".join(version.aliases)]
+        rows.append([*identity, tags.get("metric", ""), shown, data, version.content_sha256[:12], known])
+    head = ["NAME", "VERSION", "ALIASES", "METRIC", "SCORE", "DATA", "MODEL", "KNOWN"]
+    return format_table(head, rows, "plain")
 
 
 def get_version(reference: str) -> RegisteredVersion:
     """Return the version of `models:/NAME@ALIAS` or `models:/NAME/VERSION`; UsageError if there is none."""
-    name, version, alias = parse_uri(reference)
     with registry_client() as client:
-        return resolve_version(client, name, version, alias)
+        return resolve_version(client, *parse_uri(reference))
 
 
 def download(reference: str) -> Path:
@@ -449,6 +441,5 @@ def download(reference: str) -> Path:
     Downloads are cached below BERT_HOME, keyed by content. ArtifactError if a file is damaged, if the content is not
     what was registered, or if there are files that can carry code.
     """
-    name, version, alias = parse_uri(reference)
     with registry_client() as client:
-        return fetch(client, resolve_version(client, name, version, alias))
+        return fetch(client, resolve_version(client, *parse_uri(reference)))

@@ -197,21 +197,17 @@ class Decision:
 
     def task_rows(self) -> list[dict[str, str]]:
         """Return the tasks as table rows, the averages last."""
-        rows = []
-        for item in self.tasks:
-            change = item.difference
-            rows.append(
-                {
-                    "task": item.task,
-                    "metric": item.metric.partition("/")[2],
-                    "candidate": str(item.candidate or ""),
-                    "champion": str(item.champion or ""),
-                    "change": "" if change is None else _with_interval(change, item.interval),
-                    "note": "; ".join(
-                        filter(None, [item.note, *map(str, item.candidate.known if item.candidate else ())])
-                    ),
-                }
-            )
+        rows = [
+            {
+                "task": item.task,
+                "metric": item.metric.partition("/")[2],
+                "candidate": str(item.candidate or ""),
+                "champion": str(item.champion or ""),
+                "change": "" if item.difference is None else _with_interval(item.difference, item.interval),
+                "note": "; ".join(filter(None, [item.note, *map(str, item.candidate.known if item.candidate else ())])),
+            }
+            for item in self.tasks
+        ]
 
         # The last row has the averages over the tasks that both versions have on the same data.
         averages = self.averages()
@@ -260,6 +256,7 @@ def decide(
     interval = interval_of(np.mean(counted, axis=0)) if counted else None
 
     # Whether the version is sound, by itself.
+    rolled_back = "it was champion, and was rolled back"
     gates = [
         _scored(candidate, config),
         _not_degenerate(candidate, config),
@@ -267,13 +264,9 @@ def decide(
         _not_contaminated(candidate, config),
         _no_problem("intact", inspection.damage, "every file and the model card have their hashes"),
         _no_problem("reproduces_logits", inspection.logits, "the stored weights compute what the trained ones did"),
-        Gate(name="licensed", passed=bool(candidate.license), detail=candidate.license or "it names no license"),
+        _no_problem("licensed", None if candidate.license else "it names no license", candidate.license),
         _no_problem("documented", inspection.card, "it has a complete model card"),
-        Gate(
-            name="not_rolled_back",
-            passed=not candidate.rolled_back,
-            detail="it was champion, and was rolled back" if candidate.rolled_back else "it was never rolled back",
-        ),
+        _no_problem("not_rolled_back", rolled_back if candidate.rolled_back else None, "it was never rolled back"),
     ]
 
     # Whether it improves on the champion. A demo's champion must not block the first real model, nor one whose files
@@ -470,10 +463,8 @@ def _with_interval(difference: float, interval: tuple[float, float] | None) -> s
 def _no_task_worse(tasks: Sequence[TaskComparison], config: GateConfig) -> Gate:
     changes = {task.task: task.difference for task in tasks if task.difference is not None}
     worse = [f"{task} {change:+.2f}" for task, change in changes.items() if change < -config.tolerance]
-    detail = f"worse by more than {config.tolerance:g}: {', '.join(worse)}"
-    if not worse:
-        detail = f"no task is worse by more than {config.tolerance:g}"
-    return Gate(name="no_task_worse", passed=not worse, detail=detail)
+    limit = f"worse by more than {config.tolerance:g}"
+    return _no_problem("no_task_worse", f"{limit}: {', '.join(worse)}" if worse else None, f"no task is {limit}")
 
 
 def _exam_not_worse(candidate: Exam | None, champion: Exam, config: GateConfig) -> Gate:

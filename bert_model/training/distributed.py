@@ -317,13 +317,10 @@ class Watchdog:
                 continue
             self._warned = True
             stalled = self.stalled_ranks()
+            reason = f"waiting for {stalled}" if stalled else "and no other rank is behind it: its stack follows"
             logger.warning(
-                "rank %d has been at step %d for %.0f s, %s; the collective times out after %.0f s",
-                self.group.rank,
-                self.step,
-                waited,
-                f"waiting for {stalled}" if stalled else "and no other rank is behind it: its stack follows",
-                self.timeout_seconds,
+                f"rank {self.group.rank} has been at step {self.step} for {waited:.0f} s, {reason}; the collective "
+                f"times out after {self.timeout_seconds:.0f} s"
             )
             # Nobody is behind this rank, so it is the one that hangs.
             if not stalled:

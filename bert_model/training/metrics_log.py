@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
 
 from bert_model.training.home import tracking_uri
-from bert_pipeline.atomic import atomic_write, disk_errors
+from bert_pipeline.atomic import disk_errors
 from bert_pipeline.errors import BertError, TrainingError
 from bert_pipeline.manifest import Manifest
 
@@ -173,12 +173,6 @@ def read_state(path: Path) -> SyncState:
     except (OSError, ValueError) as error:
         raise BertError(f"{path}: not a tracking record ({error}); remove it to start a new MLflow run") from error
     return state
-
-
-def write_state(path: Path, state: SyncState) -> None:
-    """Replace `tracking.json` atomically."""
-    with atomic_write(path) as temporary:
-        temporary.write_text(json.dumps(state, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def mlflow_run_id(manifest: Manifest) -> str | None:

@@ -15,6 +15,7 @@ If a run is resumed from step N, the lines of later steps before the `resume` ev
 """
 
 import contextlib
+import json
 import logging
 import math
 import os
@@ -44,7 +45,6 @@ from bert_model.training.metrics_log import (
     read_state,
     redacted,
     without_password,
-    write_state,
 )
 from bert_model.training.mlflow_store import (
     HTTP_TIMEOUT_SECONDS,
@@ -55,6 +55,7 @@ from bert_model.training.mlflow_store import (
     has_run,
     open_client,
 )
+from bert_pipeline.atomic import replace_text
 from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import MANIFEST_NAME, load_manifest, write_part
 
@@ -127,8 +128,7 @@ class Tracker:
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Add tags to the run."""
-        copy = self._follower.copy
-        copy.update(tags={**copy.state["tags"], **redacted(tags)}, described=False)
+        self._follower.update(tags={**self._follower.state["tags"], **redacted(tags)}, described=False)
 
     def log_artifact(self, path: Path | str, artifact_path: str = "") -> None:
         """Upload a file or directory to MLflow; it must stay in place until the tracker is closed."""
@@ -148,7 +148,7 @@ class Tracker:
         """Id of the MLflow run; waits until it is created. None if MLflow cannot be reached."""
         if self.experiment:
             self._follower.answered.wait(HTTP_TIMEOUT_SECONDS * 3)
-        return self._follower.copy.state.get("run_id")
+        return self._follower.state.get("run_id")
 
     @property
     def failure(self) -> str:
@@ -188,62 +188,6 @@ class _NoParentError(Exception):
     """The log of the parent has no MLflow run yet."""
 
 
-class _Follower(threading.Thread):
-    """The thread that copies a log to MLflow by a timer, and a last time when the log is closed."""
-
-    def __init__(self, directory: Path, state: SyncState) -> None:
-        super().__init__(name="mlflow", daemon=True)
-        self.copy = _Copy(directory, state)
-        self.answered = threading.Event()
-        """Set once the run is known, or MLflow cannot be reached."""
-        self._closing = threading.Event()
-        self._is_copied = False
-        self.failure = ""
-
-    def run(self) -> None:
-        """Copy until the log is closed."""
-        is_last = False
-        while not is_last:
-            is_last = self._closing.is_set()
-            try:
-                self.copy.connect()
-                self.answered.set()
-                self.copy.send()
-                self._is_copied, self.failure = True, ""
-            except ImportError:  # MLflow is not installed
-                self.answered.set()
-                return
-            except _NoParentError:
-                self._is_copied = False
-            except Exception as error:  # any error of a server, a database or a network
-                if not self.failure:
-                    logger.warning(
-                        f"MLflow at {self.copy.state['tracking_uri']}: {first_line(error)}; training continues and "
-                        f"the metrics are in {self.copy.directory / METRICS_NAME}"
-                    )
-                self._is_copied, self.failure = False, first_line(error)
-                self.copy.disconnect()
-            self.answered.set()
-            if not is_last:
-                self._closing.wait(RETRY_SECONDS if self.failure else COPY_INTERVAL_SECONDS)
-
-    def close(self, status: RunStatus, timeout_seconds: float) -> bool:
-        """Copy a last time and end the run; False, with a warning, if MLflow does not have everything in time."""
-        self.copy.update(status=status)
-        self._closing.set()
-        # Without an experiment no thread runs; training does not wait longer than the timeout.
-        if self.ident is not None:
-            self.join(timeout_seconds)
-        if self.is_alive():
-            self.failure = f"it did not answer within {timeout_seconds:.0f} s"
-        if self.failure:
-            logger.warning(
-                f"MLflow at {self.copy.state['tracking_uri']} does not have everything of {self.copy.directory} yet "
-                f"({self.failure}); it is copied when the command or asset runs again"
-            )
-        return self._is_copied and not self.failure
-
-
 class _Sent(NamedTuple):
     """What MLflow has of a key and a step."""
 
@@ -252,12 +196,19 @@ class _Sent(NamedTuple):
     num_resumes: int
 
 
-class _Copy:
-    """What MLflow has of a log. Any step may fail and be repeated: connect again, and send."""
+class _Follower(threading.Thread):
+    """Copies a log to MLflow by a timer, and a last time when the log is closed.
+
+    Any step may fail and be repeated: connect again, and send.
+    """
 
     def __init__(self, directory: Path, state: SyncState) -> None:
-        self.directory = directory
-        self.state = state
+        super().__init__(name="mlflow", daemon=True)
+        self.directory, self.state = directory, state
+        self.answered = threading.Event()
+        """Set once the run is known, or MLflow cannot be reached."""
+        self.failure = ""
+        self._closing, self._is_copied = threading.Event(), False
         self._lock = threading.RLock()
         self._uri = tracking_uri()
         state.setdefault("key", uuid.uuid4().hex)
@@ -268,11 +219,54 @@ class _Copy:
         self.update()
         self.disconnect()
 
+    def run(self) -> None:
+        """Copy until the log is closed."""
+        is_last = False
+        while not is_last:
+            is_last = self._closing.is_set()
+            try:
+                self.connect()
+                self.answered.set()
+                self.send()
+                self._is_copied, self.failure = True, ""
+            except ImportError:  # MLflow is not installed
+                self.answered.set()
+                return
+            except _NoParentError:
+                self._is_copied = False
+            except Exception as error:  # any error of a server, a database or a network
+                if not self.failure:
+                    logger.warning(
+                        f"MLflow at {self.state['tracking_uri']}: {first_line(error)}; training continues and "
+                        f"the metrics are in {self.directory / METRICS_NAME}"
+                    )
+                self._is_copied, self.failure = False, first_line(error)
+                self.disconnect()
+            self.answered.set()
+            if not is_last:
+                self._closing.wait(RETRY_SECONDS if self.failure else COPY_INTERVAL_SECONDS)
+
+    def close(self, status: RunStatus, timeout_seconds: float) -> bool:
+        """Copy a last time and end the run; False, with a warning, if MLflow does not have everything in time."""
+        self.update(status=status)
+        self._closing.set()
+        # Without an experiment no thread runs; training does not wait longer than the timeout.
+        if self.ident is not None:
+            self.join(timeout_seconds)
+        if self.is_alive():
+            self.failure = f"it did not answer within {timeout_seconds:.0f} s"
+        if self.failure:
+            logger.warning(
+                f"MLflow at {self.state['tracking_uri']} does not have everything of {self.directory} yet "
+                f"({self.failure}); it is copied when the command or asset runs again"
+            )
+        return self._is_copied and not self.failure
+
     def update(self, **changes: Any) -> None:
         """Change the state, and write it; other threads may do so at any time."""
         with self._lock:
             self.state |= changes  # type: ignore[typeddict-item]
-            write_state(self.directory / STATE_NAME, self.state)
+            replace_text(self.directory / STATE_NAME, json.dumps(self.state, indent=1, sort_keys=True) + "\n")
 
     def disconnect(self) -> None:
         """Begin again with the first line, and ask for experiment and run again: either may have been deleted."""
@@ -426,11 +420,14 @@ class _Copy:
         models = client.search_logged_models([self._experiment_id], filter_string=condition)
         model: LoggedModel | None = next(iter(models), None)
         if model is None or model.status != "READY":  # else finalized by an attempt that could not note it
+            tags = {"step": str(step), "path": str(directory), **self.state["tags"]}
+            with contextlib.suppress(ArtifactError):
+                tags["sha256"] = load_manifest(directory).sha256
             model = model or client.create_logged_model(
                 self._experiment_id,
                 name=name,
                 source_run_id=self._run_id,
-                tags={"step": str(step), "path": str(directory), **self.state["tags"], **_hash_tag(directory)},
+                tags=tags,
                 params={"step": str(step)},
                 model_type="checkpoint",
             )
@@ -484,10 +481,3 @@ class _Copy:
 def _nothing_copied() -> SyncState:
     """Return the part of the state that tells what MLflow has, for a store that has nothing."""
     return {"run_id": None, "copied_lines": 0, "models": {}, "status_sent": None}
-
-
-def _hash_tag(checkpoint: Path) -> dict[str, str]:
-    """Return the hash in a checkpoint's manifest as a tag; {} if it cannot be read."""
-    with contextlib.suppress(ArtifactError):
-        return {"sha256": load_manifest(checkpoint).sha256}
-    return {}

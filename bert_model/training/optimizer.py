@@ -64,10 +64,7 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig, learning_rate: fl
     """Build the optimizer of a model's trainable parameters, in two groups: with and without weight decay."""
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     groups = [
-        {
-            "params": [parameter for name, parameter in named if is_decayed(name)],
-            "weight_decay": config.weight_decay,
-        },
+        {"params": [parameter for name, parameter in named if is_decayed(name)], "weight_decay": config.weight_decay},
         {"params": [parameter for name, parameter in named if not is_decayed(name)], "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]

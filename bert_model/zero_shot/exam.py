@@ -10,13 +10,7 @@ import torch
 
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.weights import MASKED_LM, load_model
-from bert_model.zero_shot.pseudo_likelihood import (
-    PairScores,
-    correct_pairs,
-    kind_scores,
-    mean_accuracy,
-    score_pairs,
-)
+from bert_model.zero_shot.pseudo_likelihood import PairScores, correct_pairs, kind_scores, mean_accuracy, score_pairs
 from bert_model.zero_shot.result import ExamResult, KindResult, KindScore
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.exam.ngrams import ngram_baseline_scores

@@ -167,10 +167,7 @@ def decide(batches: Sequence[PageBatch], found: Sequence[Found], config: CorpusC
     same_text[:, 1] = [in_place_of.get(number, number) for number in same_text[:, 1].tolist()]
     resembled = np.concatenate([same_text, near])
     return Decisions(
-        codes=codes,
-        resembled=resembled[np.argsort(resembled[:, 0])],
-        dropped=dropped,
-        near_duplicates=near_duplicates,
+        codes=codes, resembled=resembled[np.argsort(resembled[:, 0])], dropped=dropped, near_duplicates=near_duplicates
     )
 
 
@@ -200,12 +197,7 @@ def _statistic(
 
 
 def _split(
-    texts: TextGroups,
-    kept: np.ndarray,
-    stems: Sequence[str],
-    bounds: np.ndarray,
-    config: CorpusConfig,
-    directory: Path,
+    texts: TextGroups, kept: np.ndarray, stems: Sequence[str], bounds: np.ndarray, config: CorpusConfig, directory: Path
 ) -> np.ndarray:
     """Return an index into `CODES` (N,) for each document, as uint8: its split, or `SAME_TEXT` for those not `kept`.
 

@@ -56,10 +56,7 @@ class NoPairsError(InputError):
 
 
 def build_exam(
-    corpus: Path | str,
-    output: Path | str,
-    config: ExamConfig | None = None,
-    beam_options: Sequence[str] = (),
+    corpus: Path | str, output: Path | str, config: ExamConfig | None = None, beam_options: Sequence[str] = ()
 ) -> Manifest:
     """Make pairs from a corpus' held-out documents and count the trigrams of its training documents.
 
@@ -138,14 +135,7 @@ def _of_both_parts(pairs: Iterable[Pair], config: ExamConfig) -> list[Pair]:
     return sample_pairs(pairs, -(-config.pairs_per_kind // 2), "each")
 
 
-def _run(
-    source: Manifest,
-    scratch: Path,
-    step: str,
-    function: Callable[..., Result],
-    *,
-    options: Any,
-) -> list[Result]:
+def _run(source: Manifest, scratch: Path, step: str, function: Callable[..., Result], *, options: Any) -> list[Result]:
     """Call a function with each corpus shard in the workers; return their results in the order of the shards."""
     plan = {name: entry.get("rows") for name, entry in source.files.items() if name.startswith("documents-")}
     shards = [(str((source.path / name).resolve()), source.files[name]["sha256"]) for name in plan]

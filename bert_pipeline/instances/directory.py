@@ -13,8 +13,8 @@ from bert_pipeline.errors import ArtifactError, InputError
 from bert_pipeline.hashes import check_shard, file_sha256
 from bert_pipeline.instances.columns import InstanceColumns
 from bert_pipeline.instances.pairs import InstancesConfig
-from bert_pipeline.instances.parquet import InstanceWriter, ParquetInstances, open_instances
-from bert_pipeline.instances.tfrecord import TfrecordInstances, TfrecordWriter, open_tfrecords, read_widths
+from bert_pipeline.instances.parquet import InstanceWriter, ParquetInstances
+from bert_pipeline.instances.tfrecord import TfrecordInstances, TfrecordWriter, read_widths
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest
 from bert_pipeline.parquet_io import footer_sha256
 from bert_pipeline.storage import is_remote, to_path, version_of
@@ -29,7 +29,7 @@ Shard: TypeAlias = ParquetInstances | TfrecordInstances
 
 def open_shard(path: Path) -> Shard:
     """Open a shard of instances, in the format of its suffix. InputError if it is not one."""
-    return open_tfrecords(path) if is_tfrecord(path.name) else open_instances(path)
+    return TfrecordInstances(path) if is_tfrecord(path.name) else ParquetInstances(path)
 
 
 def verify_shard(manifest: Manifest, path: Path) -> None:
@@ -79,11 +79,7 @@ def load_instances(directory: Path | str) -> Manifest:
         length, predictions = read_widths(path)
         max_seq_length, max_predictions = max(max_seq_length, length), max(max_predictions, predictions)
     # Widths may differ between files: the largest is what a model must support.
-    configuration = {
-        "format": "tfrecord",
-        "max_seq_length": max_seq_length,
-        "max_predictions_per_seq": max_predictions,
-    }
+    configuration = {"format": "tfrecord", "max_seq_length": max_seq_length, "max_predictions_per_seq": max_predictions}
     content = {
         "format_version": 1,
         "kind": "instances",

@@ -121,11 +121,7 @@ def num_to_predict(lengths: np.ndarray, config: MaskingConfig) -> np.ndarray:
 
 
 def mask_batch(
-    input_ids: np.ndarray,
-    lengths: np.ndarray,
-    keys: np.ndarray,
-    vocabulary: MaskingVocabulary,
-    config: MaskingConfig,
+    input_ids: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocabulary: MaskingVocabulary, config: MaskingConfig
 ) -> MaskedBatch:
     """Choose and replace tokens of padded instances (B, S) int32 with `lengths` (B,) and `keys` (B,) uint64.
 

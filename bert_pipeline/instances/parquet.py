@@ -11,18 +11,10 @@ from bert_pipeline.parquet_io import list_array, list_offsets, one_chunk, open_p
 from bert_pipeline.storage import to_path
 
 INSTANCE_SCHEMA = pa.schema(
-    [
-        ("input_ids", pa.list_(pa.int32())),
-        ("segment_b_start", pa.int32()),
-        ("is_random_next", pa.bool_()),
-    ]
+    [("input_ids", pa.list_(pa.int32())), ("segment_b_start", pa.int32()), ("is_random_next", pa.bool_())]
 )
 MASKED_INSTANCE_SCHEMA = pa.schema(
-    [
-        *INSTANCE_SCHEMA,
-        ("masked_lm_positions", pa.list_(pa.int32())),
-        ("masked_lm_ids", pa.list_(pa.int32())),
-    ]
+    [*INSTANCE_SCHEMA, ("masked_lm_positions", pa.list_(pa.int32())), ("masked_lm_ids", pa.list_(pa.int32()))]
 )
 INSTANCES_PER_ROW_GROUP = 4096
 
@@ -111,8 +103,3 @@ class ParquetInstances(Closing):
 
     def close(self) -> None:
         self._file.close()
-
-
-def open_instances(path: Path | str) -> ParquetInstances:
-    """Open one Parquet instance shard. InputError if it is not one."""
-    return ParquetInstances(path)

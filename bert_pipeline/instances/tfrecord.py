@@ -168,16 +168,10 @@ def _varints(values: np.ndarray) -> list[bytes]:
 
 def _encode_feature(name: str, payloads: list[bytes]) -> list[bytes]:
     """Wrap the packed values of one feature, one payload per record, into map entries."""
-    heads: dict[int, bytes] = {}
-    entries = []
-    for payload in payloads:
-        head = heads.get(len(payload))
-        if head is None:
-            head = heads[len(payload)] = _feature_head(name, len(payload))
-        entries.append(head + payload)
-    return entries
+    return [_feature_head(name, len(payload)) + payload for payload in payloads]
 
 
+@functools.lru_cache(maxsize=65_536)
 def _feature_head(name: str, length: int) -> bytes:
     packed = b"\n" + _varint(length)
     kind = (_FLOAT_LIST if name == _WEIGHTS else _INT64_LIST) << 3 | 2
@@ -195,16 +189,16 @@ class TfrecordInstances(Closing):
         self.path = Path(path)
         self._memory = _map(self.path)
         self._groups: list[int] = []
-        self._size = 0
+        self.num_instances = 0
         # TFRecord has no index: pass over all headers once, and find a truncated file before training does.
         for start, _ in self._records(0):
-            if self._size % RECORDS_PER_ROW_GROUP == 0:
+            if self.num_instances % RECORDS_PER_ROW_GROUP == 0:
                 self._groups.append(start)
-            self._size += 1
+            self.num_instances += 1
         self.has_static_masks = True
         self.max_seq_length = self.max_predictions_per_seq = 0
         # The first record gives the widths; `read_row_group` compares all others with them.
-        if self._size:
+        if self.num_instances:
             self.max_seq_length, self.max_predictions_per_seq = _widths(self._record_bytes(0, 1)[0], self.path)
 
     @property
@@ -213,12 +207,8 @@ class TfrecordInstances(Closing):
 
     @property
     def row_group_sizes(self) -> tuple[int, ...]:
-        whole, rest = divmod(self._size, RECORDS_PER_ROW_GROUP)
+        whole, rest = divmod(self.num_instances, RECORDS_PER_ROW_GROUP)
         return (RECORDS_PER_ROW_GROUP,) * whole + ((rest,) if rest else ())
-
-    @property
-    def num_instances(self) -> int:
-        return self._size
 
     def read_row_group(self, index: int) -> InstanceColumns:
         """Read one group of records. InputError if a CRC is wrong or a record is not an instance."""
@@ -295,11 +285,6 @@ class TfrecordInstances(Closing):
     def close(self) -> None:
         if isinstance(self._memory, mmap.mmap):
             self._memory.close()
-
-
-def open_tfrecords(path: Path | str) -> TfrecordInstances:
-    """Open one TFRecord file of instances. InputError if it is not one."""
-    return TfrecordInstances(path)
 
 
 def read_widths(path: Path | str) -> tuple[int, int]:

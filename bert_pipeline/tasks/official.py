@@ -1,7 +1,7 @@
 """The published files of the tasks: where they are, and the hashes by which a copy is recognized."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from bert_pipeline.configuration import read_yaml
 
@@ -15,21 +15,21 @@ class RemoteFile(NamedTuple):
     path: str
     """Path on the site; its last part is the name of the file."""
     size: int
-    sha256: str
+    digest: str
+    algorithm: Literal["sha1", "sha256"] = "sha256"
 
     @property
     def name(self) -> str:
         return self.path.rpartition("/")[2]
 
 
-def _remote_files(table: str) -> tuple[RemoteFile, ...]:
-    """Parse lines of path, size and sha256."""
-    rows = (line.split() for line in table.splitlines())
-    return tuple(RemoteFile(path, int(size), sha256) for path, size, sha256 in rows)
-
-
 OFFICIAL_FILES: dict[str, tuple[str, tuple[RemoteFile, ...]]] = {
-    suite: (entry["site"], _remote_files(entry["files"]))
+    suite: (
+        entry["site"],
+        tuple(
+            RemoteFile(path, int(size), sha256) for path, size, sha256 in map(str.split, entry["files"].splitlines())
+        ),
+    )
     for suite, entry in read_yaml(Path(__file__).with_name("official.yaml")).items()
 }
 """Suite -> its official site and files."""

@@ -72,10 +72,7 @@ class TableRow(NamedTuple):
 
 
 def read_table(
-    path: Path | Source,
-    layouts: Sequence[Columns],
-    reading: Reading,
-    make: Callable[[TableRow], AnyExample | None],
+    path: Path | Source, layouts: Sequence[Columns], reading: Reading, make: Callable[[TableRow], AnyExample | None]
 ) -> Iterator[AnyExample]:
     """Yield what `make` makes of each row, by the layout that the file has (`choose`).
 

@@ -73,7 +73,7 @@ class TaskData:
     @property
     def is_official(self) -> bool:
         """True if the examples are the published ones, by the hashes of their files."""
-        published = {file.sha256 for _, files in OFFICIAL_FILES.values() for file in files}
+        published = {file.digest for _, files in OFFICIAL_FILES.values() for file in files}
         unchanged = bool(self.sha256) and published.issuperset(self.sha256.values())
         return not self.own_split and (self.downloaded or unchanged)
 

@@ -311,10 +311,7 @@ _TIME_ZONE = re.compile(r"[A-Z][a-z]+ (?:(?:Standard|Daylight|Summer|Mean|Univer
 _YEAR_ALONE = re.compile(rf"(?:{_any_of(_WORDS['before_years'])}) (?:[^\W\d_]++ )?\d{{4}} [rгр]\.$")
 
 _ABBREVIATIONS = {
-    language: (
-        re.compile(rf"(?<![^\W\d_])(?<!\.)(?:{_any_of(words)})\.$", re.IGNORECASE),
-        max(map(len, words.split())),
-    )
+    language: (re.compile(rf"(?<![^\W\d_])(?<!\.)(?:{_any_of(words)})\.$", re.IGNORECASE), max(map(len, words.split())))
     for language, words in _WORDS["abbreviations"].items()
 }
 

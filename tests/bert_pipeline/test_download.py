@@ -361,11 +361,11 @@ def test_table_of_task_files_has_the_official_addresses():
         "https://rajpurkar.github.io/SQuAD-explorer/dataset/train-v2.0.json",
         "https://raw.githubusercontent.com/rowanz/swagaf/master/data/val.csv",
     } < addresses
-    assert all(len(file.sha256) == 64 and file.size for _, files in OFFICIAL_FILES.values() for file in files)
+    assert all(len(file.digest) == 64 and file.size for _, files in OFFICIAL_FILES.values() for file in files)
 
 
 def test_files_are_official_by_hash():
-    published = {file.name: file.sha256 for file in OFFICIAL_FILES["squad"][1] if "v1.1" in file.name}
+    published = {file.name: file.digest for file in OFFICIAL_FILES["squad"][1] if "v1.1" in file.name}
     data = TaskData(task=TASKS["squad1"], train=[], dev={}, sha256=published)
     assert data.is_official
     assert not dataclasses.replace(data, own_split=True).is_official
@@ -481,7 +481,7 @@ def test_mrpc_of_the_original_files_equals_the_output_of_glues_script(serve_task
         original = real_data / "glue" / "MRPC" / name.replace("mrpc_dev_ids", "dev_ids")
         if "msr_" in name or "dev_ids" in name:
             contents[path] = original.read_bytes()
-            assert hashlib.sha256(contents[path]).hexdigest() == official[name].sha256
+            assert hashlib.sha256(contents[path]).hexdigest() == official[name].digest
     serve_tasks("glue", contents)
     download_tasks("glue", tmp_path / "glue")
     for name in ("dev.tsv", "test.tsv"):

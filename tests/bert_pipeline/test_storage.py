@@ -9,6 +9,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from bert_pipeline import storage
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import ArtifactError, InputError, UnavailableError, UsageError
 from bert_pipeline.manifest import fetched
 from bert_pipeline.storage import (
@@ -20,7 +21,6 @@ from bert_pipeline.storage import (
     size_of,
     to_path,
     upload,
-    uploading,
 )
 
 
@@ -40,7 +40,7 @@ def test_files_of_a_store_are_written_listed_read_and_removed(store, tmp_path):
     directory = to_path(f"{store}/corpus")
     (tmp_path / "shard").write_bytes(b"0123456789")
     upload(tmp_path / "shard", directory / "train" / "shard")
-    with uploading(directory / "other") as local:
+    with atomic_write(directory / "other") as local:
         local.write_text("other")
     assert sorted(file.relative_to(directory).as_posix() for file in directory.rglob("*") if file.is_file()) == [
         "other",
@@ -73,7 +73,7 @@ def test_names_for_manifests_have_no_secrets(name, expected):
 
 
 def test_failed_write_uploads_nothing(store):
-    with pytest.raises(ZeroDivisionError), uploading(f"{store}/file") as local:
+    with pytest.raises(ZeroDivisionError), atomic_write(to_path(f"{store}/file")) as local:
         raise ZeroDivisionError(local.write_text("half"))
     assert not to_path(f"{store}/file").exists()
 
@@ -179,7 +179,7 @@ EndpointConnectionError, NoCredentialsError = (
 def test_errors_of_a_client_are_one_sentence(store, monkeypatch, raised, cause, expected, message):
     raised.__cause__ = cause
     monkeypatch.setattr(MemoryFileSystem, "put_file", mock.Mock(side_effect=raised))
-    with pytest.raises(expected, match=message) as error, uploading(f"{store}/file") as local:
+    with pytest.raises(expected, match=message) as error, atomic_write(to_path(f"{store}/file")) as local:
         local.write_text("text")
     assert "\n" not in str(error.value)
     assert str(error.value).startswith("memory://bucket/file: ")

@@ -18,7 +18,7 @@ from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.corpus.quality import sample_passages
 from bert_pipeline.errors import BertError
 from bert_pipeline.exam import job as exam_job
-from bert_pipeline.instances.parquet import InstanceWriter, open_instances
+from bert_pipeline.instances.parquet import InstanceWriter, ParquetInstances
 from bert_pipeline.records import open_records, open_source
 from bert_pipeline.vocabulary import job as vocabulary_job
 
@@ -56,7 +56,7 @@ def read_rows(path: Path) -> None:
 
 
 def read_instances(path: Path) -> None:
-    with open_instances(path) as shard:
+    with ParquetInstances(path) as shard:
         shard.read_row_group(0)
 
 

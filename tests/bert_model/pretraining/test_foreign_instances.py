@@ -11,7 +11,7 @@ from bert_model.pretraining.data import InstanceReader, InstanceSplit
 from bert_model.pretraining.run import pretrain
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
-from bert_pipeline.instances.tfrecord import TfrecordWriter, open_tfrecords
+from bert_pipeline.instances.tfrecord import TfrecordInstances, TfrecordWriter
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 SMALL_MODEL = {"hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 128}
@@ -78,7 +78,7 @@ def test_foreign_files_require_vocabulary_and_casing(foreign, tmp_path):
 )
 @pytest.mark.parametrize("name", ["tf_examples.tfrecord-00001-of-00002", "held_out/tf_examples.tfrecord"])
 def test_foreign_files_that_do_not_fit_are_refused_in_every_file(foreign, tmp_path, name, field, value, message):
-    with open_tfrecords(foreign / name) as shard:
+    with TfrecordInstances(foreign / name) as shard:
         columns = shard.read_row_group(0)
     getattr(columns, field)[1] = value
     with TfrecordWriter(foreign / name, max_seq_length=24, max_predictions_per_seq=20) as writer:
@@ -89,7 +89,7 @@ def test_foreign_files_that_do_not_fit_are_refused_in_every_file(foreign, tmp_pa
 
 def test_next_sentences_are_not_learned_from_rows_without_pairs(foreign, tmp_path):
     for path in foreign.glob("*.tfrecord-*"):
-        with open_tfrecords(path) as shard:
+        with TfrecordInstances(path) as shard:
             columns = shard.read_row_group(0)
         columns.segment_b_start[:] = columns.lengths
         columns.is_random_next[:] = False
@@ -124,7 +124,7 @@ def test_instances_of_googles_script_train(real_data, tmp_path):
     (directory / "tf_examples.tfrecord").symlink_to(real_data / "golden/pretraining-instances.tfrecord")
     (directory / "vocab.txt").symlink_to(real_data / "vocab/bert-base-uncased-vocab.txt")
     (directory / "tokenizer_config.json").write_text('{"do_lower_case": true}')
-    with open_tfrecords(real_data / "golden/pretraining-instances.tfrecord") as shard:
+    with TfrecordInstances(real_data / "golden/pretraining-instances.tfrecord") as shard:
         expected = shard.read_row_group(0)
     split = InstanceSplit(directory, "train")
     assert np.array_equal(split.read(split.groups[0]).input_ids, expected.input_ids)

@@ -22,7 +22,7 @@ from bert_pipeline.instances.directory import (
 )
 from bert_pipeline.instances.job import build_instances, show_instances
 from bert_pipeline.instances.pairs import InstancesConfig
-from bert_pipeline.instances.parquet import InstanceWriter, open_instances
+from bert_pipeline.instances.parquet import InstanceWriter, ParquetInstances
 from bert_pipeline.instances.tfrecord import TfrecordWriter, read_widths
 from bert_pipeline.manifest import load_manifest, publishing
 from bert_pipeline.parquet_io import footer_sha256
@@ -222,7 +222,7 @@ def test_flipped_bits_are_harmless_or_found(tmp_path):
             found += 1
             continue
         try:
-            with open_instances(path) as shard:
+            with ParquetInstances(path) as shard:
                 assert_same(shard.read_row_group(0), columns)
         except BertError:
             found += 1

@@ -15,8 +15,8 @@ from bert_pipeline.errors import ArtifactError, BertError, InputError, UsageErro
 from bert_pipeline.instances import job as jobs_instances
 from bert_pipeline.instances.job import build_instances, show_instances, tokenize_shard
 from bert_pipeline.instances.pairs import InstancesConfig
-from bert_pipeline.instances.parquet import open_instances
-from bert_pipeline.instances.tfrecord import TfrecordWriter, open_tfrecords, read_widths
+from bert_pipeline.instances.parquet import ParquetInstances
+from bert_pipeline.instances.tfrecord import TfrecordInstances, TfrecordWriter, read_widths
 from bert_pipeline.manifest import load_manifest, publishing
 from bert_pipeline.randomness import key_of_text
 from bert_pipeline.vocabulary import job as jobs_vocabulary
@@ -283,7 +283,7 @@ def test_parquet_and_tfrecord_of_one_run_hold_the_same_instances(static_both):
         if not name.endswith(".parquet"):
             continue
         path = static_both.path / name
-        with open_instances(path) as left, open_tfrecords(path.with_suffix(".tfrecord")) as right:
+        with ParquetInstances(path) as left, TfrecordInstances(path.with_suffix(".tfrecord")) as right:
             assert left.num_instances == right.num_instances == entry["rows"]
             for group in range(left.num_row_groups):
                 a, b = left.read_row_group(group), right.read_row_group(group)
@@ -298,7 +298,7 @@ def test_instances_contain_text_of_their_split_only(static_both, corpus):
         documents, _ = tokenize_shard(corpus / f"documents-{shard:05d}.parquet", encoder)
         for split in ("train", "held_out"):
             text = " " + " ".join(map(str, documents[split].tokens.tolist())) + " "
-            with open_instances(static_both.path / split / f"instances-{shard:05d}.parquet") as reader:
+            with ParquetInstances(static_both.path / split / f"instances-{shard:05d}.parquet") as reader:
                 columns = reader.read_row_group(0)
             for row in range(columns.num_instances):
                 ids = columns.input_ids[columns.offsets[row] : columns.offsets[row + 1]].copy()
@@ -318,7 +318,7 @@ def test_manifest_counts_equal_shards(static_both):
         for path in static_both.file_paths(f"{split}/"):
             if path.suffix != ".parquet":
                 continue
-            with open_instances(path) as reader:
+            with ParquetInstances(path) as reader:
                 for group in range(reader.num_row_groups):
                     columns = reader.read_row_group(group)
                     at = np.repeat(columns.offsets[:-1], np.diff(columns.masked_offsets)) + columns.masked_lm_positions
@@ -389,7 +389,7 @@ def test_dynamic_and_static_masks_have_equal_pairs(static_both, corpus, vocabula
     config = InstancesConfig(max_seq_length=32, dupe_factor=3)
     dynamic = build_instances(corpus, vocabulary, tmp_path / "dynamic", config, ONE_WORKER)
     name = "train/instances-00001.parquet"
-    with open_instances(dynamic.path / name) as left, open_instances(static_both.path / name) as right:
+    with ParquetInstances(dynamic.path / name) as left, ParquetInstances(static_both.path / name) as right:
         plain, masked = left.read_row_group(0), right.read_row_group(0)
     assert not plain.is_masked
     at = np.repeat(masked.offsets[:-1], np.diff(masked.masked_offsets)) + masked.masked_lm_positions
@@ -409,7 +409,7 @@ def test_no_held_out_documents_give_no_held_out_directory(vocabulary, tmp_path):
 
 def test_instances_are_shown_as_text(static_both):
     tokenizer = Tokenizer.from_directory(static_both.path)
-    with open_instances(static_both.path / "train/instances-00000.parquet") as shard:
+    with ParquetInstances(static_both.path / "train/instances-00000.parquet") as shard:
         columns = shard.read_row_group(0)
     shown = list(show_instances(static_both.path, 7))
     assert len(shown) == 7
@@ -431,7 +431,7 @@ def test_rows_of_contiguous_text_are_equal_in_both_formats(corpus, vocabulary, t
     for split in ("train", "held_out"):
         for path in built.file_paths(f"{split}/"):
             if path.suffix == ".parquet":
-                with open_instances(path) as left, open_tfrecords(path.with_suffix(".tfrecord")) as right:
+                with ParquetInstances(path) as left, TfrecordInstances(path.with_suffix(".tfrecord")) as right:
                     ours, theirs = left.read_row_group(0), right.read_row_group(0)
                 for field in dataclasses.fields(ours):
                     assert np.array_equal(getattr(ours, field.name), getattr(theirs, field.name)), field.name

@@ -10,7 +10,7 @@ from small_instances import assert_same, make_columns
 from bert_pipeline.corpus.parquet import read_documents, read_sentences
 from bert_pipeline.errors import InputError
 from bert_pipeline.instances.columns import pad, unpad
-from bert_pipeline.instances.parquet import InstanceWriter, open_instances
+from bert_pipeline.instances.parquet import InstanceWriter, ParquetInstances
 
 
 def test_documents_round_trip(tmp_path):
@@ -45,7 +45,7 @@ def test_instances_round_trip_by_row_group(tmp_path, static):
         for some in columns:
             writer.write(some)
     assert writer.rows == 8292
-    with open_instances(path) as shard:
+    with ParquetInstances(path) as shard:
         assert shard.row_group_sizes == (4096, 4096, 100)
         assert shard.num_row_groups == 3
         assert shard.num_instances == 8292
@@ -71,7 +71,7 @@ def test_file_that_is_not_parquet_raises(tmp_path):
     path = tmp_path / "instances.parquet"
     path.write_bytes(b"not a parquet file")
     with pytest.raises(InputError, match="not an instance shard"):
-        open_instances(path)
+        ParquetInstances(path)
     with pytest.raises(InputError, match="not a corpus shard"):
         list(read_documents(tmp_path / "absent.parquet"))
 
@@ -79,11 +79,11 @@ def test_file_that_is_not_parquet_raises(tmp_path):
 def test_wrong_columns_and_types_raise(tmp_path):
     write_documents(tmp_path / "documents.parquet", make_documents(3))
     with pytest.raises(InputError, match="expected 'input_ids' too"):
-        open_instances(tmp_path / "documents.parquet")
+        ParquetInstances(tmp_path / "documents.parquet")
     table = pa.table({"input_ids": pa.array([["a"]]), "segment_b_start": [1], "is_random_next": [True]})
     pq.write_table(table, tmp_path / "text.parquet")
     with pytest.raises(InputError, match="column 'input_ids' holds list"):
-        open_instances(tmp_path / "text.parquet")
+        ParquetInstances(tmp_path / "text.parquet")
 
 
 def test_pad_and_unpad_are_inverse():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from small_instances import assert_same, make_columns
 
 from bert_pipeline.errors import InputError
-from bert_pipeline.instances.tfrecord import Example, TfrecordWriter, masked_crc32c, open_tfrecords, read_widths
+from bert_pipeline.instances.tfrecord import Example, TfrecordInstances, TfrecordWriter, masked_crc32c, read_widths
 
 INTS = {"input_ids", "input_mask", "segment_ids", "masked_lm_positions", "masked_lm_ids", "next_sentence_labels"}
 
@@ -83,7 +83,7 @@ def test_crc_equals_vectors_of_rfc_3720(data, crc):
 @pytest.mark.real_data
 def test_google_file_round_trips_with_equal_features(real_data, tmp_path):
     golden = real_data / "golden/pretraining-instances.tfrecord"
-    with open_tfrecords(golden) as shard:
+    with TfrecordInstances(golden) as shard:
         assert (shard.num_instances, shard.max_seq_length, shard.max_predictions_per_seq) == (60, 128, 20)
         columns = shard.read_row_group(0)
     write(tmp_path / "ours.tfrecord", columns, max_seq_length=128, max_predictions_per_seq=20)
@@ -119,7 +119,7 @@ def test_records_have_google_features_zero_padded(tmp_path):
 def test_instances_round_trip_in_groups(tmp_path, compression):
     columns = make_columns(5000, static=True)
     write(tmp_path / "x", columns, compression=compression)
-    with open_tfrecords(tmp_path / "x") as shard:
+    with TfrecordInstances(tmp_path / "x") as shard:
         assert shard.row_group_sizes == (4096, 904)
         assert shard.num_row_groups == 2
         second = shard.read_row_group(1)
@@ -167,7 +167,7 @@ def test_unpacked_numbers_are_read(tmp_path):
             entries += b"\n" + varint(len(entry)) + entry
         data += framed(b"\n" + varint(len(entries)) + entries)
     (tmp_path / "single").write_bytes(data)
-    with open_tfrecords(tmp_path / "single") as shard:
+    with TfrecordInstances(tmp_path / "single") as shard:
         assert_same(shard.read_row_group(0), columns)
 
 
@@ -181,7 +181,7 @@ def varint(value):
 
 def test_empty_file_has_no_row_groups(tmp_path):
     (tmp_path / "none").write_bytes(b"")
-    with open_tfrecords(tmp_path / "none") as shard:
+    with TfrecordInstances(tmp_path / "none") as shard:
         assert shard.num_instances == shard.num_row_groups == 0
 
 
@@ -192,7 +192,7 @@ def test_any_flipped_bit_raises(tmp_path):
         bad = bytearray(good)
         bad[position] ^= 1
         (tmp_path / "bad").write_bytes(bad)
-        with pytest.raises(InputError, match="CRC|cut short"), open_tfrecords(tmp_path / "bad") as shard:
+        with pytest.raises(InputError, match="CRC|cut short"), TfrecordInstances(tmp_path / "bad") as shard:
             shard.read_row_group(0)
 
 
@@ -202,10 +202,10 @@ def test_truncated_file_raises(tmp_path):
     for length in (5, 11, 100, len(good) - 1):
         (tmp_path / "short").write_bytes(good[:length])
         with pytest.raises(InputError, match="cut short"):
-            open_tfrecords(tmp_path / "short")
+            TfrecordInstances(tmp_path / "short")
     (tmp_path / "short.gz").write_bytes(gzip.compress(good)[:-20])
     with pytest.raises(InputError, match="cut short"):
-        open_tfrecords(tmp_path / "short.gz")
+        TfrecordInstances(tmp_path / "short.gz")
 
 
 def test_damaged_gzip_raises(tmp_path):
@@ -213,7 +213,7 @@ def test_damaged_gzip_raises(tmp_path):
     damaged = bytearray((tmp_path / "good.gz").read_bytes())
     damaged[12:63] = bytes(255 - byte for byte in damaged[12:63])
     (tmp_path / "bad.gz").write_bytes(damaged)
-    for read in open_tfrecords, read_widths:
+    for read in TfrecordInstances, read_widths:
         with pytest.raises(InputError, match=r"bad\.gz: the gzip stream is damaged \(.+\); copy or make"):
             read(tmp_path / "bad.gz")
 
@@ -222,7 +222,7 @@ def test_records_of_other_features_raise(tmp_path):
     for message, expected in ((b"\n\x00", "no feature 'input_ids'"), (b"\xff\xff\xff", "not a tf.train.Example")):
         (tmp_path / "other").write_bytes(framed(message))
         with pytest.raises(InputError, match=expected):
-            open_tfrecords(tmp_path / "other")
+            TfrecordInstances(tmp_path / "other")
 
 
 def test_records_of_unequal_lengths_raise(tmp_path):
@@ -230,7 +230,7 @@ def test_records_of_unequal_lengths_raise(tmp_path):
     write(tmp_path / "b", make_columns(2, static=True), max_seq_length=41)
     (tmp_path / "both").write_bytes((tmp_path / "a").read_bytes() + (tmp_path / "b").read_bytes())
     with (
-        open_tfrecords(tmp_path / "both") as shard,
+        TfrecordInstances(tmp_path / "both") as shard,
         pytest.raises(InputError, match="record 2: input_ids has 41 values, expected 40"),
     ):
         shard.read_row_group(0)
@@ -255,7 +255,7 @@ def test_values_that_instances_cannot_have_raise(tmp_path, name, value, expected
         (feature.float_list if name == "masked_lm_weights" else feature.int64_list).value[0] = value
         data += framed(example.SerializeToString() if data else record)
     (tmp_path / "bad").write_bytes(data)
-    with open_tfrecords(tmp_path / "bad") as shard, pytest.raises(InputError, match=expected):
+    with TfrecordInstances(tmp_path / "bad") as shard, pytest.raises(InputError, match=expected):
         shard.read_row_group(0)
 
 
@@ -268,5 +268,5 @@ def test_varints_have_minimal_length(tmp_path):
     columns = make_columns(50, static=True)
     columns.input_ids[:4] = [127, 128, 16_384, 2_097_152]
     write(tmp_path / "x", columns)
-    with open_tfrecords(tmp_path / "x") as shard:
+    with TfrecordInstances(tmp_path / "x") as shard:
         assert np.array_equal(shard.read_row_group(0).input_ids, columns.input_ids)

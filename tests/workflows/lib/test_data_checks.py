@@ -228,7 +228,7 @@ def test_few_unknown_words_are_a_warning_only_in_english(home, language, passes)
 def test_wrong_static_masks_are_refused(home, spoil, words):
     from bert_pipeline.instances.job import build_instances
     from bert_pipeline.instances.pairs import InstancesConfig
-    from bert_pipeline.instances.tfrecord import TfrecordWriter, open_tfrecords
+    from bert_pipeline.instances.tfrecord import TfrecordInstances, TfrecordWriter
 
     directory = home.instances(DUMP, 32)
     config = InstancesConfig(max_seq_length=32, dupe_factor=1, format="tfrecord", max_predictions_per_seq=5)
@@ -236,7 +236,7 @@ def test_wrong_static_masks_are_refused(home, spoil, words):
 
     def change(path: Path) -> None:
         shard_path = first_file(path, "train/*.tfrecord")
-        with open_tfrecords(shard_path) as shard:
+        with TfrecordInstances(shard_path) as shard:
             columns = shard.read_row_group(0)
         spoil(columns)
         with TfrecordWriter(shard_path, max_seq_length=32, max_predictions_per_seq=5) as writer:
@@ -319,9 +319,9 @@ def test_rows_without_pairs_are_well_formed_and_need_no_balance(home):
 def rewrite_instances(path: Path, spoil: Callable[[Any], None]) -> None:
     import numpy as np
 
-    from bert_pipeline.instances.parquet import InstanceWriter, open_instances
+    from bert_pipeline.instances.parquet import InstanceWriter, ParquetInstances
 
-    with open_instances(path) as shard:
+    with ParquetInstances(path) as shard:
         groups = [shard.read_row_group(index) for index in range(shard.num_row_groups)]
     with InstanceWriter(path, static_masks=False) as writer:
         for columns in groups:
