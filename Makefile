@@ -13,7 +13,7 @@ NAME ?= $(firstword $(subst -, ,$(lastword $(subst :, ,$(lastword $(subst =, ,$(
 DEV_FRACTION ?= 0.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev demo demo-full real ui test test-services test-kills test-cluster test-engines test-containers screenshots check format lint types bench bench-corpus audit-corpus bench-instances bench-pretraining bench-finetuning bench-serving bench-duel constraints clean clean-home
+.PHONY: help install install-dev demo demo-full real ui test test-services test-kills test-cluster test-engines test-containers screenshots check format lint types bench bench-corpus audit-corpus bench-instances bench-pretraining bench-finetuning bench-serving bench-duel proof constraints clean clean-home
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -138,6 +138,12 @@ bench-serving: install-dev  ## a registered model on MLflow's server: p50, p99 a
 
 bench-duel: install-dev  ## an hour of pre-training each, with transformers' run_mlm recipe; resumes: [CORPUS=dir] [BUDGET=1h] [INSTANCES="…"] [BLIMP=zip]
 	$(BIN)/python -m benchmarks.duel $(if $(CORPUS),--corpus $(CORPUS)) $(if $(INSTANCES),--instances $(INSTANCES)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(BLIMP),--blimp $(BLIMP))
+
+proof: install-dev  ## figures in public units, hours on public data; resumes: P=p1 DATA=dir (benchmarks/proofs)
+	$(BIN)/python -m benchmarks.proof $(P) --data $(DATA)
+
+proof: install-dev  ## figures in public units, hours on public data; resumes: P=p1 DATA=dir (benchmarks/proofs)
+	$(BIN)/python -m benchmarks.proof $(P) --data $(DATA)
 
 constraints: $(VENV)/.installed-services $(VENV)/.installed-cluster  ## write the installed versions to constraints.txt
 	@{ echo "# The versions that this project was last tested with; pip reads them by -c. Regenerate: make constraints"; \

@@ -303,7 +303,9 @@ def print_outcome(plan: Plan, seconds: Mapping[str, float]) -> None:
     for path in sorted(directory.glob("*.png")):
         print(f"plot: {path}")
     print(f"report: {directory / 'report.md'}")
-    for line in without_champion(home, plan):
+    if lines := without_champion(home, plan):
+        lines.append("more pre-training, as in the preset demo-full, or more examples of a task may make champions")
+    for line in lines:
         print(line)
     parts = ", ".join(f"{stage} {spent:.0f} s" for stage, spent in seconds.items())
     print(f"{sum(seconds.values()) / 60:.1f} minutes ({parts}); data, runs and registry are in {home.path}")

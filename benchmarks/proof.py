@@ -1,0 +1,177 @@
+"""Proofs in public units: trainings on a stated amount of public text, beside published figures on the same sets.
+
+A proof is a YAML file in benchmarks/proofs: text, trainings, minimal pairs and tasks, with the lines to beat. All of it
+takes hours; the program may be stopped at any time and continues where it was.
+"""
+
+import dataclasses
+import functools
+import json
+import statistics
+import sys
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.duel import OurSide, fight, held_out_losses, write_test
+from benchmarks.harness import describe_machine, errors_as_exit_codes, markdown_table, num_cores, program
+from benchmarks.inputs import load_or_make
+from bert_model.finetuning.finetune import finetune
+from bert_model.presets import RunPreset, preset_from_mapping, preset_path, with_phases_in
+from bert_model.training.home import bert_home
+from bert_model.zero_shot.exam import take_exam
+from bert_pipeline.atomic import write_text_durably
+from bert_pipeline.configuration import configuration, from_mapping, override, read_yaml
+from bert_pipeline.corpus.job import build_corpus
+from bert_pipeline.errors import UsageError
+from bert_pipeline.exam.pairs import read_pairs
+from bert_pipeline.instances.job import build_instances
+from bert_pipeline.manifest import Manifest
+from bert_pipeline.signals import exiting_on_signals
+from bert_pipeline.tasks.catalogue import get_task
+from bert_pipeline.tasks.task import load_task_data
+from bert_pipeline.vocabulary.job import build_vocabulary
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
+
+PROOFS = Path(__file__).parent / "proofs"
+HELD_OUT = "held-out loss, nats a masked token"
+
+
+@configuration
+class Proof:
+    """What is trained, on what, and what it is scored on. Paths are below --data."""
+
+    title: str
+    """What the table shows."""
+    text: tuple[str, ...]
+    """Sources of the corpus, such as parquet:wikipedia."""
+    max_words: int = 0
+    """Words of the whole corpus, held-out documents included; 0 for any number."""
+    preset: str = "cpu-3h"
+    """Settings of everything."""
+    settings: tuple[str, ...] = ()
+    """Changes of the preset, as key=value."""
+    runs: dict[str, tuple[str, ...]]
+    """Trainings and their own changes; those whose names differ in the last word, the seed, are a column."""
+    exams: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Minimal pairs, by name."""
+    tasks: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Folders, or archives, of the files of tasks, by their name or YAML file in benchmarks/proofs."""
+    lines: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
+    """Published figures, by who published them and the name of exam or task."""
+
+
+def train(proof: Proof, name: str, corpus: Path, directory: Path, slice_seconds: float) -> RunPreset:
+    """Train one run to its end in `directory`; return its settings."""
+    path = preset_path(proof.preset)
+    preset = preset_from_mapping(override(read_yaml(path), [*proof.settings, *proof.runs[name]]), name=path.stem)
+    vocabulary = corpus.parent / "vocabulary"
+    load_or_make(vocabulary, lambda output: build_vocabulary(corpus, output, preset.vocabulary))
+    instances = {length: corpus.parent / f"instances-{length}" for length in preset.sequence_lengths}
+    for length, output in instances.items():
+        settings = dataclasses.replace(preset.instances, max_seq_length=length)
+        load_or_make(output, functools.partial(build_instances, corpus, vocabulary, config=settings))
+    directory.mkdir(parents=True, exist_ok=True)
+    processes = preset.launch.processes_per_node or 1
+    config = with_phases_in(preset.pretraining, instances)
+    fight(
+        [OurSide(directory, config, processes=processes, threads=max(1, num_cores() // processes))],
+        slice_seconds,
+        directory,
+    )
+    return preset
+
+
+def score(proof: Proof, preset: RunPreset, data: Path, corpus: Manifest, directory: Path) -> dict[str, float]:
+    """Return the scores of a trained run by row of the table; those that are in scores.json are not made again."""
+    path, model = directory / "scores.json", directory / "ours" / "model"
+    scores: dict[str, float] = json.loads(path.read_text()) if path.is_file() else {}
+
+    def keep(row: str, value: float) -> None:
+        scores[row] = value
+        write_text_durably(path, json.dumps(scores, indent=1) + "\n")
+        print(f"{directory.name}: {row} {value:.3f}", file=sys.stderr, flush=True)
+
+    if HELD_OUT not in scores:
+        test = corpus.path.parent / "test.npz"
+        if not test.is_file():
+            write_test(corpus, Tokenizer.from_directory(model), preset.sequence_lengths[-1], test)
+        losses, counts = held_out_losses(model, test)
+        keep(HELD_OUT, float(losses.sum() / counts.sum()))
+    for name, pairs in proof.exams.items():
+        if name not in scores:
+            result = take_exam(model, read_pairs(data / pairs))
+            write_text_durably(directory / f"{name}.json", json.dumps(result.to_json()) + "\n")
+            keep(f"{name}, mean over kinds", result.mean)
+            keep(name, result.pair_mean())
+    for name, files in proof.tasks.items():
+        own = PROOFS / f"{name}.yaml"
+        task = get_task(str(own) if own.is_file() else name)
+        if name not in scores:
+            folder = unpacked(data / files, corpus.path.parent)
+            examples = load_task_data(task, folder, preset.finetuning.dev_fraction)
+            settings = preset.finetuning.for_task(task)
+            tuned = finetune(examples, model, directory / name, settings, experiment="", replace=True)
+            keep(name, float(tuned.metrics[tuned.main_key]["mean"]))
+    return scores
+
+
+def unpacked(path: Path, directory: Path) -> Path:
+    """Return a folder of files, or that of an archive, which is unpacked once."""
+    if path.suffix != ".zip":
+        return path
+    folder = directory / path.stem
+    if not folder.exists():
+        with zipfile.ZipFile(path) as archive:
+            archive.extractall(folder)
+    return folder
+
+
+def table(proof: Proof, scores: dict[str, dict[str, float]]) -> str:
+    """Return the scores of the columns, with their deviation over seeds, beside the published lines."""
+    columns: dict[str, list[dict[str, float]]] = {}
+    for name, own in scores.items():
+        columns.setdefault(name.rpartition(" ")[0] or name, []).append(own)
+    rows = []
+    for row in next(iter(scores.values())):
+        cells = []
+        for seeds in columns.values():
+            values = [own[row] for own in seeds if row in own]
+            deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+            cells.append(f"{statistics.mean(values):.2f}{deviation} ({len(values)})" if values else "")
+        rows.append((row, *cells, *(f"{line[row]:g}" if row in line else "" for line in proof.lines.values())))
+    return markdown_table(("", *columns, *proof.lines), rows)
+
+
+@errors_as_exit_codes
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train and score what is missing, and print the table."""
+    parser = program("proof", __doc__)
+    parser.add_argument("proof", help="name of a file in benchmarks/proofs, such as p1, or a YAML file")
+    parser.add_argument("--data", type=Path, required=True, help="folder of text, pairs and task files")
+    parser.add_argument("--slice", type=float, default=600.0, help="seconds between checkpoints (default: %(default)g)")
+    args = parser.parse_args(arguments)
+    path = PROOFS / f"{args.proof}.yaml" if (PROOFS / f"{args.proof}.yaml").is_file() else Path(args.proof)
+    proof = from_mapping(Proof, read_yaml(path), where=str(path))
+    directory = bert_home() / "proofs" / path.stem
+    corpus_settings = preset_from_mapping(override(read_yaml(preset_path(proof.preset)), proof.settings), name="proof")
+    sources = [
+        "".join((kind, colon, str(args.data / place)))
+        for kind, colon, place in (text.rpartition(":") for text in proof.text)
+    ]
+    corpus = load_or_make(directory / "corpus", lambda output: build_corpus(sources, output, corpus_settings.corpus))
+    if proof.max_words and corpus.counts["words"] > proof.max_words:
+        raise UsageError(f"{path}: the text has {corpus.counts['words']:,} words, at most {proof.max_words:,} expected")
+    scores = {}
+    with exiting_on_signals():
+        for name in proof.runs:
+            preset = train(proof, name, corpus.path, directory / name.replace(" ", "-"), args.slice)
+            scores[name] = score(proof, preset, args.data, corpus, directory / name.replace(" ", "-"))
+    print(describe_machine(("torch", "tokenizers")))
+    print(f"{proof.title}; {corpus.counts['words']:,} words of {corpus.counts['documents']:,} documents\n")
+    print(table(proof, scores))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,37 @@
+"""Proofs: their files are valid, their tables beside published lines, and too much text is refused."""
+
+import pytest
+
+from benchmarks.proof import PROOFS, Proof, main, table
+from bert_model.presets import preset_from_mapping, preset_path
+from bert_pipeline.configuration import from_mapping, override, read_yaml
+from bert_pipeline.errors import ConfigurationError
+
+
+@pytest.mark.parametrize("path", sorted(PROOFS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_proof_trains_presets_and_names_rows_that_it_scores(path):
+    proof = from_mapping(Proof, read_yaml(path), where=path.name)
+    for changes in proof.runs.values():
+        mapping = override(read_yaml(preset_path(proof.preset)), [*proof.settings, *changes])
+        preset = preset_from_mapping(mapping, name=path.stem)
+        for task in proof.tasks:
+            assert preset.finetuning.for_task(task).learning_rates
+    assert {row for line in proof.lines.values() for row in line} <= {*proof.exams, *proof.tasks}
+
+
+def test_seeds_are_a_column_beside_the_published_lines():
+    proof = Proof(title="", text=(), runs={}, lines={"GPT-2": {"blimp": 65.08}})
+    scores = {"modern 1": {"blimp": 60.0, "rte": 55.0}, "modern 2": {"blimp": 64.0}, "bert": {"blimp": 61.0}}
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table(proof, scores).splitlines()]
+    assert lines[0] == ["", "modern", "bert", "GPT-2"]
+    assert lines[2:] == [["blimp", "62.00 ± 2.83 (2)", "61.00 (1)", "65.08"], ["rte", "55.00 (1)", "", ""]]
+
+
+def test_more_words_than_stated_are_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
+    (tmp_path / "own.txt").write_text("It is a long story.\nIt has ten words.\n\nIt has another part.\n")
+    (tmp_path / "own.yaml").write_text('{title: own, text: ["lines:own.txt"], max_words: 12, runs: {a 1: []}}')
+    assert main([str(tmp_path / "own.yaml"), "--data", str(tmp_path)]) == 2
+    assert "the text has 13 words, at most 12 expected" in capsys.readouterr().err
+    with pytest.raises(ConfigurationError):
+        from_mapping(Proof, {"title": "", "text": [], "runs": {}, "words": 3})
