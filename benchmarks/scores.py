@@ -86,7 +86,7 @@ def run_or_load(case: FinetuningCase, side: str, make: Side, seed: int, director
     trainer.train_from(seed)
     seconds = time.process_time() - started
     logits = trainer.logits()
-    predictions = kind_of(case.task).decode(case.dev_examples, case.dev, logits)
+    predictions = kind_of(case.task).decode(case.dev_examples, case.dev, logits, {})
     with atomic_write(path) as temporary, open(temporary, "wb") as file:
         values = np.array([predictions[example_id] for example_id in ids])
         place = day_and_machine()

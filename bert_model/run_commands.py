@@ -32,7 +32,7 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     from bert_pipeline.tasks.task import load_task_data
 
     task = get_task(arguments.task)  # reports an unknown task before torch is loaded
-    from bert_model.finetuning.analysis import errors_path
+    from bert_model.finetuning.analysis import errors_path, kept_epoch
     from bert_model.finetuning.caveats import describe, read_caveats
     from bert_model.finetuning.config import task_configuration
     from bert_model.finetuning.display import TrialDisplay
@@ -77,6 +77,8 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     # Metrics go to standard output, as JSON lines for programs; all else to standard error.
     for key, entry in result.metrics.items():
         print(json.dumps({"metric": key, **entry, "own_split": data.own_split}))
+    if kept := kept_epoch(result.results["winner"]):
+        print(f"published: {kept}", file=sys.stderr)
     print(f"known about this score: {describe(read_caveats(result.results['known']))}", file=sys.stderr)
     print(f"{result.path}/results.md, {errors_path(result.path)}", file=sys.stderr)
     return 0

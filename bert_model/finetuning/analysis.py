@@ -38,9 +38,13 @@ def analyze(kind: Kind, examples: Sequence[Any], evaluation: Evaluation, decided
         "resamples": RESAMPLES,
     }
     if kind.measure == "confidence":
-        error = calibration_error([d.confidence for d in decided], [d.is_correct for d in decided])
-        document["calibration_error"] = round(error, 4)
+        document["calibration_error"] = error_of_confidence(decided)
     return document | kind.tables(examples, evaluation, decided)
+
+
+def error_of_confidence(decided: Sequence[Decision]) -> float:
+    """Return the expected calibration error of some decisions."""
+    return round(calibration_error([d.confidence for d in decided], [d.is_correct for d in decided]), 4)
 
 
 # --- results.md ---
@@ -60,11 +64,14 @@ def results_table(results: Mapping[str, Any]) -> str:
     parts = [f"# {results['title']}", _markdown(head, rows), f"Baseline: {results['baseline']}."]
     parts.append(f"Known about this score: {describe(read_caveats(results['known']))}.")
     parts += [results["note"]] if "note" in results else []
+    parts += [f"Published: {kept}."] if (kept := kept_epoch(results["winner"])) else []
     for split, analysis in results["analysis"].items():
         low, high = analysis["interval"]
         line = f"{analysis['metric']} {analysis['score']:.1f}, {CONFIDENCE:.0%} interval {low:.1f} to {high:.1f}"
         if "calibration_error" in analysis:
             line += f"; expected calibration error {analysis['calibration_error']:.1f}"
+        if "uncalibrated_error" in analysis:
+            line += f" ({analysis['uncalibrated_error']:.1f} without the temperature)"
         parts += [f"## {split}, published model", f"{line}."]
         # Tables of what the kind of task has.
         if "classes" in analysis:
@@ -77,6 +84,15 @@ def results_table(results: Mapping[str, Any]) -> str:
             confusion = [[label, *(f"{count:,}" for count in row)] for label, row in counts]
             parts.append(_markdown(["gold \\ predicted", *labels], confusion))
     return "\n\n".join(parts) + "\n"
+
+
+def kept_epoch(winner: Mapping[str, Any]) -> str:
+    """Return in words which epoch's weights a training has kept, and whether it was stopped; "" if none was scored."""
+    if not (scores := winner.get("epoch_scores")):
+        return ""
+    shown = ", ".join(f"{score:.1f}" for _, score in scores)
+    stopped = f"; stopped after {scores[-1][0]:g}" if scores[-1][0] < winner["epochs"] - 1e-3 else ""
+    return f"epoch {winner['epoch']:g} of {winner['epochs']:g} (dev scores by epoch: {shown}{stopped})"
 
 
 def _cell(value: Any) -> str:

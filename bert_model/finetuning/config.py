@@ -57,6 +57,11 @@ class FinetuningConfig(EncodingConfig):
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
     """`bfloat16` computes under autocast, weights and optimizer state stay in float32; `auto` does so where the device
     has instructions for it."""
+    select: Literal["best", "last"] = "best"
+    """`best` keeps the weights of the epoch with the best score on dev, the later one of equals; `last` those of the
+    last, as in the paper."""
+    patience: NonNegativeInt = 0
+    """Epochs without a better score on dev after which a training ends; 0 trains them all."""
     document_context: bool = False
     """Whether a tagger's rows of training are filled with the neighboring sentences of their documents (paper, 5.3),
     where the files separate documents. By default a row has one sentence."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from bert_model.finetuning.analysis import analyze, errors_page, errors_path, results_table
+from bert_model.finetuning.analysis import analyze, error_of_confidence, errors_page, errors_path, results_table
 from bert_model.finetuning.config import (
     GRID_KEYS,
     FinetuningConfig,
@@ -23,7 +23,8 @@ from bert_model.finetuning.task_model import (
     write_predictions,
     write_task_model,
 )
-from bert_model.finetuning.trial import CHECKPOINT_SUFFIX, OUTPUT_SUFFIX, TrialJob, read_output
+from bert_model.finetuning.trial import CHECKPOINT_SUFFIX, TrialJob
+from bert_model.finetuning.trial_output import OUTPUT_SUFFIX, read_output
 from bert_model.finetuning.trial_runner import (
     Progress,
     SavedTrial,
@@ -33,6 +34,7 @@ from bert_model.finetuning.trial_runner import (
 )
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.kinds import kind_of
+from bert_model.kinds.base import TEMPERATURE, fitted_of
 from bert_model.metrics.uncertainty import STATISTICS_NAME, stacked
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import onednn_width, processor
@@ -234,6 +236,10 @@ def _analyze(runner: TrialRunner, saved: SavedTrial) -> tuple[dict[str, Any], st
         examples = runner.examples[split]
         decided = kind.decisions(examples, runner.encoded[split], output.logits[split], evaluation)
         analysis[split] = analyze(kind, examples, evaluation, decided)
+        if TEMPERATURE in evaluation.fitted:
+            plain = dataclasses.replace(evaluation, fitted=fitted_of(evaluation.fitted))
+            before = kind.decisions(examples, runner.encoded[split], output.logits[split], plain)
+            analysis[split]["uncalibrated_error"] = error_of_confidence(before)
         if split == runner.main_split:
             page = errors_page(kind, split, analysis[split], decided)
     return analysis, page
@@ -252,9 +258,9 @@ def _write(
     """
     data, config, pool = runner.data, runner.config, runner.pool
 
-    # The threshold of the main dev split also applies to test splits, on which nothing is tuned.
+    # What was chosen on the main dev split also applies to test splits, on which nothing is.
     task, best = data.task, searches[0].best
-    null_threshold = saved.evaluations[runner.main_split].null_threshold
+    fitted = fitted_of(saved.evaluations[runner.main_split].fitted)
     weights_name = TAGGER_NAME if task.feature_based else WEIGHTS_NAME
 
     def write_model(directory: Path, job: TrialJob, result: TrialResult) -> TaskModel:
@@ -266,13 +272,15 @@ def _write(
         own_description = {
             **description,
             "own_split": data.own_split,
-            "null_threshold": result.null_threshold,
+            **fitted_of(result.fitted),
             "degenerate": not result.usable,
             "seed": result.trial.seed,
             "setting": result.trial.setting.describe(),
             "scores": scores,
         }
-        return write_task_model(directory, job=job, task=task, tokenizer=runner.tokenizer, description=own_description)
+        temperature = result.fitted.get(TEMPERATURE, 1.0)
+        options = {"tokenizer": runner.tokenizer, "description": own_description, "temperature": temperature}
+        return write_task_model(directory, job=job, task=task, **options)
 
     # The model of each seed is a whole model directory of its own, as ensembles of `bert predict` take them.
     files = {best.trial: weights_name}
@@ -295,9 +303,7 @@ def _write(
             continue
         encoded = runner.kind.encode(examples, runner.tokenizer, runner.alone)
         logits = model.logits(encoded, num_threads=pool.threads_per_worker)
-        evaluation = runner.kind.evaluate(
-            examples, encoded, logits, config, null_threshold=null_threshold, labeled=False
-        )
+        evaluation = runner.kind.evaluate(examples, encoded, logits, config, fitted=fitted, labeled=False)
         draft.rows |= write_predictions(draft.path, runner.kind, split, evaluation)
 
     # Counts are part of the content's hash; times and the machine's choices are not, so they are provenance.

@@ -14,6 +14,7 @@ from bert_model.finetuning.caveats import known_about, read_caveats
 from bert_model.finetuning.config import FinetuningConfig
 from bert_model.finetuning.search import SearchResult, Trial, TrialResult
 from bert_model.kinds import kind_of
+from bert_model.metrics.glue import ERRORS
 from bert_model.training.metrics_log import STATE_NAME, DataInput, RunStatus, read_lines, read_state
 from bert_model.training.mlflow_sync import CLOSE_TIMEOUT_SECONDS, Tracker, sync
 from bert_pipeline.errors import DiskFullError
@@ -84,7 +85,9 @@ def results_document(
         "generated_sample": data.generated,
         **hashes,
         "search": {
-            "procedure": PROCEDURES[config.search].format(split=main_split) + "; the same for every initialization",
+            "procedure": PROCEDURES[config.search].format(split=main_split)
+            + (f"; each training keeps its best epoch on {main_split}" if config.select == "best" else "")
+            + "; the same for every initialization",
             "seeds": list(config.seeds),
         },
         "metrics": metrics,
@@ -110,7 +113,7 @@ def _metrics(data: TaskData, searches: Sequence[SearchResult]) -> dict[str, dict
             entry: dict[str, Any] = {
                 "n": len(examples),
                 "seeds": [result.trial.seed for result in reported.chosen if not result.diverged],
-                **summarize(reported.values(split, metric)),
+                **summarize(reported.values(split, metric), lowest=metric in ERRORS),
             }
             # Scores of random weights are named by their initialization, such as "random_x4_sd".
             for search in compared:
@@ -174,13 +177,13 @@ def _search(search: SearchResult) -> dict[str, Any]:
     }
 
 
-def summarize(values: Sequence[float]) -> dict[str, Any]:
-    """Return values, mean, standard deviation (of a sample; 0 for one value), best and median."""
+def summarize(values: Sequence[float], *, lowest: bool = False) -> dict[str, Any]:
+    """Return values, mean, standard deviation (of a sample; 0 for one value), best (or `lowest`) and median."""
     return {
         "values": [round(value, 6) for value in values],
         "mean": round(statistics.fmean(values), 6),
         "sd": round(statistics.stdev(values), 6) if len(values) > 1 else 0.0,
-        "best": round(max(values), 6),
+        "best": round(min(values) if lowest else max(values), 6),
         "median": round(statistics.median(values), 6),
     }
 

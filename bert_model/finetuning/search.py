@@ -78,8 +78,12 @@ class TrialResult:
     steps: int
     losses: tuple[float, ...] = ()
     """Mean training loss of equal stretches of the training."""
-    null_threshold: float | None = None
-    """SQuAD 2.0's τ, tuned on dev."""
+    fitted: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """What was chosen on dev beside the weights, as `Evaluation.fitted`."""
+    epoch: float = 0.0
+    """The epoch whose weights are kept, if each was scored."""
+    epoch_scores: tuple[tuple[float, float], ...] = ()
+    """Epoch and main dev score, if each was scored."""
 
     @property
     def usable(self) -> bool:
@@ -96,7 +100,8 @@ class TrialResult:
             "collapsed": self.collapsed,
             "diverged": self.diverged,
             "losses": [loss if math.isfinite(loss) else None for loss in self.losses],  # JSON has no NaN
-            **({} if self.null_threshold is None else {"null_threshold": self.null_threshold}),
+            **self.fitted,
+            **({"epoch": self.epoch, "epoch_scores": self.epoch_scores} if self.epoch_scores else {}),
         }
 
 

@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 TASK_NAME = "task.json"
 TAGGER_NAME = "tagger.safetensors"
 PREDICTIONS = "predictions"
+CLASSIFIER = "classifier."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,13 +85,23 @@ class TaskModel:
 
 
 def write_task_model(
-    directory: Path, *, job: TrialJob, task: Task, tokenizer: Tokenizer, description: Mapping[str, Any]
+    directory: Path,
+    *,
+    job: TrialJob,
+    task: Task,
+    tokenizer: Tokenizer,
+    description: Mapping[str, Any],
+    temperature: float = 1.0,
 ) -> TaskModel:
-    """Write the model whose weights a trial saved, with its tokenizer and task.json, and return it."""
+    """Write the model whose weights a trial saved, with its tokenizer and task.json, and return it.
+
+    The weights of its last layer, the classifier, are divided by `temperature`.
+    """
     assert job.weights is not None, "the trial saved its weights"
 
     # The trial ran in another process, which left its weights in a file.
     tensors = load_file(job.weights)
+    tensors = {name: t / temperature if name.startswith(CLASSIFIER) else t for name, t in tensors.items()}
     feature_input = job.trial.setting.feature_input
     encoder: BertModel | None = None
     model: nn.Module

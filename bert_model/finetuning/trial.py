@@ -14,7 +14,6 @@ import logging
 import math
 import shutil
 import time
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,9 +26,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bert_model.finetuning.config import FinetuningConfig
+from bert_model.finetuning.epochs import Epochs, load_weights
 from bert_model.finetuning.frozen_features import Activations
 from bert_model.finetuning.predict_logits import forward, predict_logits, send, to_tensors
 from bert_model.finetuning.search import Trial
+from bert_model.finetuning.trial_output import TrialOutput, write_output
 from bert_model.kinds import Kind, kind_of
 from bert_model.kinds.encoded import EncodedSet, num_training_steps, training_batches
 from bert_model.model.bert import BertModel
@@ -47,7 +48,6 @@ from bert_model.training.optimizer import (
     set_learning_rate,
 )
 from bert_model.training.schedule import OptimizerConfig, learning_rate_at
-from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import ArtifactError, DiskFullError
 from bert_pipeline.manifest import load_manifest, publishing
 from bert_pipeline.tasks.catalogue import Task
@@ -55,7 +55,6 @@ from bert_pipeline.tasks.catalogue import Task
 logger = logging.getLogger(__name__)
 
 MAX_REPORTED_LOSSES = 20
-OUTPUT_SUFFIX = ".npz"
 CHECKPOINT_SUFFIX = ".checkpoint"
 CHECKPOINT_KIND = "trial_checkpoint"
 CHECKPOINT_INTERVAL_SECONDS = 600.0
@@ -126,7 +125,7 @@ class TrialJob:
         """The kind of task, which decides the head and the loss."""
         return kind_of(self.task)
 
-    def run(self, *, device: str, num_threads: int, report: Report | None = None) -> "TrialOutput":
+    def run(self, *, device: str, num_threads: int, report: Report | None = None) -> TrialOutput:
         """Train and predict. The output is a function of the job, the device and the number of threads alone."""
         with limited_threads(num_threads), _seeded(self.trial.seed, device):
             output = _run(self, torch.device(device), report)
@@ -135,22 +134,6 @@ class TrialJob:
         if self.checkpoint is not None:
             shutil.rmtree(self.checkpoint, ignore_errors=True)
         return output
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrialOutput:
-    """Predictions and measurements of a finished training, before scoring."""
-
-    logits: dict[str, np.ndarray]
-    """Split -> outputs as the kind of task decodes them; empty if the training diverged."""
-    steps: int
-    """Number of optimizer steps."""
-    losses: tuple[float, ...]
-    """Mean training loss of at most 20 equal stretches of the training."""
-    diverged: bool
-    training_seconds: float
-    training_tokens: int
-    """Number of tokens trained on, without padding."""
 
 
 @contextlib.contextmanager
@@ -183,7 +166,7 @@ def _run(job: TrialJob, device: torch.device, report: Report | None) -> TrialOut
         model = initial_model(job, train)
     model = model.to(device)
 
-    # Reads the model's current weights: used at the ends of epochs and once more at the end.
+    # Reads the model's current weights: used at the ends of epochs and once or twice more at the end.
     def predict(splits: tuple[str, ...]) -> dict[str, np.ndarray]:
         return {
             split: predict_logits(
@@ -192,13 +175,17 @@ def _run(job: TrialJob, device: torch.device, report: Report | None) -> TrialOut
             for split in splits
         }
 
+    epochs: Epochs | None = None
+    if (job.config.select == "best" or job.config.patience) and job.trial.setting.epochs > 1:
+        epochs = Epochs(job.kind, job.config, job.data, scored[job.dev_splits[0]])
     losses, tokens, seconds = train_model(
         model,
         job,
         train,
         features.get("train"),
         report=report,
-        dev_logits=(lambda: predict(job.dev_splits)) if job.evaluates_epochs else None,
+        dev_logits=lambda: predict(job.dev_splits if job.evaluates_epochs else job.dev_splits[:1]),
+        epochs=epochs,
     )
 
     # A diverged training has no predictions and no weights, but its losses are reported.
@@ -206,6 +193,11 @@ def _run(job: TrialJob, device: torch.device, report: Report | None) -> TrialOut
     logits = {}
     if not diverged:
         logits = predict(tuple(scored))
+        if epochs is not None:
+            if not epochs.are_over:  # else the last epoch is scored already
+                epochs.add(len(losses) / steps_per_epoch(job, train), logits[job.dev_splits[0]], model)
+            if epochs.restore(model):
+                logits = predict(tuple(scored))
         if job.weights is not None:
             tensors = {name: value.detach().to("cpu", copy=True) for name, value in model.named_parameters()}
             save_tensors(tensors, job.weights)
@@ -216,7 +208,14 @@ def _run(job: TrialJob, device: torch.device, report: Report | None) -> TrialOut
         diverged=diverged,
         training_seconds=seconds,
         training_tokens=tokens,
+        epoch=epochs.kept if epochs is not None and epochs.scores else 0.0,
+        epoch_scores=tuple(epochs.scores) if epochs is not None else (),
     )
+
+
+def steps_per_epoch(job: TrialJob, train: EncodedSet) -> int:
+    """Return the number of optimizer steps of one epoch."""
+    return num_training_steps(train.num_units, train.units_of_batch(job.trial.setting.batch_size), 1)
 
 
 def new_tagger(task: Task, config: FinetuningConfig, feature_input: str, shape: tuple[int, int]) -> Tagger:
@@ -251,13 +250,14 @@ def train_model(
     *,
     report: Report | None = None,
     dev_logits: Callable[[], dict[str, np.ndarray]] | None = None,
+    epochs: Epochs | None = None,
 ) -> tuple[list[float], int, float]:
     """Train in place; return the loss of every step, the number of tokens and the seconds, without evaluations.
 
     Stops at a loss that is not finite, which is then the last of the list, and the weights are to be discarded. Losses
     are read every two seconds only: a GPU computes each step without waiting for the host. `report` is called then,
-    and with `dev_logits()` at the end of an epoch, at most every ten seconds. Neither draws random numbers: the
-    training is the same without them.
+    and with `dev_logits()` at the end of an epoch, at most every ten seconds. `epochs` gets them at the end of each but
+    the last, and may end the training. Nothing of this draws random numbers: the training is the same without.
     """
     config, setting = job.config, job.trial.setting
     device = next(model.parameters()).device
@@ -267,7 +267,7 @@ def train_model(
     num_tokens = train.lengths().reshape(train.num_units, -1).sum(axis=1)
     batch_size = train.units_of_batch(setting.batch_size)
     total_steps = num_training_steps(train.num_units, batch_size, setting.epochs)
-    steps_per_epoch = num_training_steps(train.num_units, batch_size, 1)
+    epoch_steps = steps_per_epoch(job, train)
     warmup_steps = int(total_steps * config.warmup_share)
 
     # The optimizer is built before resuming, which fills its state in place.
@@ -285,13 +285,14 @@ def train_model(
     )
 
     # A resumed training skips the batches of its finished steps; `started` is moved back by the seconds they took.
-    losses, tokens, seconds = _resume(job, model, optimizer)
+    losses, tokens, seconds = _resume(job, model, optimizer, epochs)
     unread: list[tuple[Tensor, int]] = []  # loss and number of tokens of each step since the last report
     start = reported_step = len(losses)
     reported_at = saved_at = evaluated_at = time.perf_counter()
     started = reported_at - seconds
     model.train()
-    for step, batch in zip(range(start, total_steps), itertools.islice(batches, start, None)):
+    end = start if epochs is not None and epochs.are_over else total_steps
+    for step, batch in zip(range(start, end), itertools.islice(batches, start, None)):
         # One optimizer step.
         rate = learning_rate_at(step, peak=setting.learning_rate, total_steps=total_steps, warmup_steps=warmup_steps)
         set_learning_rate(optimizer, rate)
@@ -303,11 +304,11 @@ def train_model(
 
         # What is due by the clock decides nothing about the training.
         done, now = step + 1, time.perf_counter()
-        ends_epoch = done % steps_per_epoch == 0 and done < total_steps
-        evaluates = dev_logits is not None and ends_epoch and now - evaluated_at >= EPOCH_EVALUATION_SECONDS
+        ends_epoch = dev_logits is not None and done % epoch_steps == 0 and done < total_steps
+        evaluates = job.evaluates_epochs and ends_epoch and now - evaluated_at >= EPOCH_EVALUATION_SECONDS
         saves = job.checkpoint is not None and now - saved_at >= CHECKPOINT_INTERVAL_SECONDS and done < total_steps
         reports = evaluates or now - reported_at >= REPORT_INTERVAL_SECONDS
-        if reports or saves or done == total_steps:
+        if reports or saves or (ends_epoch and epochs) or done == total_steps:
             # Read the losses; the training ends with the first that is not finite.
             for value, (_, count) in zip(torch.stack([loss for loss, _ in unread]).tolist(), unread):
                 losses.append(value)
@@ -316,14 +317,16 @@ def train_model(
                     return losses, tokens, time.perf_counter() - started
             unread.clear()
             now = time.perf_counter()  # reading has waited for a GPU
+        logits: dict[str, np.ndarray] = {}
+        if dev_logits is not None and ((evaluates and report) or (ends_epoch and epochs)):
+            logits = dev_logits()
+            if epochs is not None:
+                epochs.add(done / epoch_steps, logits[job.dev_splits[0]], model)
+            model.train()
+            # The time of the evaluation is taken out of the rates.
+            started, now = started + time.perf_counter() - now, time.perf_counter()
+            evaluated_at = now if evaluates else evaluated_at
         if report is not None and reports:
-            logits: dict[str, np.ndarray] = {}
-            if evaluates and dev_logits is not None:
-                logits = dev_logits()
-                model.train()
-                evaluated_at = time.perf_counter()
-                # The time of the evaluation is taken out of the rates.
-                started, now = started + evaluated_at - now, evaluated_at
             # The loss since the last report, the rates over the whole trial.
             latest, seconds = losses[reported_step:], max(now - started, 1e-9)
             report(
@@ -336,15 +339,17 @@ def train_model(
                     learning_rate=rate,
                     steps_per_second=done / seconds,
                     tokens_per_second=tokens / seconds,
-                    logits=logits,
+                    logits=logits if evaluates else {},
                 )
             )
         if reports:
             reported_step, reported_at = done, time.perf_counter()
         if saves and job.checkpoint is not None:
-            _save_checkpoint(job.checkpoint, job, model, optimizer, losses, tokens, now - started)
+            _save_checkpoint(job.checkpoint, job, model, optimizer, losses, tokens, now - started, epochs)
             saved_at = time.perf_counter()
             started += saved_at - now  # the rates leave out the time of a checkpoint
+        if ends_epoch and epochs is not None and epochs.are_over:
+            break
     return losses, tokens, time.perf_counter() - started
 
 
@@ -356,13 +361,16 @@ def _save_checkpoint(
     losses: list[float],
     tokens: int,
     seconds: float,
+    epochs: Epochs | None,
 ) -> None:
-    """Replace the checkpoint of a training: weights, optimizer state, random state, losses and counts."""
+    """Replace the checkpoint of a training: weights, also the best, optimizer and random state, losses and counts."""
     tensors: dict[str, Tensor] = {f"model.{name}": parameter for name, parameter in model.named_parameters()}
     tensors |= {f"optimizer.{name}": tensor for name, tensor in optimizer_tensors(model, optimizer).items()}
     tensors |= {"random.cpu": torch.get_rng_state(), "losses": torch.tensor(losses, dtype=torch.float64)}
     if (device := next(model.parameters()).device).type == "cuda":
         tensors["random.cuda"] = torch.cuda.get_rng_state(device)
+    best, scored = epochs.state() if epochs is not None else ({}, None)
+    tensors |= best
 
     # Copies on the CPU: their size is what the warning names if the disk is full.
     held = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
@@ -371,7 +379,7 @@ def _save_checkpoint(
     try:
         with publishing(directory, kind=CHECKPOINT_KIND, configuration={"trial": job.trial.name}, inputs={}) as draft:
             save_file(held, draft.path / "state.safetensors")
-            fields = json.dumps({"step": len(losses), "tokens": tokens, "seconds": seconds})
+            fields = json.dumps({"step": len(losses), "tokens": tokens, "seconds": seconds, "epochs": scored})
             (draft.path / "state.json").write_text(fields + "\n", encoding="utf-8")
     except (OSError, DiskFullError, SafetensorError) as error:  # most likely the disk is full
         size = sum(tensor.numel() * tensor.element_size() for tensor in held.values())
@@ -385,7 +393,9 @@ def _save_checkpoint(
         )
 
 
-def _resume(job: TrialJob, model: nn.Module, optimizer: Optimizer) -> tuple[list[float], int, float]:
+def _resume(
+    job: TrialJob, model: nn.Module, optimizer: Optimizer, epochs: Epochs | None
+) -> tuple[list[float], int, float]:
     """Restore a training from its checkpoint; return losses, tokens and seconds so far, nothing without one.
 
     A damaged checkpoint is as good as none.
@@ -401,9 +411,9 @@ def _resume(job: TrialJob, model: nn.Module, optimizer: Optimizer) -> tuple[list
     # Everything that the next step depends on: weights, optimizer state, and dropout's random state.
     tensors = load_file(job.checkpoint / "state.safetensors")
     fields = json.loads((job.checkpoint / "state.json").read_text(encoding="utf-8"))
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(tensors[f"model.{name}"])
+    load_weights(model, {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")})
+    if epochs is not None and fields["epochs"]:
+        epochs.load(tensors, fields["epochs"])
     prefix = "optimizer."
     load_optimizer_tensors(
         model, optimizer, {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
@@ -462,27 +472,3 @@ def task_overrides(config: FinetuningConfig, task: Task) -> dict[str, Any]:
             "attention_probs_dropout_prob": config.hidden_dropout,
         }
     return overrides
-
-
-FIELDS = "fields"
-
-
-def write_output(path: Path, output: TrialOutput) -> None:
-    """Write a trial's output to one file, atomically."""
-    fields = {field.name: getattr(output, field.name) for field in dataclasses.fields(output) if field.name != "logits"}
-    arrays = {f"logits/{split}": logits for split, logits in output.logits.items()}
-    # All in one file, so that one rename makes it complete; JSON keeps its bytes as an array.
-    arrays[FIELDS] = np.frombuffer(json.dumps(fields).encode("utf-8"), dtype=np.uint8)
-    with atomic_write(path) as temporary, open(temporary, "wb") as stream:
-        np.savez(stream, **arrays)  # type: ignore[arg-type]
-
-
-def read_output(path: Path) -> TrialOutput | None:
-    """Read what `write_output` wrote; None if the file is missing or was torn by a power cut: the trial is repeated."""
-    try:
-        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as stored:
-            fields = json.loads(stored[FIELDS].tobytes())
-            logits = {name.partition("/")[2]: stored[name] for name in stored.files if name != FIELDS}
-    except (FileNotFoundError, zipfile.BadZipFile, EOFError, ValueError, KeyError):
-        return None
-    return TrialOutput(**{**fields, "losses": tuple(fields["losses"])}, logits=logits)

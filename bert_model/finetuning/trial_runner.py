@@ -11,22 +11,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
 
 from bert_model.finetuning.caveats import FEW_STEPS
 from bert_model.finetuning.config import SMALL_SET_STEPS, FinetuningConfig
+from bert_model.finetuning.epochs import save_examples
 from bert_model.finetuning.frozen_features import FeatureJob
 from bert_model.finetuning.results import WITH_CONTEXT, SearchLog
 from bert_model.finetuning.search import DivergedError, Setting, Trial, TrialResult, choose_setting
-from bert_model.finetuning.task_model import read_task_description
-from bert_model.finetuning.trial import (
-    CHECKPOINT_SUFFIX,
-    OUTPUT_SUFFIX,
-    TrialJob,
-    TrialOutput,
-    TrialProgress,
-    read_output,
-    task_overrides,
-)
+from bert_model.finetuning.task_model import CLASSIFIER, read_task_description
+from bert_model.finetuning.trial import CHECKPOINT_SUFFIX, TrialJob, TrialProgress, task_overrides
+from bert_model.finetuning.trial_output import OUTPUT_SUFFIX, TrialOutput, read_output
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.kinds import kind_of
 from bert_model.kinds.base import Evaluation
@@ -35,7 +32,7 @@ from bert_model.metrics.uncertainty import UnitStatistics
 from bert_model.model.bert import BertModel
 from bert_model.model.config import BertConfig
 from bert_model.model.heads import HEAD_CLASSES, states_of
-from bert_model.model.weights import fill_model, read_weights
+from bert_model.model.weights import fill_model, read_weights, save_tensors
 from bert_pipeline.atomic import disk_errors, locked, replace_text
 from bert_pipeline.errors import ArtifactError, UnavailableError, UsageError
 from bert_pipeline.manifest import Manifest, load_manifest, refuse_foreign_directory
@@ -202,6 +199,7 @@ class TrialRunner:
             for split, own in self.examples.items():
                 if any(example.document is not None for example in own):
                     self.encoded[split + CONTEXT_SET] = kind.encode(own, tokenizer, config)
+        save_examples(self.sets, self.examples[self.main_split])
         for name, encoded in {"train": self.train, **self.encoded}.items():
             encoded.save(self.sets / name)
             if cut := len(encoded.truncated):
@@ -302,12 +300,20 @@ class TrialRunner:
         # Another search may have published there since: then its weights are those of other trials.
         if record["sha256"] == manifest.sha256:
             for name, file in record["weights"].items():
-                shutil.copyfile(published / file, self.scratch / f"{name}.safetensors")
+                tensors = load_file(published / file)
+                heads = {key: torch.tensor(value) for key, value in record["classifiers"][name].items()}
+                save_tensors(tensors | heads, self.scratch / f"{name}.safetensors")
 
     def record_weights(self, manifest: Manifest, files: Mapping[Trial, str]) -> None:
         """Record which weights the published directory has, for `take_weights` of a later search."""
         weights = {trial.name: file for trial, file in files.items()}
-        replace_text(self.scratch / PUBLISHED_NAME, json.dumps({"sha256": manifest.sha256, "weights": weights}))
+        classifiers = {}  # as they were before their temperature
+        for name in weights:
+            with safe_open(self.scratch / f"{name}.safetensors", "pt") as file:
+                own = [key for key in file.keys() if key.startswith(CLASSIFIER)]  # noqa: SIM118
+                classifiers[name] = {key: file.get_tensor(key).tolist() for key in own}
+        document = {"sha256": manifest.sha256, "weights": weights, "classifiers": classifiers}
+        replace_text(self.scratch / PUBLISHED_NAME, json.dumps(document))
 
     def _show(self, report: TrialProgress) -> None:
         """Pass on the report of a running trial, with the scores of an epoch."""
@@ -387,7 +393,9 @@ class TrialRunner:
             diverged=output.diverged,
             steps=output.steps,
             losses=output.losses,
-            null_threshold=main.null_threshold if main is not None else None,
+            fitted=main.fitted if main is not None else {},
+            epoch=output.epoch,
+            epoch_scores=output.epoch_scores,
         )
         if job.weights is not None and main is not None:
             seed, examples = job.trial.seed, self.examples[self.main_split]
@@ -396,16 +404,17 @@ class TrialRunner:
         return result
 
     def _evaluate(self, outputs: Mapping[str, np.ndarray]) -> dict[str, Evaluation]:
-        """Decode and score outputs. Every dev split has its own null threshold, a test split that of the main one.
+        """Decode and score outputs. What is chosen on dev each dev split chooses, a test split has that of the main
+        one.
 
         The scores with the context of documents are further metrics of their split, such as "f1_with_context".
         """
         evaluations: dict[str, Evaluation] = {}
         for name, logits in outputs.items():
             split = name.removesuffix(CONTEXT_SET)
-            threshold = evaluations[self.main_split].null_threshold if split in self.data.test else None
+            fitted = evaluations[self.main_split].fitted if split in self.data.test else None
             evaluation = self.kind.evaluate(
-                self.examples[split], self.encoded[name], logits, self.config, null_threshold=threshold
+                self.examples[split], self.encoded[name], logits, self.config, fitted=fitted
             )
             if split != name:
                 more = {metric + WITH_CONTEXT: score for metric, score in evaluation.scores.items()}

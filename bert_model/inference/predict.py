@@ -17,7 +17,7 @@ import torch
 from bert_model.finetuning.task_model import TaskModel, load_task_model, prediction_device
 from bert_model.inference.inputs import PredictionInput, input_row, read_rows, rejected_path, rejecting, writing
 from bert_model.kinds import kind_of
-from bert_model.kinds.base import rounded, softmax
+from bert_model.kinds.base import fitted_of, rounded, softmax
 from bert_model.kinds.embedding import BLOCK
 from bert_model.kinds.encoded import prediction_batches
 from bert_model.kinds.span import NULL_LOGIT_DIFFERENCE
@@ -206,13 +206,11 @@ class TaskPredictor:
         self.kind = kind_of(first.task)
         self.data_task: Task | None = first.task
         self.form = self.kind.form
-        self.null_threshold: float | None = None
-
-        # Models of other authors have no tuned threshold.
-        if self.task.has_impossible:
-            tuned = [model.description.get("null_threshold") for model in models]
-            thresholds = [NULL_LOGIT_DIFFERENCE if threshold is None else threshold for threshold in tuned]
-            self.null_threshold = float(np.mean(thresholds))
+        # Models of other authors have nothing of a dev set.
+        unfitted = {"null_threshold": NULL_LOGIT_DIFFERENCE} if self.task.has_impossible else {}
+        own = [{**unfitted, **fitted_of(model.description)} for model in models]
+        shared = [key for key in own[0] if all(key in fitted for fitted in own)]
+        self.fitted: dict[str, Any] = {key: np.mean([one[key] for one in own], axis=0).tolist() for key in shared}
 
         # Means over models need the same outputs, for spans also the same rows of tokens.
         for model in models[1:]:
@@ -239,7 +237,7 @@ class TaskPredictor:
         rows = [self.kind.encode(examples, model.tokenizer, model.config) for model in self.models]
         outputs = [(encoded, model.logits(encoded)) for model, encoded in zip(self.models, rows) if encoded.num_rows]
         truncated = {int(index) for encoded, _ in outputs for index in encoded.truncated}
-        answers = self.kind.answer(examples, outputs, self.models[0].config, self.null_threshold)
+        answers = self.kind.answer(examples, outputs, self.models[0].config, self.fitted)
         return [
             {**answer, "truncated": True} if index in truncated else answer
             for index, answer in enumerate(_with_ids(inputs, answers))

@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -35,12 +36,21 @@ Units = tuple[str, Sequence[str], Any]
 Answers = list[dict[str, Any]]
 """Answers of `bert predict` without their ids."""
 
+FITTED = ("null_threshold", "thresholds")
+"""What a model's task.json may have of its dev set: SQuAD 2.0's τ (null odds above it mean "no answer"), and the
+probability from which each label of a multilabel task applies."""
+TEMPERATURE = "temperature"
+"""What logits are divided by for probabilities that are right as often as they say. A published model's last layer is
+divided by it, so that every program that reads the model has these probabilities."""
+
 METRICS: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
     "accuracy": glue.accuracy,
     "macro_f1": glue.macro_f1,
     "matthews": glue.matthews,
     "pearson": glue.pearson,
     "spearman": glue.spearman,
+    "rmse": glue.rmse,
+    "mae": glue.mae,
 }
 """Metrics of two sequences of labels or numbers."""
 
@@ -76,8 +86,8 @@ class Evaluation:
     """Metric -> score from 0 to 100; empty if the split has no labels."""
     collapsed: bool
     """True if every example gets the same prediction, as after a collapsed fine-tuning."""
-    null_threshold: float | None = None
-    """SQuAD 2.0's τ: null odds above it mean "no answer"; None if every question has an answer."""
+    fitted: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """What was chosen on dev for the predictions: keys of `FITTED`, and the temperature."""
     answers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """The n best answers by example id, for spans."""
 
@@ -223,19 +233,28 @@ class Kind:
         logits: np.ndarray,
         config: EncodingConfig,
         *,
-        null_threshold: float | None = None,
+        fitted: Mapping[str, Any] | None = None,
         labeled: bool = True,
     ) -> Evaluation:
-        """Decode and score outputs; for SQuAD 2.0 τ is tuned on these examples unless it is given."""
-        predictions = self.decode(examples, encoded, logits)
+        """Decode and score outputs; what is chosen on dev is chosen on these examples unless it is given."""
+        if fitted is None:
+            fitted = self.fit(examples, encoded, logits) if labeled else {}
+        predictions = self.decode(examples, encoded, logits, fitted)
         return Evaluation(
             predictions=predictions,
             scores=self.score(examples, predictions) if labeled else {},
             collapsed=self.is_collapsed(predictions),
+            fitted=fitted,
         )
 
-    def decode(self, examples: Sequence[Any], encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
-        """Return the predictions by example id, of all kinds but spans, whose answers have a threshold."""
+    def fit(self, examples: Sequence[Any], encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
+        """Choose on dev what predictions and probabilities depend on beside the weights, as `Evaluation.fitted`."""
+        return {}
+
+    def decode(
+        self, examples: Sequence[Any], encoded: EncodedSet, logits: np.ndarray, fitted: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the predictions by example id, of all kinds but spans."""
         raise NotImplementedError
 
     def is_collapsed(self, predictions: Mapping[str, Any]) -> bool:
@@ -353,7 +372,7 @@ class Kind:
         predicted = [evaluation.predictions[example.example_id] for example in examples]
         return [
             Decision(example, str(example.gold), str(value), float(confidence), example.gold == value)
-            for example, value, confidence in zip(examples, predicted, softmax(logits).max(axis=-1))
+            for example, value, confidence in zip(examples, predicted, softmax(logits, evaluation.fitted).max(axis=-1))
         ]
 
     def tables(self, examples: Sequence[Any], evaluation: Evaluation, decided: Sequence[Decision]) -> dict[str, Any]:
@@ -367,10 +386,15 @@ class Kind:
     # --- answers ---
 
     def answer(
-        self, examples: Sequence[Any], outputs: Outputs, config: EncodingConfig, threshold: float | None
+        self, examples: Sequence[Any], outputs: Outputs, config: EncodingConfig, fitted: Mapping[str, Any]
     ) -> Answers:
         """Return the answers of one model or an ensemble; the `prediction` of each is what `bert score` takes."""
         raise NotImplementedError
+
+
+def fitted_of(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what task.json has of a model's dev set."""
+    return {key: description[key] for key in FITTED if description.get(key) is not None}
 
 
 def text_of(where: str, value: Any) -> str:
@@ -421,7 +445,8 @@ def mean_softmax(outputs: Outputs) -> np.ndarray:
     return np.asarray(np.mean([softmax(logits) for _, logits in outputs], axis=0))
 
 
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Return the softmax over the last axis."""
+def softmax(logits: np.ndarray, fitted: Mapping[str, Any] = MappingProxyType({})) -> np.ndarray:
+    """Return the softmax over the last axis, of logits divided by the temperature."""
+    logits = logits / fitted.get(TEMPERATURE, 1.0)
     exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True))

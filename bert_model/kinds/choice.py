@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from bert_model.kinds.base import Answers, Decision, EncodingConfig, Kind, Outputs, mean_softmax, rounded
+from bert_model.kinds.base import TEMPERATURE, Answers, Decision, EncodingConfig, Kind, Outputs, mean_softmax, rounded
 from bert_model.kinds.encoded import EncodedSet
 from bert_model.kinds.text import encode_pairs
+from bert_model.metrics.analysis import best_temperature
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.example import ChoiceExample
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -52,7 +53,12 @@ class Choice(Kind):
         labels = {"labels": np.asarray([example.label for example in examples], dtype=np.int64)} if labeled else {}
         return collector.close(len(examples), labels, rows_per_example=count)
 
-    def decode(self, examples: Choices, encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
+    def fit(self, examples: Choices, encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
+        return {TEMPERATURE: best_temperature(logits, np.asarray([example.label for example in examples]))}
+
+    def decode(
+        self, examples: Choices, encoded: EncodedSet, logits: np.ndarray, fitted: Mapping[str, Any]
+    ) -> dict[str, Any]:
         return {example.example_id: int(index) for example, index in zip(examples, logits.argmax(axis=-1))}
 
     def check_prediction(self, example: ChoiceExample, value: Any) -> None:
@@ -75,7 +81,7 @@ class Choice(Kind):
             lines.append(f"<mark>{text}</mark>" if str(number) == decision.predicted else text)
         return "\n".join(lines)
 
-    def answer(self, examples: Choices, outputs: Outputs, config: EncodingConfig, threshold: float | None) -> Answers:
+    def answer(self, examples: Choices, outputs: Outputs, config: EncodingConfig, fitted: Mapping[str, Any]) -> Answers:
         return [
             {
                 "prediction": int(row.argmax()),

@@ -127,7 +127,9 @@ class Embedding(Regression):
         collapsed = len(examples) >= 3 and bool(spread < 1e-3) if self.task.is_ranking else evaluation.collapsed
         return dataclasses.replace(evaluation, collapsed=collapsed)
 
-    def decode(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
+    def decode(
+        self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, fitted: Mapping[str, Any]
+    ) -> dict[str, Any]:
         predictions, _ = self.similarities(examples, [(encoded, logits)])
         return {example.example_id: value for example, value in zip(examples, predictions)}
 
@@ -149,7 +151,7 @@ class Embedding(Regression):
             for e, value, cosine, target in rows
         ]
 
-    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, threshold: float | None) -> Answers:
+    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, fitted: Mapping[str, Any]) -> Answers:
         return [
             {"prediction": value if self.task.is_ranking else rounded(value), "cosine": rounded(cosine)}
             for value, cosine in zip(*self.similarities(examples, outputs))

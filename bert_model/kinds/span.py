@@ -174,9 +174,10 @@ class Span(Kind):
         logits: np.ndarray,
         config: EncodingConfig,
         *,
-        null_threshold: float | None = None,
+        fitted: Mapping[str, Any] | None = None,
         labeled: bool = True,
     ) -> Evaluation:
+        null_threshold = (fitted or {}).get("null_threshold")
         answers = span_answers(examples, encoded, logits, config.n_best_size, config.max_answer_length)
         if not self.task.has_impossible:
             null_threshold = None
@@ -189,7 +190,7 @@ class Span(Kind):
             predictions=predictions,
             scores=self.score(examples, predictions) if labeled else {},
             collapsed=self.is_collapsed(predictions),
-            null_threshold=null_threshold,
+            fitted={} if null_threshold is None else {"null_threshold": null_threshold},
             answers=answers,
         )
 
@@ -210,7 +211,7 @@ class Span(Kind):
 
     def prediction_files(self, split: str, evaluation: Evaluation) -> dict[str, str]:
         """Return the three JSON objects of the official tools, by question id: predictions, n best and null odds."""
-        with_null = evaluation.null_threshold is not None
+        with_null = "null_threshold" in evaluation.fitted
         answers: Mapping[str, SpanAnswer] = evaluation.answers
         documents: dict[str, Any] = {
             f"{split}.json": evaluation.predictions,
@@ -226,7 +227,7 @@ class Span(Kind):
         """Return the answers with their shares of the n best, "no answer" among them where it is possible."""
         decided = []
         for example in examples:
-            key, with_null = example.example_id, evaluation.null_threshold is not None
+            key, with_null = example.example_id, "null_threshold" in evaluation.fitted
             predicted = evaluation.predictions[key]
             confidence = probability_of(predicted, evaluation.answers[key], with_null=with_null)
             is_correct = self.score([example], evaluation.predictions)["exact_match"] == 100.0
@@ -246,7 +247,10 @@ class Span(Kind):
     def page_text(self, decision: Decision) -> str:
         return f"<b>{html.escape(decision.example.question)}</b>\n{html.escape(decision.example.context)}"
 
-    def answer(self, examples: Questions, outputs: Outputs, config: EncodingConfig, threshold: float | None) -> Answers:
+    def answer(
+        self, examples: Questions, outputs: Outputs, config: EncodingConfig, fitted: Mapping[str, Any]
+    ) -> Answers:
+        threshold = fitted.get("null_threshold")
         # The models share vocabulary and windows, so their start and end logits are averaged token by token.
         logits = np.mean([output for _, output in outputs], axis=0)
         answers = span_answers(examples, outputs[0][0], logits, config.n_best_size, config.max_answer_length)

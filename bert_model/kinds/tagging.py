@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_model.kinds.base import (
+    TEMPERATURE,
     Answers,
     Decision,
     Decisions,
@@ -28,7 +29,7 @@ from bert_model.kinds.base import (
 )
 from bert_model.kinds.encoded import EncodedSet, RowCollector
 from bert_model.metrics import ner
-from bert_model.metrics.analysis import confusion_matrix, entity_scores
+from bert_model.metrics.analysis import best_temperature, confusion_matrix, entity_scores
 from bert_model.model.config import IGNORED_LABEL
 from bert_pipeline.errors import InputError
 from bert_pipeline.records import Source
@@ -123,7 +124,14 @@ class Tagging(Kind):
             return int((tensors["labels"] != IGNORED_LABEL).sum())
         return super().num_terms(tensors, class_weights)
 
-    def decode(self, examples: Sentences, encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
+    def fit(self, examples: Sentences, encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
+        gold = [(position, (examples[example].tags or ())[word]) for position, example, word in scored_words(encoded)]
+        positions, classes = [position for position, _ in gold], [self.task.labels.index(tag) for _, tag in gold]
+        return {TEMPERATURE: best_temperature(logits[positions], np.asarray(classes))}
+
+    def decode(
+        self, examples: Sentences, encoded: EncodedSet, logits: np.ndarray, fitted: Mapping[str, Any]
+    ) -> dict[str, Any]:
         # Logits are per token, and each word is scored at one of them.
         chosen = logits.argmax(axis=-1)
         tags = [["O"] * len(example.words) for example in examples]
@@ -164,7 +172,7 @@ class Tagging(Kind):
         self, examples: Sentences, encoded: EncodedSet, logits: np.ndarray, evaluation: Evaluation
     ) -> Decisions:
         """Return a decision for each word."""
-        best = softmax(logits).max(axis=-1)
+        best = softmax(logits, evaluation.fitted).max(axis=-1)
         confidences = [np.zeros(len(example.words)) for example in examples]
         for position, index, word in scored_words(encoded):
             confidences[index][word] = best[position]
@@ -187,7 +195,9 @@ class Tagging(Kind):
         words = enumerate(decision.example.words)
         return " ".join(marked(word) if number == decision.word else html.escape(word) for number, word in words)
 
-    def answer(self, examples: Sentences, outputs: Outputs, config: EncodingConfig, threshold: float | None) -> Answers:
+    def answer(
+        self, examples: Sentences, outputs: Outputs, config: EncodingConfig, fitted: Mapping[str, Any]
+    ) -> Answers:
         # Models may cut documents into different windows, so their probabilities are averaged word by word.
         labels = self.task.labels
         means = [np.zeros((len(example.words), len(labels))) for example in examples]

@@ -3,6 +3,7 @@
 Shapes: N examples.
 """
 
+import dataclasses
 import html
 import itertools
 import statistics
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_model.kinds.base import (
+    TEMPERATURE,
     Answers,
     Decision,
     Decisions,
@@ -25,12 +27,13 @@ from bert_model.kinds.base import (
     mean_softmax,
     number_of,
     rounded,
+    softmax,
     text_of,
     texts_of,
 )
 from bert_model.kinds.encoded import EncodedSet, RowCollector
 from bert_model.metrics import glue
-from bert_model.metrics.analysis import confusion_matrix, label_scores
+from bert_model.metrics.analysis import best_temperature, best_threshold, confusion_matrix, label_scores
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.example import TextExample
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -42,6 +45,8 @@ Texts = Sequence[TextExample]
 
 GROUPED = "exact_match"
 """The metric of groups of examples (MultiRC), which needs their ids."""
+AUC = "auc"
+"""The metric of probabilities, which files of predictions lack."""
 
 
 def encode_texts(pairs: Sequence[tuple[str, str | None]], tokenizer: Tokenizer, max_seq_length: int) -> EncodedSet:
@@ -125,11 +130,31 @@ class Classification(Kind):
                 )
         return np.asarray([labels.index(str(example.label)) for example in examples], dtype=np.int64)
 
-    def decode(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
+    def decode(
+        self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, fitted: Mapping[str, Any]
+    ) -> dict[str, Any]:
         return {e.example_id: self.task.labels[index] for e, index in zip(examples, logits.argmax(axis=-1))}
 
+    def evaluate(
+        self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, config: EncodingConfig, **options: Any
+    ) -> Evaluation:
+        evaluation = super().evaluate(examples, encoded, logits, config, **options)
+        if AUC not in self.task.metrics or not evaluation.scores:
+            return evaluation
+        labels = [label if isinstance(label, tuple) else (label,) for label in self.gold(examples)]
+        area = glue.mean_auc(glue.label_matrix(labels, self.task.labels), self.probabilities(logits, {}))
+        return dataclasses.replace(evaluation, scores={**evaluation.scores, AUC: area})
+
+    def probabilities(self, logits: np.ndarray, fitted: Mapping[str, Any]) -> np.ndarray:
+        """Return the probability of each label, (N, labels)."""
+        return softmax(logits, fitted)
+
+    def fit(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
+        return {TEMPERATURE: best_temperature(logits, self.targets(examples))}
+
     def metrics(self, ids: Sequence[str], gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
-        scores = {metric: self.metric(metric, gold, predicted) for metric in self.task.metrics if metric != GROUPED}
+        names = [metric for metric in self.task.metrics if metric not in (GROUPED, AUC)]
+        scores = {metric: self.metric(metric, gold, predicted) for metric in names}
         return scores | (
             {GROUPED: glue.grouped_exact_match(ids, gold, predicted)} if GROUPED in self.task.metrics else {}
         )
@@ -162,7 +187,7 @@ class Classification(Kind):
         texts = (decision.example.text_a, decision.example.text_b)
         return "\n".join(html.escape(text) for text in texts if text is not None)
 
-    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, threshold: float | None) -> Answers:
+    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, fitted: Mapping[str, Any]) -> Answers:
         labels = self.task.labels
         return [
             {
@@ -196,9 +221,27 @@ class Multilabel(Classification):
             outputs, tensors["labels"], pos_weight=class_weights, reduction="sum"
         )
 
-    def decode(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
-        # A label applies if its probability is above one half.
-        return {e.example_id: tuple(itertools.compress(self.task.labels, row > 0)) for e, row in zip(examples, logits)}
+    def decode(
+        self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, fitted: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        applying = self.probabilities(logits, fitted) > fitted.get("thresholds", 0.5)
+        return {e.example_id: tuple(itertools.compress(self.task.labels, row)) for e, row in zip(examples, applying)}
+
+    def probabilities(self, logits: np.ndarray, fitted: Mapping[str, Any]) -> np.ndarray:
+        return np.asarray(1.0 / (1.0 + np.exp(-logits.astype(np.float64) / fitted.get(TEMPERATURE, 1.0))))
+
+    def fit(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
+        """Choose the temperature, and for each label the threshold of the best F1, if the main metric gains by them."""
+        # Each decision is one of two classes, whose logits are 0 and that of the label.
+        pairs, targets = np.stack([np.zeros(logits.size), logits.ravel()], axis=1), self.targets(examples)
+        fitted: dict[str, Any] = {TEMPERATURE: best_temperature(pairs, targets.ravel().astype(np.int64))}
+        columns = zip(targets.T > 0, self.probabilities(logits, fitted).T)
+        thresholds = [round(best_threshold(applies, values), 6) for applies, values in columns]
+        main = []
+        for choice in (fitted, chosen := {**fitted, "thresholds": thresholds}):
+            predicted = list(self.decode(examples, encoded, logits, choice).values())
+            main.append(self.metric(self.task.main_metric, self.gold(examples), predicted))
+        return chosen if main[1] > main[0] else fitted
 
     def metric(self, metric: str, gold: Sequence[Any], predicted: Sequence[Any]) -> float:
         if metric == "accuracy":
@@ -224,7 +267,9 @@ class Multilabel(Classification):
 
     def decisions(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, evaluation: Evaluation) -> Decisions:
         """Return the decisions: right only if the whole set is, and as likely as all of them, taken as independent."""
-        sure = (1.0 / (1.0 + np.exp(-np.abs(logits.astype(np.float64))))).prod(axis=-1)
+        chosen = glue.label_matrix([evaluation.predictions[e.example_id] for e in examples], self.task.labels)
+        probabilities = self.probabilities(logits, evaluation.fitted)
+        sure = np.where(chosen, probabilities, 1.0 - probabilities).prod(axis=-1)
         sides = [(e.label, evaluation.predictions[e.example_id]) for e in examples]
         return [
             Decision(example, ", ".join(gold), ", ".join(chosen), float(confidence), set(gold) == set(chosen))  # type: ignore[arg-type]
@@ -235,14 +280,14 @@ class Multilabel(Classification):
         chosen = [evaluation.predictions[example.example_id] for example in examples]
         return {"classes": label_scores(self.gold(examples), chosen, list(self.task.labels))}
 
-    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, threshold: float | None) -> Answers:
+    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, fitted: Mapping[str, Any]) -> Answers:
         labels = self.task.labels
         return [
             {
-                "prediction": [label for label, value in zip(labels, row) if value > 0.5],
+                "prediction": list(itertools.compress(labels, row > fitted.get("thresholds", 0.5))),
                 "probabilities": {label: rounded(value) for label, value in zip(labels, row)},
             }
-            for row in np.mean([1 / (1 + np.exp(-logits)) for _, logits in outputs], axis=0)
+            for row in np.mean([self.probabilities(logits, fitted) for _, logits in outputs], axis=0)
         ]
 
 
@@ -256,6 +301,9 @@ class Regression(Classification):
 
     def head_labels(self) -> tuple[str, ...]:
         return ("score",)
+
+    def fit(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
+        return {}
 
     def targets(self, examples: Texts) -> np.ndarray:
         return np.asarray([float(e.label) for e in examples], dtype=np.float32)  # type: ignore[arg-type]
@@ -274,7 +322,9 @@ class Regression(Classification):
 
         return functional.mse_loss(outputs.squeeze(-1), tensors["labels"], reduction="sum")
 
-    def decode(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
+    def decode(
+        self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, fitted: Mapping[str, Any]
+    ) -> dict[str, Any]:
         return {example.example_id: float(value) for example, value in zip(examples, logits[:, 0])}
 
     def is_collapsed(self, predictions: Mapping[str, Any]) -> bool:
@@ -298,6 +348,6 @@ class Regression(Classification):
     def tables(self, examples: Texts, evaluation: Evaluation, decided: Sequence[Decision]) -> dict[str, Any]:
         return {}
 
-    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, threshold: float | None) -> Answers:
+    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, fitted: Mapping[str, Any]) -> Answers:
         scores = np.mean([logits for _, logits in outputs], axis=0)[:, 0]
         return [{"prediction": rounded(value), "score": rounded(value)} for value in scores]

@@ -63,6 +63,42 @@ def counted_scores(label: str, num_correct: int, num_gold: int, num_predicted: i
     }
 
 
+def best_temperature(logits: NDArray[Any], gold: NDArray[np.int64]) -> float:
+    """Return what logits (N, C) are to be divided by for the likeliest classes `gold`, (N,) (Guo et al. 2017).
+
+    Few examples say little: their likelihood is weighed against one by which temperatures far from 1 are unlikely.
+    """
+    rows, right = logits.astype(np.float64), np.arange(len(gold))
+
+    def loss(log_temperature: float) -> float:
+        scaled = rows / np.exp(log_temperature)
+        top = scaled.max(axis=-1, keepdims=True)
+        sums = top[:, 0] + np.log(np.exp(scaled - top).sum(axis=-1))
+        return float((sums - scaled[right, gold]).sum() + 2.0 * log_temperature**2)
+
+    # Golden-section search.
+    low, high, share = -2.0, 2.0, (5.0**0.5 - 1) / 2
+    while high - low > 1e-4:
+        a, b = high - share * (high - low), low + share * (high - low)
+        low, high = (low, b) if loss(a) < loss(b) else (a, high)
+    return round(float(np.exp((low + high) / 2)), 3)
+
+
+def best_threshold(applies: NDArray[np.bool_], probabilities: NDArray[Any]) -> float:
+    """Return the probability above which a label applies for the best F1, (N,) each; the nearest to 1/2 of equals."""
+    order = np.argsort(-probabilities, kind="stable")
+    values = probabilities[order]
+    f1 = 2.0 * np.cumsum(applies[order]) / (np.arange(1, len(order) + 1) + max(1, applies.sum()))
+    between = np.append((values[:-1] + values[1:]) / 2.0, values[-1] / 2.0)
+    # Equal probabilities fall on one side.
+    f1 = np.where(np.append(values[:-1] > values[1:], True), f1, -1.0)
+    at_half = int((values > 0.5).sum())
+    if not applies.any() or (at_half and f1[at_half - 1] == f1.max()):
+        return 0.5
+    best = np.flatnonzero(f1 == f1.max())
+    return float(between[best[np.abs(between[best] - 0.5).argmin()]])
+
+
 def calibration_error(confidences: ArrayLike, correct: ArrayLike) -> float:
     """Return the expected calibration error: the mean gap between confidence and accuracy over bins of confidence."""
     confidence, right = np.asarray(confidences, dtype=np.float64), np.asarray(correct, dtype=np.float64)

@@ -110,6 +110,30 @@ def spearman(gold: Sequence[float], predicted: Sequence[float]) -> float:
     return pearson(ranks(gold), ranks(predicted))
 
 
+def rmse(gold: ArrayLike, predicted: ArrayLike) -> float:
+    """Return the root of the mean squared error, on the scale of the numbers."""
+    return float(np.sqrt(np.mean(np.square(np.subtract(gold, predicted, dtype=np.float64)))))
+
+
+def mae(gold: ArrayLike, predicted: ArrayLike) -> float:
+    """Return the mean absolute error, on the scale of the numbers."""
+    return float(np.mean(np.abs(np.subtract(gold, predicted, dtype=np.float64))))
+
+
+ERRORS = ("rmse", "mae")
+"""Metrics of which the lowest is the best."""
+
+
+def mean_auc(applies: NDArray[np.bool_], values: NDArray[Any]) -> float:
+    """Return the mean area under the ROC curves of labels, (N, labels) each; 50 if none has both kinds of examples."""
+    areas = []
+    for own, scores in zip(applies.T, values.T):
+        if 0 < (count := int(own.sum())) < len(own):
+            pairs = ranks(scores)[own].sum() - count * (count + 1) / 2
+            areas.append(100.0 * pairs / (count * (len(own) - count)))
+    return float(np.mean(areas)) if areas else 50.0
+
+
 def ranks(values: ArrayLike) -> NDArray[np.float64]:
     """Return the rank of each value from 1; equal values share the mean of their ranks."""
     _, inverse, counts = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True)

@@ -28,14 +28,18 @@ class KindRules:
     """What its tasks may be scored by."""
     has_labels: bool = False
     """Whether the head has an output for every label of the task."""
+    reported: tuple[str, ...] = ()
+    """Further metrics, by which no model is chosen."""
     ranking_metrics: tuple[str, ...] = ()
     """The same for pairs without a label; empty if every example needs one."""
 
 
 KINDS = {
-    "classification": KindRules("tsv", ("accuracy", "f1", "matthews", "macro_f1", "exact_match"), has_labels=True),
-    "multilabel": KindRules("tsv", ("micro_f1", "macro_f1", "accuracy"), has_labels=True),
-    "regression": KindRules("tsv", ("pearson", "spearman")),
+    "classification": KindRules(
+        "tsv", ("accuracy", "f1", "matthews", "macro_f1", "exact_match"), has_labels=True, reported=("auc",)
+    ),
+    "multilabel": KindRules("tsv", ("micro_f1", "macro_f1", "accuracy"), has_labels=True, reported=("auc",)),
+    "regression": KindRules("tsv", ("pearson", "spearman"), reported=("rmse", "mae")),
     "span": KindRules("squad", ("exact_match", "f1")),
     "choice": KindRules("swag", ("accuracy",)),
     "tagging": KindRules("conll", ("precision", "recall", "f1", "accuracy"), has_labels=True),
@@ -161,11 +165,16 @@ class Task:
         rules = KINDS[self.kind]
         if self.is_ranking and not rules.ranking_metrics:
             raise ConfigurationError(f"columns.label: found none for {self.kind}, expected none with embedding only")
-        metrics = rules.ranking_metrics if self.is_ranking else rules.metrics
+        metrics = rules.ranking_metrics if self.is_ranking else (*rules.metrics, *rules.reported)
         for key, metric in (*(("metrics", name) for name in self.metrics), ("main_metric", self.main_metric)):
             if metric not in metrics:
                 what = f"{self.kind} without columns.label" if self.is_ranking else self.kind
                 raise ConfigurationError(f"{key}: {metric!r} is no metric of {what}{suggest(metric, metrics)}")
+        if self.main_metric in rules.reported:
+            others = ", ".join(rules.metrics)
+            raise ConfigurationError(
+                f"main_metric: {self.main_metric!r} is only reported, expected one of {others}; name it in metrics"
+            )
         if self.main_metric not in self.metrics:
             raise ConfigurationError(f"main_metric: {self.main_metric!r} is not one of metrics {self.metrics}")
 

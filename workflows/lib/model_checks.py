@@ -163,13 +163,14 @@ def finetuned_scores_reproduce(home: BertHome, partition: str) -> Verdict:
     """The saved weights predict dev with the recorded scores."""
     from bert_model.finetuning.task_model import load_task_model
     from bert_model.kinds import kind_of
+    from bert_model.kinds.base import fitted_of
 
     dump, task = dump_and_task(partition)
     directory = home.finetuning(dump, task)
     load_manifest(directory, kind="finetuned_model", verify="sha256")
     model = load_task_model(directory)
     kind, differences, scores = kind_of(model.task), [], {}
-    # The recorded null threshold is applied, not tuned again: it belongs to the model.
+    # What was chosen on dev is applied, not chosen again: it belongs to the model.
     for split, examples in load_published_task(home, dump, task).dev.items():
         encoded = kind.encode(examples, model.tokenizer, model.config)
         evaluation = kind.evaluate(
@@ -177,7 +178,7 @@ def finetuned_scores_reproduce(home: BertHome, partition: str) -> Verdict:
             encoded,
             model.logits(encoded, num_threads=1, precision=model.config.precision),
             model.config,
-            null_threshold=model.description.get("null_threshold"),
+            fitted=fitted_of(model.description) or None,
         )
         tolerance = 100.0 / max(1, len(examples)) + SCORE_TOLERANCE  # one example may be predicted differently
         for metric, value in evaluation.scores.items():

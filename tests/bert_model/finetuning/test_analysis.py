@@ -4,16 +4,19 @@ import dataclasses
 import html.parser
 import re
 
+import numpy as np
 import pytest
 import tiny_tasks
 
 from bert_model.finetuning.analysis import errors_path
 from bert_model.finetuning.finetune import finetune
+from bert_model.finetuning.task_model import load_task_model
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.kinds import kind_of
 from bert_model.kinds.scores import read_predictions
-from bert_model.metrics.analysis import class_scores, confusion_matrix
+from bert_model.metrics.analysis import best_temperature, class_scores, confusion_matrix
 from bert_model.metrics.uncertainty import bootstrap_interval
+from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.tasks.catalogue import TASKS, Task, get_task
 from bert_pipeline.tasks.example import TextExample
 from bert_pipeline.tasks.task import load_task_data
@@ -175,3 +178,66 @@ def test_conll_test_file_counts_as_labeled(real_data, tmp_path):
     mrpc = load_task_data("mrpc", real_data / "glue")
     assert mrpc.test
     assert not mrpc.labeled_test
+
+
+def test_metrics_that_are_only_reported(model, tmp_path):
+    with pytest.raises(ConfigurationError, match="main_metric: 'rmse' is only reported, expected one of pearson"):
+        dataclasses.replace(get_task("stsb"), metrics=("pearson", "rmse"), main_metric="rmse")
+    for name, metrics in (("stsb", ("rmse", "mae")), ("sst2", ("auc",))):
+        data = tiny_tasks.task_data(name)
+        task = dataclasses.replace(data.task, metrics=(*data.task.metrics, *metrics))
+        config = tiny_tasks.configuration(epochs=[2.0], seeds=[1, 2])
+        data = dataclasses.replace(data, task=task)
+        with WorkerPool(num_workers=0) as pool:
+            result = finetune(data, model, tmp_path / name, config, pool=pool, experiment="")
+        for metric in metrics:
+            entry = result.metrics[f"{name}/dev/{metric}"]
+            assert entry["best"] == (max if metric == "auc" else min)(entry["values"])
+            assert (entry["majority"] is None) == (metric == "auc")
+
+
+def test_probabilities_of_the_published_model_have_the_temperature_of_dev(model, tmp_path):
+    data = tiny_tasks.task_data("sst2")
+    train = [dataclasses.replace(e, label="0") if i % 3 == 0 else e for i, e in enumerate(data.train)]
+    config = tiny_tasks.configuration(epochs=[8.0], select="last", keep="all", seeds=[1, 2])
+    with WorkerPool(num_workers=0) as pool:
+        result = finetune(
+            dataclasses.replace(data, train=train), model, tmp_path / "out", config, pool=pool, experiment=""
+        )
+        loaded = load_task_model(result.path)
+        logits = loaded.logits(kind_of(data.task).encode(data.dev["dev"], loaded.tokenizer, loaded.config))
+        gold = np.asarray([data.task.labels.index(e.label) for e in data.dev["dev"]])
+        temperature = result.results["winner"]["temperature"]
+        assert temperature != 1.0
+        assert best_temperature(logits * temperature, gold) == pytest.approx(temperature, abs=0.01)
+        assert result.results["analysis"]["dev"].keys() >= {"calibration_error", "uncalibrated_error"}
+        # A longer search takes the weights up as they were trained.
+        again = finetune(
+            dataclasses.replace(data, train=train),
+            model,
+            tmp_path / "out",
+            dataclasses.replace(config, seeds=(1, 2, 3)),
+            pool=pool,
+            experiment="",
+        )
+    for seed in (1, 2):
+        assert (
+            again.manifest.files[f"seeds/{seed}/model.safetensors"]
+            == (result.manifest.files[f"seeds/{seed}/model.safetensors"])
+        )
+
+
+def test_thresholds_of_labels_are_chosen_on_dev_and_answer(tmp_path):
+    task = Task(
+        name="rare", title="Rare", kind="multilabel", labels=("a", "b"), metrics=("macro_f1",), main_metric="macro_f1"
+    )
+    kind = kind_of(task)
+    examples = [TextExample(str(i), "x", None, ("a", "b") if i < 3 else ("a",)) for i in range(10)]
+    logits = np.asarray([[4.0, -1.0 - 0.2 * i] for i in range(10)])
+    evaluation = kind.evaluate(examples, None, logits, None)
+    assert evaluation.scores == {"macro_f1": 100.0}
+    assert evaluation.fitted["thresholds"][0] == 0.5 > evaluation.fitted["thresholds"][1]
+    (answer, *_) = kind.answer(examples, [(None, logits / evaluation.fitted["temperature"])], None, evaluation.fitted)
+    assert answer["prediction"] == ["a", "b"]
+    unfitted = kind.evaluate(examples, None, logits, None, fitted={})
+    assert unfitted.scores["macro_f1"] == 50.0

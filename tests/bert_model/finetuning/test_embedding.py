@@ -117,12 +117,12 @@ def test_rank_is_that_among_the_other_texts_of_a_block():
     examples = [TextExample(str(n), "a", text, 1.0) for n, text in enumerate("xyzx")]
     angles = np.array([[0.0, 0.1], [0.0, 0.2], [0.5, 0.5], [0.0, 0.4]])  # x is nearer to the last one's first text
     vectors = np.stack([np.cos(angles), np.sin(angles)], axis=-1).reshape(4, 4).astype(np.float32)
-    ranks = kind.decode(examples, None, vectors)
+    ranks = kind.decode(examples, None, vectors, {})
     assert ranks == {"0": 1, "1": 2, "2": 1, "3": 2}
     assert kind.score(examples, ranks) == {"accuracy": 50.0}
     # Equal vectors tell nothing: every other text counts as nearer.
     same = np.ones((4, 4), dtype=np.float32)
-    assert kind.decode(examples, None, same) == {"0": 3, "1": 4, "2": 4, "3": 3}
+    assert kind.decode(examples, None, same, {}) == {"0": 3, "1": 4, "2": 4, "3": 3}
     assert kind.evaluate(examples, None, same, None).collapsed
     assert not kind.evaluate(examples, None, vectors, None).collapsed
     answers = kind.answer(examples, [(None, vectors), (None, same)], None, None)

@@ -19,7 +19,8 @@ from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.frozen_features import FeatureJob
 from bert_model.finetuning.search import Initialization, Setting, Trial
 from bert_model.finetuning.task_model import load_task_model
-from bert_model.finetuning.trial import OUTPUT_SUFFIX, TrialJob, TrialOutput, initial_model
+from bert_model.finetuning.trial import TrialJob, initial_model
+from bert_model.finetuning.trial_output import OUTPUT_SUFFIX, TrialOutput
 from bert_model.finetuning.trial_runner import trial_directory
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import TaskPredictor
@@ -597,7 +598,7 @@ def test_threshold_is_stored_and_used_by_the_loaded_model(tuned):
     loaded = load_task_model(directory, "squad2")
     assert isinstance(loaded.description["null_threshold"], float)
     predictor = TaskPredictor([loaded])
-    assert predictor.null_threshold == loaded.description["null_threshold"]
+    assert predictor.fitted["null_threshold"] == loaded.description["null_threshold"]
     records = [{"question": e.question, "context": e.context} for e in data.dev["dev"]]
     stored = json.loads((directory / "predictions" / "dev.json").read_text())
     assert [answer["answer"] for answer in predictor.answer(records)] == list(stored.values())

@@ -23,10 +23,13 @@ from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.results import SearchLog, replay_search
 from bert_model.finetuning.search import Initialization, Setting, Trial
 from bert_model.finetuning.task_model import load_task_model
-from bert_model.finetuning.trial import TrialOutput, TrialProgress
+from bert_model.finetuning.trial import TrialProgress
+from bert_model.finetuning.trial_output import TrialOutput
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import TaskPredictor
+from bert_model.kinds import kind_of
 from bert_model.kinds.encoded import num_training_steps
+from bert_model.kinds.text import Classification
 from bert_model.training.mlflow_store import open_client
 from bert_pipeline import progress
 from bert_pipeline.errors import ArtifactError, TrainingError
@@ -121,6 +124,84 @@ def test_trial_resumes_from_its_checkpoint_bit_for_bit(name, optimizer, model, t
     assert resumed.results == whole.results
     assert resumed.manifest.sha256 == whole.manifest.sha256
     assert not list(kept.glob("*.checkpoint"))
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """Return a list of the dev scores that the next epochs get."""
+    scores, evaluate = [], Classification.evaluate
+
+    def scored(kind, examples, encoded, logits, config, **options):
+        evaluation = evaluate(kind, examples, encoded, logits, config, **options)
+        given = {"scores": {"accuracy": scores.pop(0)}, "collapsed": False} if scores else {}
+        return dataclasses.replace(evaluation, **given)
+
+    monkeypatch.setattr(Classification, "evaluate", scored)
+    return scores
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept", "epochs"),
+    [
+        ({}, 2, 4),
+        ({"patience": 1}, 2, 3),
+        ({"patience": 2}, 2, 4),
+        ({"select": "last"}, None, 4),
+        ({"select": "last", "patience": 1}, 3, 3),
+    ],
+)
+def test_best_epoch_is_published_and_patience_ends_a_training(settings, kept, epochs, model, tmp_path, scripted):
+    scripted[:] = [10.0, 90.0, 20.0, 30.0] if settings != {"select": "last"} else []
+    result = tune("sst2", model, tmp_path / "out", epochs=[4.0], learning_rates=[1e-4], **settings)
+    winner, table = result.results["winner"], (result.path / "results.md").read_text(encoding="utf-8")
+    steps = 6  # an epoch: 48 examples in batches of 8
+    assert winner["steps"] == epochs * steps
+    assert ("each training keeps its best epoch on dev" in result.results["search"]["procedure"]) == (
+        "select" not in settings
+    )
+    if kept is None:
+        assert "epoch_scores" not in winner
+        assert "Published:" not in table
+        return
+    assert (winner["epoch"], [epoch for epoch, _ in winner["epoch_scores"]]) == (kept, [*range(1, epochs + 1)])
+    stopped = f"; stopped after {epochs})" if epochs < 4 else ")"
+    assert f"Published: epoch {kept} of 4 (dev scores by epoch: 10.0, 90.0, 20.0" in table
+    assert f"{stopped}." in table
+    # The weights are those of a training that is as long, with the same rates: of the epoch itself.
+    data = tiny_tasks.task_data("sst2")
+    loaded = load_task_model(result.path)
+    logits = loaded.logits(loaded_encoding(loaded, data))
+    dev = result.path / "predictions" / "dev.jsonl"
+    predicted = [json.loads(line)["prediction"] for line in dev.read_text(encoding="utf-8").splitlines()]
+    assert predicted == [data.task.labels[index] for index in logits.argmax(axis=1)]
+
+
+def loaded_encoding(loaded, data):
+    return kind_of(data.task).encode(data.dev["dev"], loaded.tokenizer, loaded.config)
+
+
+def test_weights_of_the_best_epoch_are_those_it_had(model, tmp_path, scripted):
+    settings = {"epochs": [3.0], "learning_rates": [1e-3], "warmup_share": 0.0}
+    scripted[:] = [10.0, 20.0, 5.0]
+    best = tune("sst2", model, tmp_path / "best", **settings).path
+    scripted[:] = [10.0, 20.0, 30.0]
+    last = tune("sst2", model, tmp_path / "last", **settings).path
+    one, other = (load_file(path / "model.safetensors") for path in (best, last))
+    assert not torch.equal(one["bert.pooler.dense.weight"], other["bert.pooler.dense.weight"])
+
+
+def test_resumed_training_knows_its_best_epoch(model, tmp_path, monkeypatch, eager, scripted):
+    settings = {"epochs": [3.0], "learning_rates": [1e-3]}
+    scripted[:] = [10.0, 5.0, 6.0]
+    whole = tune("sst2", model, tmp_path / "whole" / "out", **settings)
+    assert whole.results["winner"]["epoch"] == 1.0
+    scripted[:] = [10.0, 5.0, 6.0]
+    StopAt(monkeypatch, 15)  # in the third epoch
+    with pytest.raises(KeyboardInterrupt):
+        tune("sst2", model, tmp_path / "out", **settings)
+    resumed = tune("sst2", model, tmp_path / "out", **settings)
+    assert resumed.results["winner"] == whole.results["winner"]
+    assert resumed.manifest.files["model.safetensors"] == whole.manifest.files["model.safetensors"]
 
 
 @pytest.mark.parametrize("name", ["sst2", "stsb", "squad2", "ner"])

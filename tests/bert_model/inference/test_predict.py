@@ -122,7 +122,7 @@ def test_no_answer_has_its_own_share_among_the_candidates(models):
     question = {"question": "where does anna live ?", "context": "Boris was in Oslo. Anna lives in Rome."}
     answers = {}
     for threshold in (-1e9, 1e9):
-        predictor.null_threshold = threshold
+        predictor.fitted = {"null_threshold": threshold}
         (answers[threshold],) = predictor.answer([question])
     assert answers[-1e9]["prediction"] == ""
     assert answers[1e9]["prediction"] == answers[1e9]["n_best"][0]["text"]
