@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from bert_model.finetuning.task_model import load_task_model, read_task_description
 from bert_model.kinds import KINDS, Kind
 from bert_model.model.bert import BertForPreTraining
-from bert_model.model.config import BertConfig
+from bert_model.model.config import BertConfig, ModernConfig
 from bert_model.model.heads import HEAD_CLASSES
-from bert_model.model.weights import load_model, read_weights
+from bert_model.model.weights import NEXT_SENTENCE, WORD_HEADS, load_model, read_weights
 from bert_pipeline.atomic import atomic_write, replace_text
 from bert_pipeline.errors import BertError, InputError, UsageError
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -31,8 +31,8 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 logger = logging.getLogger(__name__)
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-PRETRAINING_OUTPUTS = {"prediction_logits": "cls.predictions.", "seq_relationship_logits": "cls.seq_relationship."}
-"""Output of a pre-trained model -> its head."""
+PRETRAINING_OUTPUTS = {"prediction_logits": WORD_HEADS, "seq_relationship_logits": (NEXT_SENTENCE,)}
+"""Output of a pre-trained model -> its head, in either architecture."""
 TOLERANCE = 1e-4
 """Accepted difference of a logit in onnxruntime."""
 OPSET = 18
@@ -50,8 +50,13 @@ class _Plain(nn.Module):
         """The kind of task; None for a pre-trained model."""
         self.outputs = tuple(outputs)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, ...]:
-        output: Any = self.model(input_ids, attention_mask, token_type_ids)
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What the model reads, in order: a modern one has no segments."""
+        return INPUTS[:2] if isinstance(self.config, ModernConfig) else INPUTS
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        output: Any = self.model(*inputs)
         if self.kind is None:
             return tuple(getattr(output, name) for name in self.outputs)
         return output if isinstance(output, tuple) else (output,)
@@ -81,9 +86,9 @@ def export_onnx(directory: Path, output: Path) -> float:
             program = torch.onnx.export(
                 model,
                 tuple(inputs.values()),
-                input_names=list(INPUTS),
+                input_names=list(model.inputs),
                 output_names=list(model.outputs),
-                dynamic_shapes={name: _dynamic_shape(tensor) for name, tensor in inputs.items()},
+                dynamic_shapes=(tuple(map(_dynamic_shape, inputs.values())),),
                 opset_version=OPSET,
                 dynamo=True,
                 verbose=False,
@@ -128,9 +133,7 @@ def _foreign_model(directory: Path) -> _Plain:
     # No task's head: the pre-training heads that the directory has, and not those that would be random.
     pretrained, report = load_model(BertForPreTraining, directory)
     outputs = [
-        name
-        for name, head in PRETRAINING_OUTPUTS.items()
-        if not any(created.startswith(head) for created in report.created)
+        name for name, heads in PRETRAINING_OUTPUTS.items() if any(loaded.startswith(heads) for loaded in report.loaded)
     ]
     if not outputs:
         raise UsageError(f"{directory}: an encoder without a head is not exported to ONNX; fine-tune it first")
@@ -146,7 +149,7 @@ def _example(model: _Plain, *, batch_size: int, length: int) -> dict[str, Tensor
     last_segment = min(1, model.config.type_vocab_size - 1)
     segments = (torch.arange(length) >= length // 2).long().clamp(max=last_segment).expand(shape).contiguous()
     ids = torch.randint(model.config.vocab_size, shape, generator=generator)
-    return dict(zip(INPUTS, (ids, mask, segments), strict=True))
+    return dict(zip(model.inputs, (ids, mask, segments)))
 
 
 def _dynamic_shape(tensor: Tensor) -> dict[int, Any]:

@@ -33,12 +33,11 @@ from bert_model.finetuning.search import Trial
 from bert_model.finetuning.trial_output import TrialOutput, write_output
 from bert_model.kinds import Kind, kind_of
 from bert_model.kinds.encoded import EncodedSet, num_training_steps, training_batches
-from bert_model.model.bert import BertModel
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import limited_threads
 from bert_model.model.heads import HEAD_CLASSES, Tagger, chosen_states
 from bert_model.model.initialization import new_model
-from bert_model.model.weights import load_model, save_tensors
+from bert_model.model.weights import BILSTM, TASK_HEADS, fill_model, load_model, read_weights, save_tensors
 from bert_model.training.distributed import autocast
 from bert_model.training.optimizer import (
     build_optimizer,
@@ -233,12 +232,12 @@ def initial_model(job: TrialJob, train: EncodedSet) -> nn.Module:
     model = new_model(model_class, job.model_config, seed=seed)
     job.kind.prepare(model, train)
 
-    # The head keeps its random weights; the encoder's are replaced.
+    # The task's head keeps its random weights; all others are replaced.
     if pretrained:
-        encoder, _ = load_model(BertModel, job.model, seed=seed, config=job.model_config, log=False)
-        weights = encoder.state_dict()
-        own = model.get_submodule("bert")
-        own.load_state_dict({name: weights[name] for name in own.state_dict()})  # some heads have no pooler
+        loaded, _ = fill_model(model_class, job.model_config, read_weights(job.model), seed=seed, new_task_head=True)
+        heads = (*TASK_HEADS, BILSTM)
+        shared = {name: tensor for name, tensor in loaded.state_dict().items() if not name.startswith(heads)}
+        model.load_state_dict(shared, strict=False)
     return model
 
 

@@ -23,7 +23,7 @@ from bert_model.kinds.encoded import prediction_batches
 from bert_model.kinds.span import NULL_LOGIT_DIFFERENCE
 from bert_model.kinds.text import encode_texts
 from bert_model.model.bert import BertForPreTraining
-from bert_model.model.weights import check_embeddings, load_model
+from bert_model.model.weights import NEXT_SENTENCE, WORD_HEADS, check_embeddings, load_model
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.failed_records import failure
 from bert_pipeline.records import Record
@@ -256,8 +256,8 @@ class PretrainingPredictor:
         self.model, report = load_model(BertForPreTraining, directory)
 
         # A head of random weights would answer without any error.
-        head = "cls.predictions." if task == "mlm" else "cls.seq_relationship."
-        if any(name.startswith(head) for name in report.created):
+        heads = WORD_HEADS if task == "mlm" else (NEXT_SENTENCE,)
+        if any(name.startswith(heads) for name in report.created):
             raise UsageError(
                 f"{directory}: a {report.source_architecture} has no head for {task}; give a pre-trained model"
             )

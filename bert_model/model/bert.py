@@ -20,8 +20,8 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from bert_model.model.config import BertConfig
-from bert_model.model.cpu_kernels import Dropout, Linear, fast_dropout, linear
-from bert_model.model.unpadding import PackedRows, Unpadding, varlen_attention
+from bert_model.model.cpu_kernels import Dropout, Linear, linear
+from bert_model.model.unpadding import PackedRows, Unpadding, attend, varlen_attention
 
 ALIGNED_COLUMNS = 64
 """A GPU multiplies matrices whose widths are multiples of this at its full rate."""
@@ -73,24 +73,6 @@ def gather_positions(hidden: Tensor, positions: Tensor, unpadding: Unpadding | N
         return unpadding.gather_positions(hidden, positions)
     rows = torch.arange(hidden.shape[0], device=hidden.device).unsqueeze(1)  # (B, 1)
     return hidden[rows, positions]  # (B, Q, H)
-
-
-def attend(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, output_attentions: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Return the mean values of queries (B, A, Q, D) over keys (B, A, S, D), and if requested the probabilities.
-
-    `mask` tells which keys each query may see, bool, broadcastable to (B, A, Q, S).
-    """
-    # torch's fused attention has no dropout on a CPU, where it falls back to these operations with slower dropout.
-    if not output_attentions and not (dropout and query.device.type == "cpu"):
-        attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-        return attended, None
-    scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5  # (B, A, Q, S)
-    if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf"))
-    probabilities = scores.softmax(dim=-1)
-    return fast_dropout(probabilities, dropout, True) @ value, probabilities if output_attentions else None
 
 
 class BertEmbeddings(nn.Module):

@@ -230,6 +230,10 @@ class ModernConfig(BertConfig):
     def feed_forward_width(self) -> float:
         return 1.5 * self.intermediate_size  # of three products
 
+    @property
+    def preset_size(self) -> str:
+        return (size := super().preset_size) and size_name(size, "modern")
+
     def is_global(self, layer: int) -> bool:
         """Tell whether a layer attends to the whole text."""
         return layer % self.global_attn_every_n_layers == 0
@@ -297,6 +301,11 @@ class ModernConfig(BertConfig):
 
 
 ARCHITECTURES = {"bert": BertConfig, "modern": ModernConfig}
+
+
+def size_name(preset: str, architecture: str = "bert") -> str:
+    """Return what models of a preset size are named after: "base", "modern-base"."""
+    return preset if architecture == "bert" else f"{architecture}-{preset}"
 
 
 def _layer_types(every: int, count: int) -> list[str]:

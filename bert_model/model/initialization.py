@@ -1,14 +1,14 @@
 """New models: random weights as in google's code, a function of the seed, or none yet."""
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from bert_model.model.bert import BertForPreTraining, BertLMPredictionHead, BertModel
+from bert_model.model.bert import BertLMPredictionHead
 from bert_model.model.config import BertConfig, ModernConfig
-from bert_model.model.modern import ModernBertForMaskedLM, ModernBertModel
+from bert_model.model.modern import IN_SHAPE
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -64,10 +64,8 @@ def empty_model(model_class: type[Model], config: BertConfig) -> Model:
         return in_shape(model_class, config)(config)
 
 
-MODERN: dict[type, type] = {BertModel: ModernBertModel, BertForPreTraining: ModernBertForMaskedLM}
-"""A role, which BERT's class names, and the class of the other shape, its subclass."""
-
-
 def in_shape(model_class: type[Model], config: BertConfig) -> type[Model]:
-    """Return the class of a role in the shape of a configuration."""
-    return MODERN.get(model_class, model_class) if isinstance(config, ModernConfig) else model_class
+    """Return the class of a role, which BERT's class names, in the shape of a configuration."""
+    return (
+        cast(type[Model], IN_SHAPE.get(model_class, model_class)) if isinstance(config, ModernConfig) else model_class
+    )

@@ -19,44 +19,38 @@ from torch import Tensor, nn
 
 from bert_model.model.bert import (
     BertForPreTraining,
+    BertLMPredictionHead,
     BertModel,
     BertOutput,
     activate,
-    aligned_linear,
-    attend,
     gather_positions,
 )
 from bert_model.model.config import ModernConfig
 from bert_model.model.cpu_kernels import Dropout, Linear, linear
-from bert_model.model.unpadding import PackedRows, Unpadding, varlen_attention
-
-
-class Rotation(NamedTuple):
-    """Cosines and sines of the angles of some positions, each (…, 1, D / 2) in float32."""
-
-    cos: Tensor
-    sin: Tensor
-
-    def __call__(self, heads: Tensor) -> Tensor:
-        """Rotate heads (…, A, D): number i and number i + D / 2 are a point in a plane."""
-        x, y = heads.float().chunk(2, dim=-1)
-        rotated = torch.cat((x * self.cos - y * self.sin, y * self.cos + x * self.sin), dim=-1)
-        return rotated.to(heads.dtype)
+from bert_model.model.heads import (
+    BertForEmbedding,
+    BertForMultipleChoice,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTask,
+    BertForTokenClassification,
+)
+from bert_model.model.unpadding import PackedRows, Unpadding, attend, varlen_attention
 
 
 class Context(NamedTuple):
     """What a block knows of the batch beside the states (B, S, H), (T, H) if unpadded, (R, H) if packed."""
 
-    rotation: Rotation
-    """Of the states' positions."""
+    rotation: Tensor
+    """Cosines and sines of the states' positions, (2, S or T or R, 1, D / 2)."""
     mask: Tensor | None = None
     """Which keys each query may see, bool, broadcastable to (B, A, Q, S); None if all of them."""
     unpadding: Unpadding | None = None
     """How the states were unpadded, None if they were not."""
     output_positions: Tensor | None = None
     """Positions (B, Q) that are computed after attention, None for all."""
-    query_rotation: Rotation | None = None
-    """Of these positions."""
+    query_rotation: Tensor | None = None
+    """Of these positions, (2, B, Q, 1, D / 2)."""
     starts: Tensor | None = None
     """Of packed rows, with `max_length` and `read_rows` as in `PackedRows`."""
     max_length: int = 0
@@ -64,6 +58,13 @@ class Context(NamedTuple):
     """Rows that are computed after attention, None for all."""
     reach: int | None = None
     """How many tokens on each side of one a block over packed rows sees, None for all."""
+
+
+def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
+    """Rotate heads (..., A, D) by the angles of their positions: numbers i and i + D / 2 are a point in a plane."""
+    cos, sin = rotation.unbind(0)
+    x, y = heads.float().chunk(2, dim=-1)
+    return torch.cat((x * cos - y * sin, y * cos + x * sin), dim=-1).to(heads.dtype)
 
 
 def layer_norm(config: ModernConfig) -> nn.LayerNorm:
@@ -110,15 +111,15 @@ class ModernBertAttention(nn.Module):
         if context.output_positions is None:
             projected = self.Wqkv(hidden).unflatten(-1, (3, self.num_heads, -1))
             query, key, value = projected.unbind(-3)  # (B, S, A, D), (T, A, D) or (R, A, D)
-            query = context.rotation(query)
+            query = rotate(query, context.rotation)
         else:
             assert context.query_rotation is not None
             width, weight, bias = self.Wo.in_features, self.Wqkv.weight, self.Wqkv.bias
             first, others = (None, None) if bias is None else (bias[:width], bias[width:])
             query = linear(queries, weight[:width], first).unflatten(-1, (self.num_heads, -1))  # (B, Q, A, D)
-            query = context.query_rotation(query)
+            query = rotate(query, context.query_rotation)
             key, value = linear(hidden, weight[width:], others).unflatten(-1, (2, self.num_heads, -1)).unbind(-3)
-        key = context.rotation(key)
+        key = rotate(key, context.rotation)
         if context.starts is not None:
             attended = varlen_attention(query, key, value, context.starts, context.max_length, context.reach)
             if context.read_rows is not None:
@@ -180,9 +181,8 @@ class ModernBertModel(BertModel):
     """The encoder."""
 
     published_as = "BertModel"
-    cos: Tensor
-    """Cosines of the angles of every position, by base: of global and of local layers, (2, positions, D / 2)."""
-    sin: Tensor
+    rotations: Tensor
+    """Cosines and sines of every position in global and in local layers, (2, 2, positions, 1, D / 2)."""
 
     def __init__(self, config: ModernConfig, *, add_pooling_layer: bool = False) -> None:
         nn.Module.__init__(self)
@@ -198,9 +198,8 @@ class ModernBertModel(BertModel):
         size = config.hidden_size // config.num_attention_heads
         bases = (config.global_rope_theta, config.local_rope_theta)
         frequencies = [1.0 / base ** (torch.arange(0, size, 2, dtype=torch.float32) / size) for base in bases]
-        angles = torch.arange(config.max_position_embeddings)[:, None] * torch.stack(frequencies)[:, None]
-        self.register_buffer("cos", angles.cos(), persistent=False)
-        self.register_buffer("sin", angles.sin(), persistent=False)
+        angles = torch.arange(config.max_position_embeddings)[:, None, None] * torch.stack(frequencies)[:, None, None]
+        self.register_buffer("rotations", torch.stack([angles.cos(), angles.sin()], 1), persistent=False)
 
     @property
     def blocks(self) -> nn.ModuleList:
@@ -226,7 +225,9 @@ class ModernBertModel(BertModel):
         else:  # only real tokens are computed
             hidden, positions = self.embeddings(input_ids.flatten()[token_indices]), token_indices % length  # (T,)
         contexts = {
-            kind: Context(self._rotation(kind, positions), self._mask(kind, attention_mask, places, length), unpadding)
+            kind: Context(
+                self.rotations[kind][:, positions], self._mask(kind, attention_mask, places, length), unpadding
+            )
             for kind in set(self.kinds)
         }
         hidden_states, attentions = [hidden], []
@@ -236,7 +237,7 @@ class ModernBertModel(BertModel):
                 context = context._replace(
                     mask=self._mask(kind, attention_mask, output_positions, length),
                     output_positions=output_positions,
-                    query_rotation=self._rotation(kind, output_positions),
+                    query_rotation=self.rotations[kind][:, output_positions],
                 )
             hidden, probabilities = self._block(layer, hidden, context, output_attentions)
             hidden_states.append(hidden)
@@ -256,7 +257,7 @@ class ModernBertModel(BertModel):
         hidden = self.embeddings(rows.input_ids)  # (R, H)
         contexts = {
             kind: Context(
-                self._rotation(kind, rows.position_ids),
+                self.rotations[kind][:, rows.position_ids],
                 starts=rows.starts,
                 max_length=rows.max_length,
                 reach=self.reaches[kind],
@@ -269,10 +270,6 @@ class ModernBertModel(BertModel):
         hidden, _ = self._block(self.layers[-1], hidden, last)
         normalized: Tensor = self.final_norm(hidden)
         return normalized
-
-    def _rotation(self, kind: int, positions: Tensor) -> Rotation:
-        """Return the rotation of positions (...,) in layers of a kind."""
-        return Rotation(self.cos[kind][positions].unsqueeze(-2), self.sin[kind][positions].unsqueeze(-2))
 
     def _mask(self, kind: int, attention_mask: Tensor | None, queries: Tensor, length: int) -> Tensor | None:
         """Return which keys the queries at positions (S,) or (B, Q) may see in layers of a kind; None if all."""
@@ -300,18 +297,14 @@ class ModernBertPredictionHead(nn.Module):
         return normalized
 
 
-class ModernBertDecoder(nn.Module):
-    """Projection onto the vocabulary by the tied word embeddings, plus a bias."""
+class ModernBertDecoder(BertLMPredictionHead):
+    """Projection onto the vocabulary by the tied word embeddings, plus a bias; the head is in front of it."""
 
     def __init__(self, config: ModernConfig) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
+        self.transform = nn.Identity()  # type: ignore[assignment]
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.num_tokens = config.vocab_size
-        """Tokens of the vocabulary; further rows of the embeddings get no logit."""
-
-    def forward(self, hidden: Tensor, word_embeddings: Tensor, *, aligned: bool) -> Tensor:
-        logits = (aligned_linear if aligned else linear)(hidden, word_embeddings, self.bias)  # (..., V)
-        return logits if self.num_tokens == logits.shape[-1] else logits[..., : self.num_tokens]
 
 
 class ModernBertForMaskedLM(BertForPreTraining):
@@ -340,3 +333,74 @@ class ModernBertForMaskedLM(BertForPreTraining):
         embeddings: Any = self.model.embeddings
         logits: Tensor = self.decoder(self.head(hidden), embeddings.tok_embeddings.weight, aligned=aligned)
         return logits
+
+
+class ModernBertForTask(BertForTask):
+    """Base of the task models: the encoder, and the head of pre-training in front of a classifier."""
+
+    config: ModernConfig
+
+    def __init__(self, config: ModernConfig, *, add_pooling_layer: bool) -> None:
+        nn.Module.__init__(self)
+        self.config = config
+        self.model = ModernBertModel(config)
+        # A mean of states needs no head, and is published without one.
+        self.head = nn.Identity() if isinstance(self, BertForEmbedding) else ModernBertPredictionHead(config)
+
+    @property
+    def base_model(self) -> ModernBertModel:
+        return self.model
+
+    def sequence_output(self, input_ids: Tensor, attention_mask: Tensor | None, types: Tensor | None) -> Tensor:
+        hidden: Tensor = self.head(self.model(input_ids, attention_mask).sequence_output)  # (B, S, H)
+        return hidden
+
+    def pooled_output(self, input_ids: Tensor, attention_mask: Tensor | None, types: Tensor | None) -> Tensor:
+        """Return the first position, computed only there, or the mean of all, through the head: (B, H)."""
+        if self.config.classifier_pooling == "cls":
+            first = torch.zeros(input_ids.shape[0], 1, dtype=torch.long, device=input_ids.device)
+            pooled = self.model(input_ids, attention_mask, output_positions=first).sequence_output[:, 0]
+        else:
+            hidden = self.model(input_ids, attention_mask).sequence_output
+            weights = torch.ones_like(input_ids) if attention_mask is None else attention_mask  # (B, S)
+            pooled = (hidden * weights.unsqueeze(-1)).sum(dim=1) / weights.sum(dim=1, keepdim=True)
+        output: Tensor = self.head(pooled)
+        return output
+
+
+class ModernBertForSequenceClassification(BertForSequenceClassification, ModernBertForTask):
+    """Classification, or with one label regression, of a sentence or a pair."""
+
+
+class ModernBertForMultipleChoice(BertForMultipleChoice, ModernBertForTask):
+    """A score for each of C continuations."""
+
+
+class ModernBertForTokenClassification(BertForTokenClassification, ModernBertForTask):
+    """A label for every token."""
+
+
+class ModernBertForQuestionAnswering(BertForTokenClassification, ModernBertForTask):
+    """Start and end logits of an answer span: two outputs of a classifier of tokens."""
+
+    def forward(  # type: ignore[override]
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """Return start and end logits, each (B, S), of ids (B, S)."""
+        return super().forward(input_ids, attention_mask).unbind(-1)
+
+
+class ModernBertForEmbedding(BertForEmbedding, ModernBertForTask):
+    """The mean vector of a text's tokens."""
+
+
+IN_SHAPE: dict[type[nn.Module], type[nn.Module]] = {
+    BertModel: ModernBertModel,
+    BertForPreTraining: ModernBertForMaskedLM,
+    BertForSequenceClassification: ModernBertForSequenceClassification,
+    BertForMultipleChoice: ModernBertForMultipleChoice,
+    BertForTokenClassification: ModernBertForTokenClassification,
+    BertForQuestionAnswering: ModernBertForQuestionAnswering,
+    BertForEmbedding: ModernBertForEmbedding,
+}
+"""The class of a role, which BERT's class names."""

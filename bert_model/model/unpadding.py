@@ -17,6 +17,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from bert_model.model.cpu_kernels import fast_dropout
+
 MAX_HEAD_SIZE = 256
 """Largest D of torch's kernel of `varlen_attention`."""
 
@@ -91,6 +93,24 @@ class PackedRows(NamedTuple):
     """(Q,) int64: the rows that the heads read."""
     max_length: int
     """Of a sequence."""
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, output_attentions: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Return the mean values of queries (B, A, Q, D) over keys (B, A, S, D), and if requested the probabilities.
+
+    `mask` tells which keys each query may see, bool, broadcastable to (B, A, Q, S).
+    """
+    # torch's fused attention has no dropout on a CPU, where it falls back to these operations with slower dropout.
+    if not output_attentions and not (dropout and query.device.type == "cpu"):
+        attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+        return attended, None
+    scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5  # (B, A, Q, S)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    probabilities = scores.softmax(dim=-1)
+    return fast_dropout(probabilities, dropout, True) @ value, probabilities if output_attentions else None
 
 
 def varlen_attention(

@@ -69,6 +69,8 @@ MODERN_HEADS: dict[str, tuple[str, ...]] = {
     "BertForQuestionAnswering": (MODERN_HEAD, CLASSIFIER),
     "BertForTokenClassification": (MODERN_HEAD, CLASSIFIER),
 }
+WORD_HEADS = (MASKED_LM, DECODER)
+"""The masked-LM head in either architecture."""
 SHARED_HEADS = {POOLER, MASKED_LM, NEXT_SENTENCE, MODERN_HEAD, DECODER}
 TASK_HEADS = {CLASSIFIER, QA_OUTPUTS}
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from bert_model.model.config import ARCHITECTURES, BertConfig
+from bert_model.model.config import ARCHITECTURES, BertConfig, size_name
 from bert_model.training.schedule import OptimizerConfig, learning_rate_at, trapezoid_at
 from bert_pipeline.configuration import Proportion, Seed, SettingsAction, configuration
 from bert_pipeline.errors import ConfigurationError
@@ -41,7 +41,7 @@ class ModelConfig:
     @property
     def name(self) -> str:
         """What names a model: the size, of a modern one with the architecture."""
-        return self.preset if self.architecture == "bert" else f"{self.architecture}-{self.preset}"
+        return size_name(self.preset, self.architecture)
 
     def resolve(self, *, vocab_size: int, max_length: int = 0) -> BertConfig:
         """Return the full configuration for a vocabulary of `vocab_size` tokens and texts of up to `max_length`.

@@ -244,7 +244,7 @@ def _open_tracker(output: Path, config: PretrainingConfig, run: _Run, experiment
     return Tracker(
         output,
         experiment=experiment,
-        run_name=config.model.preset,
+        run_name=config.model.name,
         tags={"kind": "pretraining", **lineage},
         params=described["configuration"],
         inputs=data_inputs(run.phases),
@@ -263,7 +263,7 @@ def _note(config: PretrainingConfig, output: Path) -> str:
     ]
     start = f"continued from `{Path(config.initial_model).name}`" if config.initial_model else "from random weights"
     return (
-        f"Pre-training of a {config.model.preset} BERT {start}: {', then '.join(phases)}. The finished model is "
+        f"Pre-training of a {config.model.name} BERT {start}: {', then '.join(phases)}. The finished model is "
         f"`{output.name}/model`; `metrics.jsonl` next to it has the same metrics."
     )
 

@@ -15,7 +15,7 @@ import yaml
 from bert_model.finetuning.caveats import describe, read_caveats
 from bert_model.finetuning.results import WITH_CONTEXT
 from bert_model.kinds import KINDS
-from bert_model.model.config import CONFIG_NAME
+from bert_model.model.config import BILSTM_MODEL_TYPE, CONFIG_NAME
 from bert_model.registry.versions import FINETUNED, TaskScore, Version, describe_model, read_results
 from bert_model.tables import format_table
 from bert_model.training.metrics_log import read_history
@@ -149,11 +149,11 @@ def hub_metadata(manifest: Manifest, document: Version) -> dict[str, Any]:
     header["license"] = document.lineage.get("license", UNKNOWN_LICENSE).lower()
 
     # A BiLSTM head has a model type of its own, which transformers cannot load.
-    if config["model_type"] == "bert":
+    if config["model_type"] != BILSTM_MODEL_TYPE:
         header["library_name"] = KINDS[description["kind"]].library if finetuned else "transformers"
         pipeline = KINDS[description["kind"]].pipeline if finetuned else "fill-mask"
         header["pipeline_tag"] = "feature-extraction" if description.get("feature_input") else pipeline
-    header["tags"] = ["bert"]
+    header["tags"] = [config["model_type"].partition("_")[0]]
     if not finetuned:
         return header
 

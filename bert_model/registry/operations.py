@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert_model.metrics.uncertainty import STATISTICS_NAME, UnitStatistics
-from bert_model.model.config import PRESET_SIZES, BertConfig
+from bert_model.model.config import PRESET_SIZES, BertConfig, size_name
 from bert_model.registry.artifacts import (
     attach,
     card_damage,
@@ -90,8 +90,9 @@ def default_name(directory: Path | str) -> str:
     manifest = load_manifest(directory)
     config = BertConfig.from_directory(directory)
     # A preset keeps its name if a configuration changes the size.
-    preset = manifest.configuration.get("model", {}).get("preset") if manifest.kind == PRETRAINED else ""
-    size = preset if preset in PRESET_SIZES else config.preset_size
+    model = manifest.configuration.get("model", {}) if manifest.kind == PRETRAINED else {}
+    preset, architecture = model.get("preset"), model.get("architecture", "bert")
+    size = size_name(preset, architecture) if preset in PRESET_SIZES else config.preset_size
     if not size:
         raise UsageError(
             f"{directory}: {config.num_hidden_layers} layers of width {config.hidden_size} with "

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from bert_model.model.bert import BertForPreTraining
-from bert_model.model.weights import MASKED_LM, load_model
+from bert_model.model.weights import WORD_HEADS, load_model
 from bert_model.zero_shot.pseudo_likelihood import PairScores, correct_pairs, kind_scores, mean_accuracy, score_pairs
 from bert_model.zero_shot.result import ExamResult, KindResult, KindScore
 from bert_pipeline.errors import InputError, UsageError
@@ -28,7 +28,7 @@ def take_exam(
     UsageError if the model has no masked-LM head or too few embeddings, InputError if it can read none of the pairs.
     """
     model, report = load_model(BertForPreTraining, directory)
-    if any(name.startswith(MASKED_LM) for name in report.created):
+    if any(name.startswith(WORD_HEADS) for name in report.created):
         raise UsageError(f"{directory}: a {report.source_architecture} has no head for mlm; give a pre-trained model")
     tokenizer = Tokenizer.from_directory(directory)
     next_sentence = model.has_trained_next_sentence

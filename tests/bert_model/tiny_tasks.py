@@ -56,11 +56,11 @@ def tokenizer() -> Tokenizer:
     return Tokenizer.from_tokens(TOKENS, True)
 
 
-def make_model(directory: Path, **overrides: Any) -> Path:
+def make_model(directory: Path, shape_class: type[BertConfig] = BertConfig, **overrides: Any) -> Path:
     """Write an untrained one-layer model with its vocabulary."""
     shape = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
     shape |= {"max_position_embeddings": 64, "initializer_range": 0.1, "vocab_size": len(TOKENS), **overrides}
-    config = BertConfig.from_preset("tiny", **shape)
+    config = shape_class.from_preset("tiny", **shape)
     directory.mkdir(parents=True)
     save_model(new_model(BertForPreTraining, config, seed=0), directory, tokenizer())
     return directory

@@ -109,7 +109,7 @@ def pretrained_model(
 
     # The whole history is read again, so that a resumed or reused training has full curves.
     events = read_history(output)
-    curves = training_curves(events, training_title(settings.model.preset, name))
+    curves = training_curves(events, training_title(settings.model.name, name))
     metadata = manifest_metadata(manifest, rates=False) | {
         "training_id": output.name,
         "training_directory": dg.MetadataValue.path(str(output)),

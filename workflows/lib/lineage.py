@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from bert_model.model.config import BertConfig
+from bert_model.model.config import BertConfig, size_name
 from bert_model.presets import RunPreset
 from bert_model.pretraining.config import INITIAL_SIZE
 from bert_pipeline.configuration import from_mapping
@@ -100,27 +100,27 @@ def text_license(directory: Path, dump: str) -> str:
 
 def registered_name(pretrained: Path, task: str | None) -> str:
     """Return the registry's name of a model: by the preset of its pre-training, and its task if fine-tuned."""
-    preset = load_manifest(pretrained, kind="pretrained_model").configuration["model"]["preset"]
-    return _name(preset, pretrained, task)
+    model = load_manifest(pretrained, kind="pretrained_model").configuration["model"]
+    return _name(model["preset"], model.get("architecture", "bert"), pretrained, task)
 
 
 def name_of_preset(preset: RunPreset) -> str:
     """Return the registry's name of the pre-trained model of a preset, whose initial model is downloaded if needed."""
     from bert_model.registry.resolve import resolve_model
 
-    settings = preset.pretraining
-    size = settings.model.preset
-    return _name(size, resolve_model(settings.initial_model) if size == INITIAL_SIZE else None)
+    settings, model = preset.pretraining, preset.pretraining.model
+    directory = resolve_model(settings.initial_model) if model.preset == INITIAL_SIZE else None
+    return _name(model.preset, model.architecture, directory)
 
 
-def _name(preset: str, directory: Path | None, task: str | None = None) -> str:
+def _name(preset: str, architecture: str, directory: Path | None, task: str | None = None) -> str:
     """Return the registry's name for a preset size; for `initial` by the size of the model in `directory`."""
     from bert_model.registry.client import model_name
 
     if preset == INITIAL_SIZE and directory is not None:
         # Of no preset's size, it keeps the word: `bert register` has no default name for it either.
-        preset = BertConfig.from_directory(directory).preset_size or preset
-    return model_name(preset, task)
+        return model_name(BertConfig.from_directory(directory).preset_size or preset, task)
+    return model_name(size_name(preset, architecture), task)
 
 
 def check_origin(finetuned: Path, pretrained: Path) -> None:

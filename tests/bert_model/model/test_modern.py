@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from four_sequences import LENGTHS, losses_and_gradients, packed, padded
+from instances_fixture import make_tokenizer
 from safetensors.torch import load_file, save_file
 from torch.nn import functional
 from varlen_on_cpu import varlen_on_cpu
@@ -14,8 +15,15 @@ from varlen_on_cpu import varlen_on_cpu
 from bert_model.model import modern, unpadding
 from bert_model.model.bert import BertForPreTraining, BertModel
 from bert_model.model.config import BertConfig, ModernConfig
+from bert_model.model.heads import (
+    BertForEmbedding,
+    BertForMultipleChoice,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+)
 from bert_model.model.initialization import new_model
-from bert_model.model.weights import load_model, write_weights
+from bert_model.model.weights import load_model, save_model, write_weights
 from bert_model.pretraining import packing
 from bert_model.training.gradients import compile_layers
 from bert_model.training.optimizer import is_decayed
@@ -186,7 +194,7 @@ def test_own_sizes_see_the_whole_text(name, expected):
         config.intermediate_size,
     ) == expected
     assert (config.has_local_layers, config.global_rope_theta, config.max_position_embeddings) == (False, 10_000.0, 512)
-    assert config.preset_size == name
+    assert config.preset_size == f"modern-{name}"
 
 
 def test_longer_texts_take_windows_and_a_larger_base():
@@ -202,6 +210,84 @@ def test_operations_of_a_step_are_those_of_its_products():
     plain = BertConfig.from_preset("tiny", vocab_size=90, intermediate_size=576)  # as many numbers
     counts = StepCounts(instances=4, tokens=70, squared_lengths=1500, predictions=11)
     assert training_flops(config, counts) == training_flops(plain, counts)
+
+
+# --- heads ---
+
+HEADS = [
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertForQuestionAnswering,
+    BertForMultipleChoice,
+]
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("shape", ["all global", "local", "biases"])
+@pytest.mark.parametrize("role", HEADS)
+def test_task_heads_equal_transformers_in_logits_and_gradients(role, shape, pooling, tmp_path):
+    labels = () if role in (BertForQuestionAnswering, BertForMultipleChoice) else ("a", "b", "c")
+    config = small_config(**SHAPES[shape], labels=labels, classifier_pooling=pooling, max_position_embeddings=64)
+    ours = changed(new_model(role, config, seed=1)).eval()
+    save_model(ours, tmp_path, make_tokenizer(90))
+    auto = getattr(transformers, f"AutoModel{role.__name__.removeprefix('Bert')}")
+    theirs, report = auto.from_pretrained(tmp_path, output_loading_info=True)
+    assert type(theirs).__name__ == f"Modern{role.__name__}"
+    assert not any(report.values())
+    ids = torch.randint(5, 90, (4, 3, 40), generator=torch.Generator().manual_seed(0))  # longer than the window
+    mask = (torch.arange(40) < torch.tensor([[40], [33], [12], [25]])).long()[:, None].repeat(1, 3, 1)
+    if role is not BertForMultipleChoice:
+        ids, mask = ids[:, 0], mask[:, 0]
+    found, expected = ours(ids, mask), theirs.eval()(ids, attention_mask=mask)
+    if role is BertForQuestionAnswering:
+        found, expected = torch.stack(found), torch.stack([expected.start_logits, expected.end_logits])
+        found, expected = (item[:, mask.bool()] for item in (found, expected))
+    else:
+        expected = expected.logits
+        if role is BertForTokenClassification:
+            found, expected = found[mask.bool()], expected[mask.bool()]
+    assert found.shape == expected.shape
+    torch.testing.assert_close(found, expected, atol=TOLERANCE, rtol=TOLERANCE)
+    for logits in (found, expected):
+        logits.square().sum().backward()
+    gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
+    for name, parameter in ours.named_parameters():
+        assert parameter.grad is not None
+        scale = float(gradients[name].abs().max())
+        torch.testing.assert_close(parameter.grad / scale, gradients[name] / scale, atol=1e-5, rtol=0.0)
+
+    # What transformers writes is read, with the same logits.
+    theirs.save_pretrained(tmp_path / "theirs")
+    (tmp_path / "theirs" / "vocab.txt").write_bytes((tmp_path / "vocab.txt").read_bytes())
+    again, loading = load_model(role, tmp_path / "theirs")
+    assert (loading.created, loading.dropped) == ((), ())
+    assert all(torch.equal(one, other) for one, other in zip(again.parameters(), ours.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("role", [*HEADS, BertForEmbedding])
+def test_task_models_take_the_head_of_the_masked_lm(role, tmp_path):
+    ours, _ = pair(small_config(), tmp_path)
+    loaded, report = load_model(role, tmp_path, seed=1)
+    classifier = set() if role is BertForEmbedding else {"classifier.weight", "classifier.bias"}
+    assert set(report.created) == classifier
+    if role is BertForEmbedding:
+        hidden = ours.base_model(IDS, MASK).sequence_output * MASK[:, :, None]
+        mean = hidden.sum(1) / MASK.sum(1, keepdim=True)
+        torch.testing.assert_close(loaded.eval()(IDS, MASK), mean, atol=1e-5, rtol=1e-5)
+        assert all(name.startswith("head.") or name == "decoder.bias" for name in report.dropped)
+    else:
+        assert torch.equal(loaded.head.dense.weight, ours.head.dense.weight)
+        assert report.dropped == ("decoder.bias",)
+
+
+def test_published_tokenizer_gives_our_ids(tmp_path):
+    save_model(new_model(BertForPreTraining, small_config(), seed=1), tmp_path, tokenizer := make_tokenizer(90))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    encoded = theirs("w3 w4 unknown", "w5")
+    ids = tokenizer.encode_batch(["w3 w4 unknown", "w5"])
+    expected = [tokenizer.cls_id, *ids[0], tokenizer.sep_id, *ids[1], tokenizer.sep_id]
+    assert encoded["input_ids"] == expected
+    transformers.AutoModelForMaskedLM.from_pretrained(tmp_path)(**theirs("w3 w4", return_tensors="pt"))
 
 
 # --- config.json ---
