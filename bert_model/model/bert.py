@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import Dropout, Linear, linear
-from bert_model.model.unpadding import PackedRows, Unpadding, attend, varlen_attention
+from bert_model.model.unpadding import KeyValueInput, PackedRows, Unpadding, attend, varlen_attention
 
 ALIGNED_COLUMNS = 64
 """A GPU multiplies matrices whose widths are multiples of this at its full rate."""
@@ -109,24 +109,6 @@ class BertEmbeddings(nn.Module):
         return normalized  # (B, S, H), (T, H) or (R, H)
 
 
-class KeyValueInput(NamedTuple):
-    """The states that keys and values are projected from, and which of them each query sees."""
-
-    hidden: Tensor
-    """(B, S, H), (T, H) if unpadded, (R, H) if packed."""
-    mask: Tensor | None = None
-    """Which keys each query may see, bool, broadcastable to (B, A, Q, S); None if all of them."""
-    unpadding: Unpadding | None = None
-    """How `hidden` was unpadded, None if it was not."""
-    unpads_queries: bool = True
-    """Whether the queries are unpadded too; queries at selected positions are (B, Q, H) and need no unpadding."""
-    starts: Tensor | None = None
-    """Of packed rows, with `max_length` and `read_rows` as in `PackedRows`."""
-    max_length: int = 0
-    read_rows: Tensor | None = None
-    """Rows that are computed after attention, None for all."""
-
-
 class BertSelfAttention(nn.Module):
     """Scaled dot-product attention with A heads."""
 
@@ -146,25 +128,9 @@ class BertSelfAttention(nn.Module):
             projected = functional.linear(source.hidden, weight, bias).unflatten(-1, (3, self.num_heads, -1))
             query, key, value = projected.unbind(1)  # (R, A, D)
             return varlen_attention(query, key, value, source.starts, source.max_length).flatten(1), None
-        # Attention needs rectangular sequences: pad the heads of an unpadded batch.
-        query_unpadding = source.unpadding if source.unpads_queries else None
-        query = self._split_heads(self.query(queries), query_unpadding)  # (B, A, Q, D)
-        key = self._split_heads(self.key(source.hidden), source.unpadding)  # (B, A, S, D)
-        value = self._split_heads(self.value(source.hidden), source.unpadding)  # (B, A, S, D)
+        query, key, value = self.query(queries), self.key(source.hidden), self.value(source.hidden)
         dropout = self.dropout_prob if self.training else 0.0
-        context, probabilities = attend(query, key, value, source.mask, dropout, output_attentions)  # (B, A, Q, D)
-        # Join the heads: (B, A, Q, D) to (B, Q, H), or back to real tokens (T, H).
-        if query_unpadding is None:
-            joined = context.transpose(1, 2).flatten(2)
-        else:
-            joined = query_unpadding.unpad_heads(context)
-        return joined, probabilities
-
-    def _split_heads(self, projected: Tensor, unpadding: Unpadding | None) -> Tensor:
-        if unpadding is not None:
-            return unpadding.pad_heads(projected)  # (T, H) to (B, A, S, D)
-        heads: Tensor = projected.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-        return heads  # (B, A, S, D)
+        return attend(query, key, value, source, self.num_heads, dropout, output_attentions)
 
 
 class BertSelfOutput(nn.Module):
@@ -249,7 +215,10 @@ class BertModel(nn.Module):
         self.config = config
         self.embeddings = BertEmbeddings(config)
         self.encoder = BertEncoder(config)
+        self.final_norm: nn.Module = nn.Identity()  # the blocks end with one
         self.pooler = BertPooler(config) if add_pooling_layer else None
+        self.kinds = [0] * config.num_hidden_layers
+        """Of each block: those of a kind see the same positions."""
         self.recomputes_blocks = False
         """Whether the backward pass computes each block again instead of keeping its activations, to save memory."""
 
@@ -281,22 +250,25 @@ class BertModel(nn.Module):
         (batch_size, length), heads = input_ids.shape, self.config.num_attention_heads
         unpadding = None if token_indices is None else Unpadding(token_indices, batch_size, length, heads)
         hidden = self.embeddings(input_ids, token_type_ids, unpadding)  # (B, S, H) or (T, H)
-        mask = self._attention_mask(length, attention_mask, None, input_ids.device)
+        places = torch.arange(length, device=input_ids.device)
+        views = {kind: self._view(kind, attention_mask, places, token_indices, None) for kind in set(self.kinds)}
         # As in Hugging Face's output, the embeddings count as the first hidden state.
         hidden_states, attentions = [hidden], []
-        last = len(self.encoder.layer) - 1
-        for index, layer in enumerate(self.encoder.layer):
-            queries, is_whole = hidden, True
-            if index == last and output_positions is not None:
+        for index, (layer, kind) in enumerate(zip(self.blocks, self.kinds)):
+            queries, view, is_whole = hidden, views[kind], True
+            if index == len(self.kinds) - 1 and output_positions is not None:
                 # Nothing reads the other positions: they are still keys and values, but no longer queries.
                 queries, is_whole = gather_positions(hidden, output_positions, unpadding), False  # (B, Q, H)
-                mask = self._attention_mask(length, attention_mask, output_positions, input_ids.device)
-            source = KeyValueInput(hidden, mask, unpadding, is_whole)
+                view = self._view(kind, attention_mask, places, token_indices, output_positions)
+            source = KeyValueInput(hidden, unpadding=unpadding, unpads_queries=is_whole, **view)
             hidden, probabilities = self._block(layer, queries, source, output_attentions)
             if output_hidden_states:
                 hidden_states.append(hidden)
             if probabilities is not None:
                 attentions.append(probabilities)
+        hidden = self.final_norm(hidden)
+        if output_hidden_states:
+            hidden_states[-1] = hidden
         if unpadding is not None:  # callers see (B, S, H); the last state is (B, Q, H) already at selected positions
             hidden_states = [unpadding.pad_input(states) if states.dim() == 2 else states for states in hidden_states]
             hidden = unpadding.pad_input(hidden) if hidden.dim() == 2 else hidden
@@ -310,16 +282,18 @@ class BertModel(nn.Module):
     def read_packed(self, rows: PackedRows) -> Tensor:
         """Encode packed sequences; return the last block's output (Q, H) at the rows that are read."""
         hidden = self.embeddings(rows.input_ids, rows.token_type_ids, None, rows.position_ids)  # (R, H)
-        *layers, last = self.encoder.layer
-        for layer in layers:
-            source = KeyValueInput(hidden, starts=rows.starts, max_length=rows.max_length)
+        views = {kind: self._packed_view(kind, rows) for kind in set(self.kinds)}
+        for index, (layer, kind) in enumerate(zip(self.blocks, self.kinds)):
+            read_rows = rows.read_rows if index == len(self.kinds) - 1 else None
+            source = KeyValueInput(
+                hidden, starts=rows.starts, max_length=rows.max_length, read_rows=read_rows, **views[kind]
+            )
             hidden, _ = self._block(layer, hidden, source)
-        source = KeyValueInput(hidden, starts=rows.starts, max_length=rows.max_length, read_rows=rows.read_rows)
-        hidden, _ = self._block(last, hidden, source)
-        return hidden
+        normalized: Tensor = self.final_norm(hidden)
+        return normalized
 
     def _block(
-        self, layer: nn.Module, queries: Tensor, source: Any, output_attentions: bool = False
+        self, layer: nn.Module, queries: Tensor, source: KeyValueInput, output_attentions: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         if self.recomputes_blocks and torch.is_grad_enabled():
             # Dropout is drawn again from the generator's state of the first time, so gradients are the same.
@@ -329,18 +303,26 @@ class BertModel(nn.Module):
         hidden, probabilities = computed
         return hidden, probabilities
 
-    def _attention_mask(
-        self, length: int, attention_mask: Tensor | None, positions: Tensor | None, device: torch.device
-    ) -> Tensor | None:
-        """Return which keys each query may see, bool, broadcastable to (B, A, Q, S); None if all of them."""
+    def _view(
+        self,
+        kind: int,
+        attention_mask: Tensor | None,
+        places: Tensor,
+        token_indices: Tensor | None,
+        output_positions: Tensor | None,
+    ) -> dict[str, Any]:
+        """Return the fields of `KeyValueInput` by which blocks of a kind see positions; `places` (S,) count from 0."""
         mask = None if attention_mask is None else attention_mask.bool()[:, None, None, :]  # (B, 1, 1, S)
         if self.config.attention == "bidirectional":
-            return mask
+            return {"mask": mask}
         # A selected query sees the keys up to its position in the sequence, not in the selection.
-        keys = torch.arange(length, device=device)
-        queries = keys.unsqueeze(0) if positions is None else positions  # (1 or B, Q)
-        causal = (keys <= queries.unsqueeze(-1)).unsqueeze(1)  # (1 or B, 1, Q, S)
-        return causal if mask is None else mask & causal
+        queries = places.unsqueeze(0) if output_positions is None else output_positions  # (1 or B, Q)
+        causal = (places <= queries.unsqueeze(-1)).unsqueeze(1)  # (1 or B, 1, Q, S)
+        return {"mask": causal if mask is None else mask & causal}
+
+    def _packed_view(self, kind: int, rows: PackedRows) -> dict[str, Any]:
+        """Return these fields for packed rows."""
+        return {}
 
 
 class BertPredictionHeadTransform(nn.Module):

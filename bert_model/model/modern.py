@@ -12,7 +12,7 @@ Shapes: B sequences, S positions, Q positions read after the last block, H hidde
 the feed-forward layer, V vocabulary. In an unpadded batch, T real tokens replace B, S; packed are R rows.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +21,7 @@ from bert_model.model.bert import (
     BertForPreTraining,
     BertLMPredictionHead,
     BertModel,
-    BertOutput,
     activate,
-    gather_positions,
 )
 from bert_model.model.config import ModernConfig
 from bert_model.model.cpu_kernels import Dropout, Linear, linear
@@ -35,29 +33,7 @@ from bert_model.model.heads import (
     BertForTask,
     BertForTokenClassification,
 )
-from bert_model.model.unpadding import PackedRows, Unpadding, attend, varlen_attention
-
-
-class Context(NamedTuple):
-    """What a block knows of the batch beside the states (B, S, H), (T, H) if unpadded, (R, H) if packed."""
-
-    rotation: Tensor
-    """Cosines and sines of the states' positions, (2, S or T or R, 1, D / 2)."""
-    mask: Tensor | None = None
-    """Which keys each query may see, bool, broadcastable to (B, A, Q, S); None if all of them."""
-    unpadding: Unpadding | None = None
-    """How the states were unpadded, None if they were not."""
-    output_positions: Tensor | None = None
-    """Positions (B, Q) that are computed after attention, None for all."""
-    query_rotation: Tensor | None = None
-    """Of these positions, (2, B, Q, 1, D / 2)."""
-    starts: Tensor | None = None
-    """Of packed rows, with `max_length` and `read_rows` as in `PackedRows`."""
-    max_length: int = 0
-    read_rows: Tensor | None = None
-    """Rows that are computed after attention, None for all."""
-    reach: int | None = None
-    """How many tokens on each side of one a block over packed rows sees, None for all."""
+from bert_model.model.unpadding import KeyValueInput, PackedRows, Unpadding, attend, varlen_attention
 
 
 def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
@@ -88,9 +64,18 @@ class ModernBertEmbeddings(nn.Module):
         self.norm = layer_norm(config)
         self.drop = Dropout(config.hidden_dropout_prob)
 
-    def forward(self, input_ids: Tensor) -> Tensor:
-        hidden: Tensor = self.drop(self.norm(self.tok_embeddings(input_ids)))
-        return hidden  # (B, S, H), (T, H) or (R, H)
+    def forward(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None,
+        unpadding: Unpadding | None,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
+        hidden: Tensor = self.tok_embeddings(input_ids)
+        if unpadding is not None:  # from here on only real tokens are computed
+            hidden = unpadding.unpad_input(hidden)
+        normalized: Tensor = self.drop(self.norm(hidden))
+        return normalized  # (B, S, H), (T, H) or (R, H)
 
 
 class ModernBertAttention(nn.Module):
@@ -104,37 +89,29 @@ class ModernBertAttention(nn.Module):
         self.dropout_prob = config.attention_probs_dropout_prob
         self.out_drop = Dropout(config.attention_probs_dropout_prob)
 
-    def forward(
-        self, queries: Tensor, hidden: Tensor, context: Context, output_attentions: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the attention of queries, which are `hidden` or its states at the context's output positions."""
-        if context.output_positions is None:
-            projected = self.Wqkv(hidden).unflatten(-1, (3, self.num_heads, -1))
-            query, key, value = projected.unbind(-3)  # (B, S, A, D), (T, A, D) or (R, A, D)
-            query = rotate(query, context.rotation)
+    def forward(self, queries: Tensor, source: KeyValueInput, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
+        """Return the attention of `queries`, which are read where the source has their rotation, else its states."""
+        rotation = source.rotation
+        assert rotation is not None
+        if source.query_rotation is None:
+            heads = self.Wqkv(source.hidden).unflatten(-1, (3, self.num_heads, -1))
+            query, key, value = heads.unbind(-3)  # (B, S, A, D), (T, A, D) or (R, A, D)
+            query = rotate(query, rotation)
         else:
-            assert context.query_rotation is not None
             width, weight, bias = self.Wo.in_features, self.Wqkv.weight, self.Wqkv.bias
             first, others = (None, None) if bias is None else (bias[:width], bias[width:])
             query = linear(queries, weight[:width], first).unflatten(-1, (self.num_heads, -1))  # (B, Q, A, D)
-            query = rotate(query, context.query_rotation)
-            key, value = linear(hidden, weight[width:], others).unflatten(-1, (2, self.num_heads, -1)).unbind(-3)
-        key = rotate(key, context.rotation)
-        if context.starts is not None:
-            attended = varlen_attention(query, key, value, context.starts, context.max_length, context.reach)
-            if context.read_rows is not None:
-                attended = attended.index_select(0, context.read_rows)
-            return self.out_drop(self.Wo(attended.flatten(1))), None
-        # Attention needs rectangular sequences: pad the heads of an unpadded batch.
-        unpadding = context.unpadding
-        pads = [unpadding if context.output_positions is None else None, unpadding, unpadding]
-        heads = [
-            item.transpose(-3, -2) if pad is None else pad.pad_heads(item.flatten(1))
-            for item, pad in zip((query, key, value), pads)
-        ]  # (B, A, Q, D), (B, A, S, D), (B, A, S, D)
+            query = rotate(query, source.query_rotation)
+            heads = linear(source.hidden, weight[width:], others).unflatten(-1, (2, self.num_heads, -1))
+            key, value = heads.unbind(-3)
+        key = rotate(key, rotation)
+        if source.starts is not None:
+            attended = varlen_attention(query, key, value, source.starts, source.max_length, source.reach).flatten(1)
+            read = attended if source.read_rows is None else attended.index_select(0, source.read_rows)
+            return self.out_drop(self.Wo(read)), None
         dropout = self.dropout_prob if self.training else 0.0
-        attended, probabilities = attend(heads[0], heads[1], heads[2], context.mask, dropout, output_attentions)
-        joined = attended.transpose(1, 2).flatten(2) if pads[0] is None else pads[0].unpad_heads(attended)
+        query, key, value = (heads.flatten(-2) for heads in (query, key, value))
+        joined, probabilities = attend(query, key, value, source, self.num_heads, dropout, output_attentions)
         return self.out_drop(self.Wo(joined)), probabilities
 
 
@@ -165,20 +142,18 @@ class ModernBertLayer(nn.Module):
         self.mlp_norm = layer_norm(config)
         self.mlp = ModernBertMLP(config)
 
-    def forward(self, hidden: Tensor, context: Context, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
-        queries, positions = hidden, context.output_positions
-        if positions is not None:
-            # Nothing reads the other positions: they are still keys and values, but no longer queries.
-            queries = gather_positions(hidden, positions, context.unpadding)  # (B, Q, H)
-        attended, probabilities = self.attn(self.attn_norm(queries), self.attn_norm(hidden), context, output_attentions)
-        if context.read_rows is not None:
-            queries = queries.index_select(0, context.read_rows)
+    def forward(self, queries: Tensor, source: KeyValueInput, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
+        selected = queries if source.query_rotation is None else self.attn_norm(queries)
+        source = source._replace(hidden=self.attn_norm(source.hidden))
+        attended, probabilities = self.attn(selected, source, output_attentions)
+        if source.read_rows is not None:
+            queries = queries.index_select(0, source.read_rows)
         hidden = queries + attended
         return hidden + self.mlp(self.mlp_norm(hidden)), probabilities
 
 
 class ModernBertModel(BertModel):
-    """The encoder."""
+    """The encoder; its forward pass is that of `BertModel`, whose segments are not read."""
 
     published_as = "BertModel"
     rotations: Tensor
@@ -205,82 +180,31 @@ class ModernBertModel(BertModel):
     def blocks(self) -> nn.ModuleList:
         return self.layers
 
-    def forward(
+    def _view(
         self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        *,
-        token_indices: Tensor | None = None,
-        output_positions: Tensor | None = None,
-        output_hidden_states: bool = False,
-        output_attentions: bool = False,
-    ) -> BertOutput:
-        """Encode (B, S) ids, as `BertModel` does; segments are not read, and the last state is normalized."""
-        (batch_size, length), heads = input_ids.shape, self.config.num_attention_heads
-        unpadding = None if token_indices is None else Unpadding(token_indices, batch_size, length, heads)
-        places = torch.arange(length, device=input_ids.device)  # (S,)
-        if unpadding is None or token_indices is None:
-            hidden, positions = self.embeddings(input_ids), places
-        else:  # only real tokens are computed
-            hidden, positions = self.embeddings(input_ids.flatten()[token_indices]), token_indices % length  # (T,)
-        contexts = {
-            kind: Context(
-                self.rotations[kind][:, positions], self._mask(kind, attention_mask, places, length), unpadding
-            )
-            for kind in set(self.kinds)
+        kind: int,
+        attention_mask: Tensor | None,
+        places: Tensor,
+        token_indices: Tensor | None,
+        output_positions: Tensor | None,
+    ) -> dict[str, Any]:
+        rotation, length = self.rotations[kind], len(places)
+        view = {
+            "mask": None if attention_mask is None else attention_mask.bool()[:, None, None, :],  # (B, 1, 1, S)
+            "rotation": rotation[:, places if token_indices is None else token_indices % length],
+            "query_rotation": None if output_positions is None else rotation[:, output_positions],
         }
-        hidden_states, attentions = [hidden], []
-        for index, (layer, kind) in enumerate(zip(self.layers, self.kinds)):
-            context = contexts[kind]
-            if index == len(self.layers) - 1 and output_positions is not None:
-                context = context._replace(
-                    mask=self._mask(kind, attention_mask, output_positions, length),
-                    output_positions=output_positions,
-                    query_rotation=self.rotations[kind][:, output_positions],
-                )
-            hidden, probabilities = self._block(layer, hidden, context, output_attentions)
-            hidden_states.append(hidden)
-            attentions.append(probabilities)
-        hidden_states[-1] = self.final_norm(hidden)
-        if unpadding is not None:  # callers see (B, S, H); the last state is (B, Q, H) already at selected positions
-            hidden_states = [unpadding.pad_input(states) if states.dim() == 2 else states for states in hidden_states]
-        return BertOutput(
-            sequence_output=hidden_states[-1],
-            pooled_output=None,
-            hidden_states=tuple(hidden_states) if output_hidden_states else None,
-            attentions=tuple(item for item in attentions if item is not None) if output_attentions else None,
-        )
-
-    def read_packed(self, rows: PackedRows) -> Tensor:
-        """Encode packed sequences; return the normalized output (Q, H) at the rows that are read."""
-        hidden = self.embeddings(rows.input_ids)  # (R, H)
-        contexts = {
-            kind: Context(
-                self.rotations[kind][:, rows.position_ids],
-                starts=rows.starts,
-                max_length=rows.max_length,
-                reach=self.reaches[kind],
-            )
-            for kind in set(self.kinds)
-        }
-        for layer, kind in zip(self.layers[:-1], self.kinds):
-            hidden, _ = self._block(layer, hidden, contexts[kind])
-        last = contexts[self.kinds[-1]]._replace(read_rows=rows.read_rows)
-        hidden, _ = self._block(self.layers[-1], hidden, last)
-        normalized: Tensor = self.final_norm(hidden)
-        return normalized
-
-    def _mask(self, kind: int, attention_mask: Tensor | None, queries: Tensor, length: int) -> Tensor | None:
-        """Return which keys the queries at positions (S,) or (B, Q) may see in layers of a kind; None if all."""
-        mask = None if attention_mask is None else attention_mask.bool()[:, None, None, :]  # (B, 1, 1, S)
         reach = self.reaches[kind]
-        if reach is None or (not torch.compiler.is_compiling() and length <= reach + 1):
-            return mask
-        distance = queries.unsqueeze(-1) - torch.arange(length, device=queries.device)  # ([B,] Q, S)
-        distance = distance.abs() if distance.dim() == 2 else distance.abs().unsqueeze(1)
-        # Padding far from all tokens sees itself: a softmax over nothing is not a number.
-        return distance <= reach if mask is None else (distance <= reach) & mask | (distance == 0)
+        if reach is not None and (torch.compiler.is_compiling() or length > reach + 1):
+            queries = places.unsqueeze(0) if output_positions is None else output_positions  # (1 or B, Q)
+            distance = (queries.unsqueeze(-1) - places).abs().unsqueeze(1)  # (1 or B, 1, Q, S)
+            # Padding far from all tokens sees itself: a softmax over nothing is not a number.
+            near = distance <= reach
+            view["mask"] = near if view["mask"] is None else near & view["mask"] | (distance == 0)
+        return view
+
+    def _packed_view(self, kind: int, rows: PackedRows) -> dict[str, Any]:
+        return {"rotation": self.rotations[kind][:, rows.position_ids], "reach": self.reaches[kind]}
 
 
 class ModernBertPredictionHead(nn.Module):

@@ -95,22 +95,67 @@ class PackedRows(NamedTuple):
     """Of a sequence."""
 
 
-def attend(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, output_attentions: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Return the mean values of queries (B, A, Q, D) over keys (B, A, S, D), and if requested the probabilities.
+class KeyValueInput(NamedTuple):
+    """The states that keys and values are projected from, and which of them each query sees."""
 
-    `mask` tells which keys each query may see, bool, broadcastable to (B, A, Q, S).
-    """
+    hidden: Tensor
+    """(B, S, H), (T, H) if unpadded, (R, H) if packed."""
+    mask: Tensor | None = None
+    """Which keys each query may see, bool, broadcastable to (B, A, Q, S); None if all of them."""
+    unpadding: Unpadding | None = None
+    """How `hidden` was unpadded, None if it was not."""
+    unpads_queries: bool = True
+    """Whether the queries are unpadded too; queries at selected positions are (B, Q, H) and need no unpadding."""
+    starts: Tensor | None = None
+    """Of packed rows, with `max_length` and `read_rows` as in `PackedRows`."""
+    max_length: int = 0
+    read_rows: Tensor | None = None
+    """Rows that are computed after attention, None for all."""
+    rotation: Tensor | None = None
+    """In a modern encoder, cosines and sines of the positions of `hidden`, (2, S or T or R, 1, D / 2)."""
+    query_rotation: Tensor | None = None
+    """Those of queries at selected positions, (2, B, Q, 1, D / 2)."""
+    reach: int | None = None
+    """How many tokens on each side of one it sees in packed rows, None for all."""
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    source: KeyValueInput,
+    num_heads: int,
+    dropout: float,
+    output_attentions: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Return the mean values of queries (B, Q, H) or (T, H) over the keys of a source, and if requested the weights."""
+    # Attention needs rectangular sequences: pad the heads of an unpadded batch.
+    query_unpadding = source.unpadding if source.unpads_queries else None
+    query = _split_heads(query, num_heads, query_unpadding)  # (B, A, Q, D)
+    key = _split_heads(key, num_heads, source.unpadding)  # (B, A, S, D)
+    value = _split_heads(value, num_heads, source.unpadding)  # (B, A, S, D)
+    probabilities = None
     # torch's fused attention has no dropout on a CPU, where it falls back to these operations with slower dropout.
-    if not output_attentions and not (dropout and query.device.type == "cpu"):
-        attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-        return attended, None
-    scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5  # (B, A, Q, S)
-    if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf"))
-    probabilities = scores.softmax(dim=-1)
-    return fast_dropout(probabilities, dropout, True) @ value, probabilities if output_attentions else None
+    if output_attentions or (dropout and query.device.type == "cpu"):
+        scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5  # (B, A, Q, S)
+        if source.mask is not None:
+            scores = scores.masked_fill(~source.mask, float("-inf"))
+        probabilities = scores.softmax(dim=-1)
+        context = fast_dropout(probabilities, dropout, True) @ value  # (B, A, Q, D)
+    else:
+        context = functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=source.mask, dropout_p=dropout
+        )  # (B, A, Q, D)
+    # Join the heads: (B, A, Q, D) to (B, Q, H), or back to real tokens (T, H).
+    joined = context.transpose(1, 2).flatten(2) if query_unpadding is None else query_unpadding.unpad_heads(context)
+    return joined, probabilities if output_attentions else None
+
+
+def _split_heads(projected: Tensor, num_heads: int, unpadding: Unpadding | None) -> Tensor:
+    if unpadding is not None:
+        return unpadding.pad_heads(projected)  # (T, H) to (B, A, S, D)
+    heads: Tensor = projected.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+    return heads  # (B, A, S, D)
 
 
 def varlen_attention(
