@@ -48,6 +48,7 @@ from benchmarks.run_mlm import (
     tokens_of,
     write_lines,
 )
+from benchmarks.training import rank_environments
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.initialization import new_model
 from bert_model.model.weights import load_model, save_model
@@ -55,7 +56,7 @@ from bert_model.presets import RunPreset, load_preset, with_phases_in
 from bert_model.pretraining.checkpoint import read_state
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.fast_exam import input_of_pairs
-from bert_model.training.distributed import rank_environments, resolve_precision
+from bert_model.training.distributed import resolve_precision
 from bert_model.training.home import bert_home
 from bert_model.zero_shot.exam import take_exam
 from bert_pipeline.atomic import atomic_directory, atomic_write, write_text_durably

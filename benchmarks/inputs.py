@@ -31,7 +31,7 @@ from bert_pipeline.parquet_io import footer_sha256
 from bert_pipeline.randomness import key_of_text
 from bert_pipeline.sample import generate_sample
 from bert_pipeline.sample.articles import write_articles
-from bert_pipeline.sample.wikitext import article_text
+from bert_pipeline.sample.grammar import plain
 from bert_pipeline.sample.world import make_world
 from bert_pipeline.vocabulary.tokenizer import SentenceEncoder, Tokenizer
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig, WordCounter, train
@@ -224,7 +224,7 @@ def sample_instances(directory: Path, *, vocab_size: int, max_seq_length: int, n
 
 def _sample_documents(num_articles: int) -> list[list[str]]:
     articles = [
-        [sentence for passage in article_text(article) for sentence in passage]
+        [plain(text) for section in article.sections for paragraph in section.paragraphs for text in paragraph]
         for article in write_articles(make_world(1, num_articles))
     ]
     starts = range(0, len(articles), ARTICLES_PER_DOCUMENT)

@@ -32,12 +32,12 @@ from benchmarks.harness import (
     working_directory,
 )
 from benchmarks.inputs import sample_instances
-from benchmarks.training import RANK_TIMEOUT_SECONDS, OurTraining, TrainingCase
+from benchmarks.training import RANK_TIMEOUT_SECONDS, OurTraining, TrainingCase, rank_environments
 from bert_model.model.cpu_kernels import onednn_width
 from bert_model.pretraining import trainer
 from bert_model.pretraining.batch import split_micro_batches
 from bert_model.pretraining.data import InstanceReader, InstanceSplit
-from bert_model.training.distributed import keep_freed_memory, rank_environments
+from bert_model.training.distributed import keep_freed_memory
 from bert_model.training.throughput import peak_rate
 from bert_pipeline.errors import BertError, ConfigurationError
 from bert_pipeline.manifest import Manifest, load_manifest

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import socket
 import statistics
 import sys
 import time
@@ -33,6 +34,15 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 RANK_TIMEOUT_SECONDS = 600
 MICRO_BATCH_TOKENS = 32_768
 """On a GPU, where our side packs instances instead of taking `micro_batch_size` of them."""
+
+
+def rank_environments(world_size: int) -> list[dict[str, str]]:
+    """Return the environment variables that torchrun sets for each rank on this machine, with a port that is free."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    shared = {"WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return [shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(world_size)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

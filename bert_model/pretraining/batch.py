@@ -204,22 +204,6 @@ def mask_samples(
     )
 
 
-def rehearsal_batch() -> Batch:
-    """Return a batch that is the same in every process: two sequences of five tokens, no phase has shorter ones."""
-    tokens, positions = torch.zeros((2, 5), dtype=torch.int64), torch.ones((2, 2), dtype=torch.int64)
-    return Batch(
-        input_ids=tokens,
-        attention_mask=None,
-        token_indices=None,
-        token_type_ids=tokens,
-        masked_lm_positions=positions,
-        prediction_indices=torch.arange(4),
-        labels=positions,
-        next_sentence_label=positions[:, 0],
-        counts=StepCounts(instances=2, tokens=10, squared_lengths=50, predictions=4),
-    )
-
-
 def round_up(count: int) -> int:
     """Return the next of the few sizes: at most a sixteenth larger from 128 on, and a multiple of 8."""
     step = max(ALIGNED_LENGTH, 2 ** (count - 1).bit_length() // (2 * SIZES_PER_OCTAVE)) if count else 1

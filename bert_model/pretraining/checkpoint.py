@@ -200,14 +200,12 @@ def restore(directory: Path, model: nn.Module, optimizer: Optimizer) -> dict[str
 
 def read_state(directory: Path) -> dict[str, Any]:
     """Return the stored state of a checkpoint: what is neither weights nor optimizer."""
-    state: dict[str, Any] = json.loads((directory / STATE_NAME).read_text(encoding="utf-8"))
-    return state
+    return cast("dict[str, Any]", json.loads((directory / STATE_NAME).read_text(encoding="utf-8")))
 
 
 def protected_step(state: Mapping[str, Any]) -> int | None:
     """Return the step of the checkpoint that is never removed, by the state of a later one: the best so far."""
-    step: int | None = state.get("best", {}).get("step")
-    return step
+    return cast("int | None", state.get("best", {}).get("step"))
 
 
 class BackgroundSaver:

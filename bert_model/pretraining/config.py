@@ -209,22 +209,19 @@ class PretrainingConfig:
                 f"max_passes: found {self.max_passes:g} without a budget; give one (such as budget=24h), or the "
                 "phases' steps alone"
             )
-        if self.schedule == "trapezoid":
-            for index, phase in enumerate(self.phases[1:], start=1):
-                if phase.warmup_steps:
-                    raise ConfigurationError(
-                        f"phases.{index}.warmup_steps: found {phase.warmup_steps}, expected 0: with schedule=trapezoid "
-                        "only the first phase warms up"
-                    )
-
         # With one line over the whole run, settings of the later phases would be ignored.
-        if self.schedule == "run":
-            for index, phase in enumerate(self.phases[1:], start=1):
-                if phase.warmup_steps or phase.learning_rate != self.phases[0].learning_rate:
-                    raise ConfigurationError(
-                        f"phases.{index}: with schedule=run the first phase's learning_rate and warmup_steps hold for "
-                        f"the whole run; expected learning_rate {self.phases[0].learning_rate} and warmup_steps 0"
-                    )
+        for index, phase in enumerate(self.phases[1:], start=1):
+            if self.schedule == "trapezoid" and phase.warmup_steps:
+                raise ConfigurationError(
+                    f"phases.{index}.warmup_steps: found {phase.warmup_steps}, expected 0: with schedule=trapezoid "
+                    "only the first phase warms up"
+                )
+            has_own = phase.warmup_steps or phase.learning_rate != self.phases[0].learning_rate
+            if self.schedule == "run" and has_own:
+                raise ConfigurationError(
+                    f"phases.{index}: with schedule=run the first phase's learning_rate and warmup_steps hold for the "
+                    f"whole run; expected learning_rate {self.phases[0].learning_rate} and warmup_steps 0"
+                )
 
     @property
     def total_steps(self) -> int:

@@ -41,7 +41,6 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 logger = logging.getLogger(__name__)
 
 Integers = npt.NDArray[np.int64]
-TokenIds = npt.NDArray[np.int32]
 
 _READING = threading.Lock()
 """Held while a shard is read: the thread that reads ahead shares its open file with the others, and no library lets two

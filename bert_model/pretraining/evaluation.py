@@ -1,5 +1,6 @@
 """Held-out evaluation: of a model in training, and of a published model to check its recorded metrics."""
 
+import dataclasses
 import json
 import math
 from collections.abc import Callable
@@ -13,8 +14,8 @@ from bert_model.model.bert import BertForPreTraining
 from bert_model.model.weights import load_model
 from bert_model.pretraining.batch import Batch, make_batch, split_micro_batches
 from bert_model.pretraining.config import PretrainingConfig
-from bert_model.pretraining.data import InstanceSplit, held_out_samples
-from bert_model.pretraining.phases import Phase
+from bert_model.pretraining.data import held_out_samples
+from bert_model.pretraining.phases import Phase, load_phases
 from bert_model.pretraining.run_directory import CONFIGURATION_NAME
 from bert_model.training.distributed import Group, autocast, process_group
 from bert_pipeline.configuration import from_mapping
@@ -116,16 +117,10 @@ def measure_held_out(model: Path | str, *, instances: Callable[[int], Path | str
         raise ArtifactError(f"{path}: the run's configuration cannot be read ({error})") from None
     config = from_mapping(PretrainingConfig, mapping)
 
-    # Steps and positions of the training do not matter.
     last = config.phases[-1]
-    directory = instances(last.max_seq_length) if instances is not None else last.instances
-    phase = Phase(
-        index=len(config.phases) - 1,
-        config=last,
-        masking=config.masking_of(last),
-        train=InstanceSplit(directory, "train"),
-        held_out=InstanceSplit(directory, "held_out"),
-    )
+    if instances is not None:
+        last = dataclasses.replace(last, instances=str(instances(last.max_seq_length)))
+    (phase,), _ = load_phases(dataclasses.replace(config, phases=(last,)))
     tokenizer = Tokenizer.from_directory(model)
     phase.held_out.check_vocabulary(tokenizer)
     with process_group(config.timeout_seconds) as group:

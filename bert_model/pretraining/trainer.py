@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import onednn_width, processor
-from bert_model.pretraining.batch import MicroBatch, make_batch, rehearsal_batch, split_micro_batches
+from bert_model.pretraining.batch import MicroBatch, make_batch, split_micro_batches
 from bert_model.pretraining.budget import Budget
 from bert_model.pretraining.checkpoint import BackgroundSaver, send_shards, take_snapshot
 from bert_model.pretraining.config import PretrainingConfig
@@ -356,7 +356,10 @@ class Trainer:
     def _rehearse(self) -> None:
         """Make a forward and backward pass on a batch that is the same in every process of the run."""
         self.model.train()
-        self._accumulate(rehearsal_batch().to(self.group.device), 1.0, 1.0)
+        phase = self.phases[0]
+        two = phase.train.sample(1).select(np.arange(min(2, phase.train.groups[0].num_rows)))
+        batch = make_batch(two, phase.masking, self.vocabulary, seed=self.config.seed)
+        self._accumulate(batch.to(self.group.device), 1.0, 1.0)
 
     def _loss_sums(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """Return the summed MLM and NSP losses of a micro-batch."""

@@ -7,7 +7,6 @@ import faulthandler
 import json
 import logging
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -138,15 +137,6 @@ class LateNumbers:
         if self._event is not None:
             self._event.synchronize()
         return cast(list[float], self._copy.tolist())
-
-
-def rank_environments(world_size: int) -> list[dict[str, str]]:
-    """Return the environment variables that torchrun sets for each rank on this machine, with a port that is free."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    shared = {"WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    return [shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(world_size)]
 
 
 @contextlib.contextmanager

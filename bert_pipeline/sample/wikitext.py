@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterable
 
 from bert_pipeline.sample.articles import Article
-from bert_pipeline.sample.grammar import plain, with_marks
+from bert_pipeline.sample.grammar import with_marks
 from bert_pipeline.sample.lexicon import ARTICLES, Trade
 from bert_pipeline.sample.world import Organization, Person, Town, Work, World
 
@@ -125,10 +125,3 @@ def _see_also(article: Article, rng: random.Random, titles: frozenset[str]) -> s
     if isinstance(entity, Trade) or rng.random() < 0.5:
         return ""
     return f"== See also ==\n* [[{entity.trade.title}]]" if entity.trade.title in titles else ""
-
-
-def article_text(article: Article) -> list[list[str]]:
-    """The prose that a text extraction should find: paragraphs of plain sentences."""
-    return [
-        [plain(sentence) for sentence in paragraph] for section in article.sections for paragraph in section.paragraphs
-    ]

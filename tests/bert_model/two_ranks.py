@@ -10,10 +10,10 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.training import rank_environments
 from bert_model.pretraining import checkpoint
 from bert_model.pretraining.run import pretrain
 from bert_model.pretraining.trainer import Trainer
-from bert_model.training.distributed import rank_environments
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import BertError
 

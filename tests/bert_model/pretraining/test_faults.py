@@ -15,8 +15,9 @@ from processes import free_port
 from small_training import configuration, train_events
 from two_ranks import run_pretraining, run_ranks
 
+from benchmarks.training import rank_environments
 from bert_model.pretraining.data import InstanceReader, InstanceSplit, rank_rows
-from bert_model.training.distributed import LostRanksError, process_group, rank_environments
+from bert_model.training.distributed import LostRanksError, process_group
 from bert_pipeline.errors import TrainingError
 from bert_pipeline.manifest import load_manifest, publishing
 from bert_pipeline.parquet_io import footer_sha256
