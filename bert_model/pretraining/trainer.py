@@ -39,7 +39,7 @@ from bert_model.training.gradients import (
 )
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.optimizer import clip_gradients, set_learning_rate
-from bert_model.training.throughput import PeakRate, StepCounts, Throughput, peak_memory, training_flops
+from bert_model.training.throughput import PeakRate, StepCounts, Throughput, peak_memory, system_load, training_flops
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import TrainingError
 from bert_pipeline.hashes import content_sha256
@@ -384,7 +384,7 @@ class Trainer:
             return
         metrics = metrics | self._throughput.rates() | {"train/tokens_seen": float(self.tokens_seen)}
         metrics["train/memory_bytes"] = float(peak_memory(self.group.device))
-        self.tracker.record("train", step, metrics, phase=phase.index)
+        self.tracker.record("train", step, metrics | system_load(self.group.device), phase=phase.index)
         note = f"phase {phase.index + 1}, loss {metrics['train/loss']:.3f}, "
         note += f"{metrics['train/tokens_per_second']:,.0f} tokens/s"
         if "train/model_flops_utilization" in metrics:

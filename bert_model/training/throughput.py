@@ -124,6 +124,22 @@ class Throughput:
         return rates
 
 
+def system_load(device: torch.device) -> dict[str, float]:
+    """Return the load of machine and GPU since the last call, under the names of MLflow's tab *System metrics*."""
+    import psutil  # not in every process that counts operations
+
+    load = {
+        "system/cpu_utilization_percentage": psutil.cpu_percent(),
+        "system/system_memory_usage_percentage": psutil.virtual_memory().percent,
+    }
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        load["system/gpu_0_memory_usage_percentage"] = 100.0 * (1 - free / total)
+        with contextlib.suppress(Exception):  # NVIDIA's library may be missing, or refuse
+            load["system/gpu_0_utilization_percentage"] = float(torch.cuda.utilization(device))
+    return load
+
+
 def peak_memory(device: torch.device) -> int:
     """Return the peak memory of this process in bytes: of the GPU, or of the machine."""
     if device.type == "cuda":

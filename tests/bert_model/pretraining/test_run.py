@@ -199,7 +199,9 @@ def test_every_step_logs_losses_rates_and_utilization(undisturbed):
     assert all(event["time"] > 1.7e9 for event in steps)
     named = {"loss", "mlm_loss", "nsp_loss", "learning_rate", "gradient_norm", "tokens_per_second", "tokens_seen"}
     named |= {"model_flops_utilization", "data_wait_share", "memory_bytes"}
-    assert {f"train/{name}" for name in named} == set(steps[0]["metrics"])
+    load = {"system/cpu_utilization_percentage", "system/system_memory_usage_percentage"}
+    assert {f"train/{name}" for name in named} | load == set(steps[0]["metrics"])
+    assert all(0 <= event["metrics"][name] <= 100 for event in steps for name in load)
     assert all(0 < event["metrics"]["train/model_flops_utilization"] < 1 for event in steps)
     evaluated = next(event["metrics"] for event in events if event["event"] == "evaluation")
     named = {"mlm_loss", "mlm_accuracy", "perplexity", "nsp_loss", "nsp_accuracy", "nsp_majority", "instances"}
