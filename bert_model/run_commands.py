@@ -137,13 +137,15 @@ def run_score(arguments: argparse.Namespace) -> int:
 
 def run_submission(arguments: argparse.Namespace) -> int:
     check_file_target(arguments.output)
+    from bert_model.finetuning.analysis import errors_path
     from bert_model.kinds.scores import read_predictions
     from bert_pipeline.tasks.catalogue import get_task
     from bert_pipeline.tasks.submission import write_submission
 
     # Each directory contributes the test splits that its fine-tuning predicted.
     predictions: dict[str, dict[str, Any]] = {}
-    for directory in arguments.directories:
+    pages = {errors_path(directory) for directory in arguments.directories}  # `o/*` names them too
+    for directory in (path for path in arguments.directories if path not in pages):
         manifest = load_manifest(directory, kind="finetuned_model")
         task = get_task(manifest.configuration["task"])
         for split in task.submission_files:

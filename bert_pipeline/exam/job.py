@@ -68,10 +68,13 @@ def build_exam(
     if is_engine(beam_options):
         raise UsageError("--runner: an exam is counted by the workers of this machine; leave the engine's options out")
     source = load_manifest(corpus, kind="corpus")
+    held_out = source.counts.get("documents_held_out")
+    numbers = "" if held_out is None else f", which are {held_out:,} of {source.counts['documents']:,}"
     no_pairs = NoPairsError(
-        f"{source.path}: no pairs can be made from its held-out documents; make it with a larger held_out_per_mille"
+        f"{source.path}: no pairs can be made from its held-out documents{numbers}; make it with a larger "
+        "--held-out-per-mille, such as 50"
     )
-    if source.counts.get("documents_held_out") == 0:  # before anything is counted
+    if held_out == 0:  # before anything is counted
         raise no_pairs
     inputs = {"corpus": input_of(source)}
     with publishing(output, kind="exam", configuration=to_mapping(config), inputs=inputs) as draft:

@@ -3,12 +3,13 @@
 import dataclasses
 
 import pytest
-from small_corpus import make_corpus, make_documents
+from small_corpus import make_corpus, make_documents, write_documents
 
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.exam.job import ExamConfig, build_exam, prepared_exam
 from bert_pipeline.exam.ngrams import NGRAM_BASELINE_NAME
 from bert_pipeline.exam.pairs import PAIRS_NAME, read_pairs
+from bert_pipeline.manifest import publishing
 from bert_pipeline.step import STEPS, Step
 
 DOCUMENTS = make_documents(120, held_out=range(0, 120, 4))
@@ -98,12 +99,26 @@ def test_share_without_a_document_is_refused_and_leaves_nothing(built, tmp_path,
     assert not (tmp_path / "exam").exists()
 
 
-@pytest.mark.parametrize(("held_out", "message"), [((), "no pairs can be made"), (range(120), "no training text")])
+@pytest.mark.parametrize(
+    ("held_out", "message"),
+    [
+        ((), "no pairs can be made from its held-out documents.*; .* larger --held-out-per-mille"),
+        (range(120), "no training text"),
+    ],
+)
 def test_corpus_without_a_side_is_refused_and_leaves_nothing(tmp_path, held_out, message):
     corpus = make_corpus(tmp_path / "corpus", [make_documents(120, held_out=held_out)])
     with pytest.raises(InputError, match=message):
         build_exam(corpus, tmp_path / "exam", CONFIG)
     assert not (tmp_path / "exam").exists()
+
+
+def test_too_few_held_out_documents_are_counted_in_the_error(tmp_path):
+    with publishing(tmp_path / "corpus", kind="corpus", configuration={}, inputs={}) as draft:
+        draft.rows["documents-0.parquet"] = write_documents(draft.path / "documents-0.parquet", make_documents(361))
+        draft.counts = {"documents": 361, "documents_held_out": 0}
+    with pytest.raises(InputError, match="which are 0 of 361; make it with a larger --held-out-per-mille, such as 50"):
+        build_exam(tmp_path / "corpus", tmp_path / "exam", CONFIG)
 
 
 def test_prepared_exam_is_reused_until_its_configuration_or_code_changes(built, tmp_path, monkeypatch):
