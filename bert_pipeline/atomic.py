@@ -145,7 +145,7 @@ def _entries(directory: Path) -> tuple[int, list[str]] | None:
         return None
 
 
-def _is_abandoned(draft: Path) -> bool:
+def is_abandoned(draft: Path) -> bool:
     """Tell whether nobody holds the lock of a draft; where there are no locks, whether it has reached its age."""
     try:
         with locked(draft, wait=0, directory=True) as has_locks:
@@ -161,7 +161,7 @@ def remove_abandoned_drafts(directory: Path) -> None:
     """
     for leftover in directory.parent.glob(f".{glob.escape(directory.name)}.partial-*"):
         with contextlib.suppress(FileNotFoundError):  # a writer that ends at this moment removes its own
-            if not _is_abandoned(leftover):
+            if not is_abandoned(leftover):
                 continue
             if leftover.name.endswith("-old") and not directory.exists():  # killed between the two renames
                 os.rename(leftover, directory)

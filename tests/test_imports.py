@@ -81,7 +81,7 @@ ROOMS = {
         {"run_commands"},
         {"cli"},
     ),
-    "workflows": ({"lib"}, {"defs"}, {"definitions"}, {"run", "serve", "backup"}),
+    "workflows": ({"lib"}, {"defs"}, {"definitions"}, {"run", "serve", "backup", "doctor"}),
 }
 """The rooms and root modules of each package, from the lowest up; those of one level do not import each other."""
 
@@ -221,9 +221,9 @@ LINES = {
     "bert_model/registry": 2385,
     "bert_model/training": 1919,
     "bert_model/zero_shot": 423,
-    "workflows": 825,
-    "workflows/defs": 2201,
-    "workflows/lib": 2568,
+    "workflows": 760,
+    "workflows/defs": 2260,  # decision 0036
+    "workflows/lib": 2590,
 }
 """Lines of Python directly in each folder; to grow by more than a tenth is a decision (docs/decisions)."""
 

@@ -34,7 +34,7 @@ from workflows.lib.instance import (
     open_instance,
     unfinished_runs,
 )
-from workflows.lib.processes import wait_for_left_over
+from workflows.lib.processes import holder_of_port, wait_for_left_over
 from workflows.lib.resources import CODE_LOCATION, MLFLOW_ADDRESS_VARIABLE, BertHome
 
 LOG_TAIL_LINES = 30
@@ -247,11 +247,8 @@ def free_port(host: str, port: int, option: str) -> int:
             return int(probe.getsockname()[1])
         except OSError as error:
             problem = error.strerror
-    holder = ""
-    with contextlib.suppress(psutil.Error):  # of another user, or on macOS
-        for connection in psutil.net_connections("tcp"):
-            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
-                holder = f", held by process {connection.pid} ({psutil.Process(connection.pid).name()})"
+    holder = holder_of_port(port)
+    holder = f", held by {holder}" if holder else ""
     raise UsageError(f"port {port} of {host}: {problem}{holder}; free it, or give another with {option}")
 
 

@@ -46,7 +46,7 @@ from bert_pipeline.manifest import load_manifest
 from bert_pipeline.step import STEPS
 from bert_pipeline.vocabulary.job import build_vocabulary
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
-from workflows import backup, run, serve
+from workflows import backup, doctor, run, serve
 from workflows.definitions import defs
 
 DATA = Path(__file__).parent / "data"
@@ -213,6 +213,7 @@ def pin_commands(folder: Path) -> str:
         "python -m workflows.run": run.main,
         "python -m workflows.serve": serve.main,
         "python -m workflows.backup": backup.main,
+        "python -m workflows.doctor": doctor.main,
     }.items():
         # Commands of a program are listed in lines of four spaces.
         lines = printed(main, "--help").splitlines()

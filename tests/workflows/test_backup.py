@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import dagster as dg
@@ -20,9 +21,13 @@ from bert_model.training.home import settle
 from bert_model.training.mlflow_store import open_client
 from bert_pipeline.atomic import locked
 from bert_pipeline.errors import ArtifactError, UsageError
-from bert_pipeline.manifest import load_manifest
+from bert_pipeline.manifest import load_manifest, publishing
 from workflows import backup
-from workflows.backup import copy_file, create_backup, restore_backup
+from workflows.definitions import defs
+from workflows.defs import upkeep
+from workflows.defs.archive import archive_partitions
+from workflows.defs.automation import why_not_requested
+from workflows.defs.upkeep import backup_job, copy_file, create_backup, restore_backup
 from workflows.lib.instance import open_instance
 from workflows.lib.resources import BertHome
 
@@ -152,14 +157,14 @@ def texts_of(database: Path) -> list[str]:
 
 
 def test_version_registered_during_backup_is_whole_or_absent(first, tmp_path, monkeypatch):
-    copy_tree = backup.copy_tree
+    copy_tree = upkeep.copy_tree
 
     def register_between(source: Path, target: Path) -> None:
         if source == first.artifacts:
             operations.register(first.finetuning(miniature.DUMP, "sst2"), "bert-small-sst2")
         copy_tree(source, target)
 
-    monkeypatch.setattr(backup, "copy_tree", register_between)
+    monkeypatch.setattr(upkeep, "copy_tree", register_between)
     create_backup(first, tmp_path / "backup")
     second = BertHome(directory=str(tmp_path / "second"))
     restore_backup(tmp_path / "backup", second)
@@ -247,7 +252,7 @@ def test_parts_stored_by_a_server_are_named(clean_environment, tmp_path, monkeyp
 
     # The runs of a server may be going on in the first home: restoring its settings ends none.
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    monkeypatch.setattr(backup, "open_instance", mock.Mock(side_effect=AssertionError("opened")))
+    monkeypatch.setattr(upkeep, "open_instance", mock.Mock(side_effect=AssertionError("opened")))
     restore_backup(tmp_path / "backup", BertHome(directory=str(tmp_path / "second")))
     assert (tmp_path / "second" / "dagster" / "dagster.yaml").is_file()
 
@@ -259,6 +264,68 @@ def test_registry_of_another_home_is_not_restored_over(clean_environment, tmp_pa
     with pytest.raises(UsageError, match="MLFLOW_TRACKING_URI leads out of BERT_HOME"):
         restore_backup(tmp_path / "backup", BertHome(directory=str(tmp_path / "second")))
     assert not (tmp_path / "second").exists()
+
+
+def back_up(home: BertHome, instance: dg.DagsterInstance, **config: Any) -> dg.ExecuteInProcessResult:
+    return backup_job.execute_in_process(
+        instance=instance,
+        resources={"home": home},
+        run_config={"ops": {"back_up": {"config": config}}},
+        raise_on_error=False,
+    )
+
+
+def test_job_backs_up_and_keeps_the_newest(instance, tmp_path, monkeypatch):
+    home, folder = small_home(tmp_path / "home"), tmp_path / "backups"
+    create_backup(home, folder / "bert-20260101T020000")
+    create_backup(small_home(tmp_path / "another"), folder / "bert-20250101T020000")
+    (folder / "notes").mkdir()
+    (folder / "notes.txt").write_text("mine", encoding="utf-8")
+    monkeypatch.setenv("BERT_BACKUPS", str(folder))
+    assert back_up(home, instance, keep=1).success
+    (newest,) = {path.name for path in folder.iterdir()} - {"notes", "notes.txt", "bert-20250101T020000"}
+    assert newest > "bert-20260101T020000"
+    assert json.loads((home.path / "last_backup.json").read_text())["directory"] == str(folder / newest)
+    with mock.patch.dict(os.environ):
+        del os.environ["DAGSTER_HOME"], os.environ["MLFLOW_TRACKING_URI"]  # of the job's process
+        restore_backup(folder / newest, BertHome(directory=str(tmp_path / "second")))
+    assert (tmp_path / "second" / "artifacts" / "a.txt").is_file()
+
+
+def test_job_without_a_folder_says_which_variable_names_one(instance, tmp_path, monkeypatch):
+    monkeypatch.delenv("BERT_BACKUPS", raising=False)
+    result = back_up(small_home(tmp_path / "home"), instance)
+    (event,) = [event for event in result.all_events if event.is_step_failure]
+    assert "BERT_BACKUPS is not set" in event.step_failure_data.user_failure_data.description
+
+
+def test_restored_home_answers_its_inputs_and_knows_its_archive(first, tmp_path, monkeypatch):
+    texts = first.prediction_inputs("sst2") / "texts.txt"
+    texts.parent.mkdir(parents=True)
+    texts.write_text("A delight from beginning to end.\n", encoding="utf-8")
+    with operations.registry_client() as client:
+        client.set_registered_model_alias(MODEL, operations.CHAMPION, "1")
+    with publishing(first.corpus("enwiki-20251101"), kind="corpus", configuration={}, inputs={}) as draft:
+        (draft.path / "text").write_text("A text.\n", encoding="utf-8")
+    with mock.patch.dict(os.environ), open_instance(first, dumps=("enwiki-20251101",)) as instance:
+        config = {"ops": {"remove_partitions": {"config": {"dumps": ["enwiki-20251101"], "dry_run": False}}}}
+        done = archive_partitions.execute_in_process(instance=instance, resources={"home": first}, run_config=config)
+        assert done.success
+    create_backup(first, tmp_path / "backup")
+    shutil.rmtree(first.path)
+
+    second = BertHome(directory=str(tmp_path / "second"))
+    monkeypatch.setenv("BERT_HOME", str(second.path))
+    restore_backup(tmp_path / "backup", second)
+    record = json.loads(second.archive_record("enwiki-20251101").read_text(encoding="utf-8"))
+    assert record["directory"] == str(second.dump_directory("enwiki-20251101"))  # where its files would be put back
+    with open_instance(second) as instance:
+        assert instance.get_dynamic_partitions("dump") == [miniature.DUMP]
+        assert "was archived" in why_not_requested(instance, second, "enwiki-20251101")
+        job = defs().resolve_job_def("predict")
+        assert job.execute_in_process(instance=instance, partition_key="sst2").success
+    (answers,) = second.predictions("sst2").rglob("texts.txt.jsonl")
+    assert "prediction" in json.loads(answers.read_text(encoding="utf-8"))
 
 
 def test_full_disk_is_one_sentence(clean_environment, tmp_path, monkeypatch, capsys):

@@ -21,7 +21,7 @@ from workflows.lib.launchpad import config_class, from_launchpad, launchpad_defa
 from workflows.lib.lineage import check_origin, lineage_tags, registered_name, text_license
 from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, table
 from workflows.lib.report import REPORT_NAME, collect_results, log_report, write_report
-from workflows.lib.resources import BertHome, dump_and_task, step_asset
+from workflows.lib.resources import FIRST_IN_QUEUE, BertHome, dump_and_task, step_asset
 
 # --- registration ---
 
@@ -288,10 +288,6 @@ def rollback_champion(context: dg.OpExecutionContext, config: RollbackLaunchpad,
     with as_dagster_failures():
         version = rollback(config.name)
     context.log.info(f"{version.name} version {version.version} is champion again")
-
-
-FIRST_IN_QUEUE = {"dagster/priority": "10"}
-"""Tag of short jobs that must not wait behind the queued trainings."""
 
 
 @dg.job(

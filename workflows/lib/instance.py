@@ -119,7 +119,7 @@ def end_abandoned_runs(instance: dg.DagsterInstance) -> list[str]:
     Without it they would count as running, and the next run would wait for a slot that is never released. A run without
     a mark, because it has no process yet, is left to Dagster's time limit for starts. Return the ids of the runs.
     """
-    abandoned = [run for run in unfinished_runs(instance) if _has_lost_its_process(run)]
+    abandoned = abandoned_runs(instance)
     # A killed process has not released its slots either.
     failed = fail_runs(
         instance, abandoned, "the process that executed this run was killed (SIGKILL), most likely for lack of memory"
@@ -129,6 +129,11 @@ def end_abandoned_runs(instance: dg.DagsterInstance) -> list[str]:
         if holder is None or holder.is_finished:
             instance.event_log_storage.free_concurrency_slots_for_run(run_id)
     return failed
+
+
+def abandoned_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
+    """Return the unfinished runs of this machine whose process was killed."""
+    return [run for run in unfinished_runs(instance) if _has_lost_its_process(run)]
 
 
 def _has_lost_its_process(run: dg.DagsterRun) -> bool:

@@ -65,6 +65,15 @@ def wait_for_left_over(home: Path, log: Callable[[str], None]) -> None:
         remaining = left_over(home)
 
 
+def holder_of_port(port: int) -> str:
+    """Return the process that listens on a port, such as "process 12 (python)"; "" for none, or if it is unknown."""
+    with contextlib.suppress(psutil.Error):  # of another user, or on macOS
+        for connection in psutil.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+                return f"process {connection.pid} ({psutil.Process(connection.pid).name()})"
+    return ""
+
+
 def run_mark(run_id: str, process_id: int | None = None) -> str:
     """Return the value of the tag: the mark of the process and the run.
 

@@ -137,6 +137,8 @@ JOBS = {
     "predict": ON_REQUEST,
 }
 """The jobs in the UI, and the assets that each materializes."""
+FIRST_IN_QUEUE = {"dagster/priority": "10"}
+"""Tag of short jobs that must not wait behind the queued trainings."""
 
 
 def partitions_of(asset: str) -> dg.PartitionsDefinition[Any]:

@@ -1,0 +1,217 @@
+"""Upkeep of a home: backups, the job `backup` with its schedule, and the job `doctor`.
+
+The order of the copies keeps a backup consistent: Dagster's events refer to registered versions, and these to
+artifacts. So what is written last is copied first; a copy may hold new artifacts without a row, but no row without its
+artifacts.
+"""
+
+import contextlib
+import datetime
+import json
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+
+import dagster as dg
+from pydantic import Field
+
+from bert_model.training.home import relocate
+from bert_pipeline.atomic import atomic_directory, replace_text
+from bert_pipeline.errors import ArtifactError, UsageError
+from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest, publishing
+from bert_pipeline.storage import remove_tree
+from workflows.lib.doctor import BACKUPS_VARIABLE, LAST_BACKUP, examine, page_of, repair
+from workflows.lib.instance import dagster_directory, end_abandoned_runs, fail_runs, open_instance, unfinished_runs
+from workflows.lib.metadata import as_dagster_failures
+from workflows.lib.resources import FIRST_IN_QUEUE, BertHome
+
+# --- backups ---
+
+BACKUP_KIND, BACKUP_PREFIX = "backup", "bert-"
+DAGSTER, MLFLOW, ARTIFACTS = "dagster", "mlflow.db", "artifacts"
+FOLDERS = ("archive", "predictions", "inputs")
+"""Records of archived dumps, answers of `predictions` and what it answered: nothing can make these again."""
+DAGSTER_DATABASE, MLFLOW_DATABASE = "Dagster's database", "MLflow's database"
+SQLITE_HEADER = b"SQLite format 3\0"
+SQLITE_COMPANIONS = ("-wal", "-shm", "-journal")
+
+
+def create_backup(home: BertHome, directory: Path) -> Manifest:
+    """Copy the home to a new directory: Dagster's storage, MLflow's database, the artifacts, then FOLDERS.
+
+    Services may run meanwhile: each database is copied as a snapshot by SQLite. ArtifactError when `directory` exists
+    or there is nothing to copy.
+    """
+    if directory.exists():
+        raise ArtifactError(f"{directory}: exists; give a new directory for each backup")
+    dagster_home = dagster_directory(home)
+    parts = [part for part in (dagster_home, home.path / MLFLOW, home.artifacts) if part.exists()]
+    if not parts:
+        raise ArtifactError(f"{home.path}: holds neither runs nor models; set BERT_HOME")
+    with publishing(directory, kind=BACKUP_KIND, configuration={}, inputs={}) as draft:
+        # In this order, what is copied later has all that the earlier copies refer to.
+        copy_tree(dagster_home, draft.path / DAGSTER)
+        copy_file(home.path / MLFLOW, draft.path / MLFLOW)
+        for part in (ARTIFACTS, *FOLDERS):
+            copy_tree(home.path / part, draft.path / part)
+        draft.counts = {"parts": len(parts)}
+        draft.provenance = {"home": str(home.path)}
+    manifest = load_manifest(directory, kind=BACKUP_KIND)
+    record = {"directory": str(directory.resolve()), "created": manifest.provenance["created"]}
+    replace_text(home.path / LAST_BACKUP, json.dumps(record) + "\n")
+    return manifest
+
+
+def remove_old_backups(home: BertHome, folder: Path, keep: int) -> list[Path]:
+    """Remove all but the newest `keep` backups of a home that the job has made; return their directories."""
+    backups = []
+    for path in folder.glob(f"{BACKUP_PREFIX}*/{MANIFEST_NAME}"):
+        with contextlib.suppress(ArtifactError):  # it is none
+            provenance = load_manifest(path.parent, kind=BACKUP_KIND).provenance
+            if provenance["home"] == str(home.path):
+                backups.append((provenance["created"], path.parent))
+    old = [path for _, path in sorted(backups)[:-keep]]
+    for path in old:
+        remove_tree(path)
+    return old
+
+
+def restore_backup(directory: Path, home: BertHome) -> Manifest:
+    """Restore a backup to an empty home, which may have another path; return the backup's manifest.
+
+    Every file is verified first. Rows of the databases, which hold absolute paths, are updated to the new path.
+    ArtifactError when the backup is damaged or the home is not empty.
+    """
+    manifest = load_manifest(directory, kind=BACKUP_KIND, verify="sha256")
+    target = home.path
+    if target.exists() and any(target.iterdir()):
+        raise ArtifactError(f"{target}: not empty; set BERT_HOME to a new directory, or move it away")
+    if dagster_directory(home) != target / DAGSTER or MLFLOW_DATABASE in outside_home(home):
+        raise UsageError("DAGSTER_HOME or MLFLOW_TRACKING_URI leads out of BERT_HOME; unset them to restore it")
+
+    # The home appears when it is complete, with the paths of its new place.
+    with atomic_directory(target) as temporary:
+        for name in manifest.files:
+            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(directory / name, temporary / name)
+        relocate(temporary, Path(manifest.provenance["home"]), target)
+
+    # Runs that were going on when the backup was made have no process here. Those that a server keeps may be going on.
+    if DAGSTER_DATABASE not in outside_home(home):
+        with open_instance(home) as instance:
+            fail_runs(instance, unfinished_runs(instance), "this home was restored from a backup made during the run")
+            end_abandoned_runs(instance)
+    return manifest
+
+
+def parts_elsewhere(home: BertHome) -> list[str]:
+    """Return a sentence for each part that a backup lacks, because a server stores it."""
+    return [f"{part} is kept elsewhere, by {path}: back it up there" for part, path in outside_home(home).items()]
+
+
+def outside_home(home: BertHome) -> dict[str, str]:
+    """Return the parts that are not stored in the home, and what stores them."""
+    parts = {}
+    if home.tracking_uri != f"sqlite:///{home.path / MLFLOW}":
+        parts[MLFLOW_DATABASE] = "what MLFLOW_TRACKING_URI names"
+    settings = dagster_directory(home) / "dagster.yaml"
+    lines = settings.read_text(encoding="utf-8").splitlines() if settings.is_file() else []
+    if any(line.startswith("storage:") for line in lines):
+        parts[DAGSTER_DATABASE] = f"what {settings} names under `storage`"
+    return parts
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    """Copy a directory that is in use; files that are deleted meanwhile are left out."""
+    for path in sorted(source.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            copy_file(path, target / path.relative_to(source))
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy one file if it exists; copy a database as a snapshot between two transactions."""
+    # A snapshot contains what SQLite's companion files hold; copied next to it, they would damage it.
+    if source.name.endswith(SQLITE_COMPANIONS) or not source.is_file():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        with open(source, "rb") as stream:
+            is_database = stream.read(len(SQLITE_HEADER)) == SQLITE_HEADER
+        if not is_database:
+            shutil.copy2(source, target)
+            return
+        with contextlib.closing(sqlite3.connect(source)) as live, contextlib.closing(sqlite3.connect(target)) as copy:
+            live.backup(copy)
+
+
+# --- jobs ---
+
+
+class BackupLaunchpad(dg.Config):
+    """Where backups are, and how many."""
+
+    folder: str = Field(default="", description="Empty: the folder that BERT_BACKUPS names.")
+    keep: int = Field(default=7, ge=1, description="Of this home's backups in the folder, the newest ones that stay.")
+
+
+class DoctorLaunchpad(dg.Config):
+    """Whether the doctor changes anything."""
+
+    repair: bool = Field(default=False, description="Repair what is safe to repair.")
+
+
+@dg.op
+def back_up(context: dg.OpExecutionContext, config: BackupLaunchpad, home: BertHome) -> None:
+    """Write a backup to a new directory of the folder, and remove the oldest ones."""
+    with as_dagster_failures():
+        name = config.folder or os.environ.get(BACKUPS_VARIABLE)
+        if not name:
+            raise UsageError(f"folder: no folder is given, and {BACKUPS_VARIABLE} is not set; name one on another disk")
+        folder = Path(name).absolute()
+        manifest = create_backup(home, folder / f"{BACKUP_PREFIX}{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}")
+        for sentence in parts_elsewhere(home):
+            context.log.warning(sentence)
+        context.log.info(f"{manifest.path}: {len(manifest.files):,} files")
+        for path in remove_old_backups(home, folder, config.keep):
+            context.log.info(f"{path}: removed, an older backup")
+
+
+@dg.op
+def examine_home(context: dg.OpExecutionContext, config: DoctorLaunchpad, home: BertHome) -> None:
+    """Log the page of `python -m workflows.doctor`, and fail if it has a problem."""
+    with as_dagster_failures():
+        if config.repair:
+            repair(home, context.instance, context.log.info)
+        findings = examine(home, context.instance)
+        context.log.info(f"\n{page_of(findings)}")
+        if problems := [finding for finding in findings if finding.is_problem]:
+            raise ArtifactError(page_of(problems))
+
+
+@dg.job(
+    name="backup",
+    tags=FIRST_IN_QUEUE,
+    description="Back up the home, as `python -m workflows.backup create` does, and keep the newest backups only.",
+)
+def backup_job() -> None:
+    back_up()
+
+
+@dg.job(
+    name="doctor",
+    tags=FIRST_IN_QUEUE,
+    description="The state of the home on one page: what was left behind, versions, disk, backup, ports.",
+)
+def doctor_job() -> None:
+    examine_home()
+
+
+nightly_backup = dg.ScheduleDefinition(
+    name="nightly_backup",
+    job=backup_job,
+    cron_schedule="0 2 * * *",
+    execution_timezone="UTC",
+    default_status=dg.DefaultScheduleStatus.STOPPED,
+    description="Each night a backup in the folder that BERT_BACKUPS names.",
+)

@@ -1,0 +1,183 @@
+"""The state of a home on one page: what was left behind, settings, versions, disk, backup, ports; and its repair.
+
+Locks are not left behind: they end with the process that holds them.
+"""
+
+import datetime
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import dagster as dg
+import yaml
+
+from bert_model.training.metrics_log import without_password
+from bert_pipeline.atomic import ABANDONED_DAYS, is_abandoned, locked, remove_abandoned_drafts, replace_text
+from bert_pipeline.errors import UnavailableError
+from bert_pipeline.storage import is_remote
+from workflows.lib.instance import abandoned_runs, dagster_directory, end_abandoned_runs
+from workflows.lib.processes import ROOT, holder_of_port, left_over, wait_for_left_over
+from workflows.lib.resources import DATA_VARIABLE, BertHome
+
+BACKUPS_VARIABLE = "BERT_BACKUPS"
+LAST_BACKUP = "last_backup.json"
+"""File of a home that names its last backup."""
+MAX_BACKUP_DAYS = 7
+MIN_FREE_BYTES = 2_000_000_000
+"""A checkpoint of BERT-base with the state of its optimizer has 1.3 GB."""
+DRAFT = re.compile(r"\.(?P<name>.+)\.(partial-[0-9a-f]{32}(-old)?|[0-9a-f]{32}\.tmp)")
+"""Names of what `bert_pipeline.atomic` writes to: a directory, or a file."""
+POOLS = re.compile(r"^(?P<indent> +)pools:[^\S\n]*\n(?:\s*#.*\n)*(?P<inner> +)", re.MULTILINE)
+
+
+class Finding(NamedTuple):
+    """A line of the page."""
+
+    topic: str
+    text: str
+    is_problem: bool = False
+
+
+def examine(home: BertHome, instance: dg.DagsterInstance) -> list[Finding]:
+    """Return the page of a home, which is only read."""
+    return [
+        Finding("home", f"{home.path}, MLflow's store {without_password(home.tracking_uri)}"),
+        _locks(home),
+        _processes(home),
+        _runs(instance),
+        _drafts(home),
+        _pools(home),
+        _versions(),
+        *_disks(home),
+        _backup(home),
+        *[Finding("port", f"{port}: {holder_of_port(port) or 'free'}") for port in (3000, 5000)],
+    ]
+
+
+def page_of(findings: Sequence[Finding]) -> str:
+    """Return the page as text; an exclamation mark is before each problem."""
+    return "\n".join(f"{'!' if item.is_problem else ' '} {item.topic:<10}{item.text}" for item in findings)
+
+
+def repair(home: BertHome, instance: dg.DagsterInstance, log: Callable[[str], None]) -> None:
+    """Wait for what killed processes left, fail their runs, remove their drafts, and let runs wait for pools."""
+    wait_for_left_over(home.path, log)
+    for run_id in end_abandoned_runs(instance):
+        log(f"run {run_id} had lost its process: marked as failed")
+    for draft in abandoned_drafts(home):
+        if draft.is_dir():
+            name = DRAFT.fullmatch(draft.name)
+            with locked(draft.parent, directory=True):
+                remove_abandoned_drafts(draft.with_name(name["name"] if name else ""))
+        else:
+            draft.unlink(missing_ok=True)
+        log(f"{draft}: removed, or put back in its place")
+    settings = dagster_directory(home) / "dagster.yaml"
+    if _pools(home).is_problem and (match := POOLS.search(text := settings.read_text(encoding="utf-8"))):
+        position = match.start("inner")
+        replace_text(settings, f"{text[:position]}{match['inner']}granularity: run\n{text[position:]}")
+        log(f"{settings}: granularity of pools set to run, from the next start of the UI on")
+
+
+def abandoned_drafts(home: BertHome) -> list[Path]:
+    """Return the half-written directories and files of killed writers below the home and BERT_DATA."""
+    return [path for path in _drafts_below(home) if (is_abandoned(path) if path.is_dir() else _is_old(path))]
+
+
+def _drafts_below(home: BertHome) -> Iterator[Path]:
+    data = os.environ.get(DATA_VARIABLE) or str(home.path)
+    elsewhere = [Path(data)] if not is_remote(data) and not Path(data).is_relative_to(home.path) else []
+    for root in (home.path, *elsewhere):
+        for folder, directories, files in os.walk(root):
+            yield from (Path(folder, name) for name in (*directories, *files) if DRAFT.fullmatch(name))
+            directories[:] = [name for name in directories if not DRAFT.fullmatch(name)]
+
+
+def _is_old(path: Path) -> bool:
+    return time.time() - path.stat().st_mtime > ABANDONED_DAYS * 24 * 3600
+
+
+def _locks(home: BertHome) -> Finding:
+    held = []
+    for path in sorted((home.path / "locks").glob("*.lock")):
+        try:
+            with locked(path, wait=0, busy=UnavailableError(path.stem)):
+                pass
+        except UnavailableError as error:
+            held.append(str(error))
+    return Finding("locks", ", ".join(held) or "none held")
+
+
+def _processes(home: BertHome) -> Finding:
+    ids = left_over(home.path)
+    text = f"of a killed run or UI: {', '.join(map(str, ids))}; they save, and end within a minute"
+    return Finding("processes", text if ids else "none left over", bool(ids))
+
+
+def _runs(instance: dg.DagsterInstance) -> Finding:
+    ids = [run.run_id for run in abandoned_runs(instance)]
+    text = f"without a process: {', '.join(ids)}; --repair marks them as failed"
+    return Finding("runs", text if ids else "none without a process", bool(ids))
+
+
+def _drafts(home: BertHome) -> Finding:
+    drafts = [str(path) for path in abandoned_drafts(home)]
+    text = f"half-written: {', '.join(drafts)}; --repair removes them"
+    return Finding("files", text if drafts else "none half-written", bool(drafts))
+
+
+def _pools(home: BertHome) -> Finding:
+    path = dagster_directory(home) / "dagster.yaml"
+    settings = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    pools = (settings.get("concurrency") or {}).get("pools") or {}
+    if pools.get("granularity") == "run":
+        return Finding("pools", "a run that waits for one takes no place of the queue")
+    text = (
+        f"a run that waits for one takes a place of the queue; {path} needs `granularity: run` below `pools`: --repair"
+    )
+    return Finding("pools", text, True)
+
+
+def _versions() -> Finding:
+    constraints = ROOT / "constraints.txt"
+    lines = constraints.read_text(encoding="utf-8").splitlines() if constraints.is_file() else []
+    differences = []
+    for name, _, expected in (line.partition("==") for line in lines if "==" in line):
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:  # of an extra
+            continue
+        if version.partition("+")[0] != expected.partition("+")[0]:
+            differences.append(f"{name} {version}, expected {expected}")
+    text = f"{'; '.join(differences)}: `make install` installs those that were tested"
+    return Finding("versions", text if differences else "those of constraints.txt", bool(differences))
+
+
+def _disks(home: BertHome) -> list[Finding]:
+    data = os.environ.get(DATA_VARIABLE) or str(home.path)
+    places = {path.stat().st_dev: path for path in (Path(data), dagster_directory(home), home.path) if path.is_dir()}
+    findings = []
+    for path in places.values():
+        usage = shutil.disk_usage(path)
+        text = f"{usage.free / 1e9:,.1f} of {usage.total / 1e9:,.1f} GB free at {path}"
+        findings.append(Finding("disk", text, usage.free < MIN_FREE_BYTES))
+    return findings
+
+
+def _backup(home: BertHome) -> Finding:
+    path = home.path / LAST_BACKUP
+    if not path.is_file():  # not everyone wants one
+        return Finding(
+            "backup", f"none yet: python -m workflows.backup create DIR, or {BACKUPS_VARIABLE} and the schedule"
+        )
+    record = json.loads(path.read_text(encoding="utf-8"))
+    days = (datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(record["created"])).days
+    is_gone = not Path(record["directory"]).is_dir()
+    text = f"{record['directory']}, {days} days old{', and gone' if is_gone else ''}"
+    return Finding("backup", text, is_gone or days > MAX_BACKUP_DAYS)
