@@ -10,6 +10,7 @@ from dagster_pages import AssetGraph, AssetPage
 from mlflow_pages import Mlflow
 from playwright.sync_api import expect
 
+from workflows.defs.data import OFFICIAL_FILES, PUBLISHED_DUMPS
 from workflows.lib.instance import open_instance
 from workflows.lib.resources import ASSETS, STAGES
 
@@ -18,7 +19,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 def test_asset_graph_shows_every_group_and_asset(page, user_interfaces):
     graph = AssetGraph(page, user_interfaces.dagster).open()
-    assert sorted(graph.assets()) == sorted([*ASSETS, "champion"])
+    assert sorted(graph.assets()) == sorted([*ASSETS, "champion", OFFICIAL_FILES, PUBLISHED_DUMPS])
     for group in STAGES:
         expect(graph.group(group)).to_be_visible()
 

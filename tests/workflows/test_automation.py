@@ -245,6 +245,28 @@ def test_site_sensor_requests_the_newest_finished_dump_once(site_sensor, instanc
     assert "has a run already" in again.skip_message
 
 
+def test_sources_are_observed_on_request(definitions, instance, site, tmp_path, monkeypatch):
+    def observed(*names: str) -> dict[str, dg.AssetObservation]:
+        job = definitions.resolve_implicit_global_asset_job_def()
+        result = job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey(name) for name in names])
+        events = [event for event in result.all_events if event.event_type_value == "ASSET_OBSERVATION"]
+        return {event.asset_key.to_user_string(): event.event_specific_data.asset_observation for event in events}
+
+    monkeypatch.setenv("BERT_TASKS", str(tmp_path / "tasks"))
+    (tmp_path / "tasks" / "glue").mkdir(parents=True)
+    (tmp_path / "tasks" / "glue" / "train.tsv").write_text("a text\t1\n", encoding="utf-8")
+    site["/enwiki/20261101/dumpstatus.json"] = status("done")
+    both = observed("official_files", "published_dumps")
+    assert both["published_dumps"].data_version == "enwiki-20261101"
+    files = both["official_files"]
+    assert {key: files.metadata[key].value for key in ("files", "bytes")} == {"files": 1, "bytes": 9}
+    assert observed("official_files")["official_files"].data_version == files.data_version
+    (tmp_path / "tasks" / "glue" / "train.tsv").write_text("a text\t0\n", encoding="utf-8")
+    again = observed("official_files")
+    assert set(again) == {"official_files"}
+    assert again["official_files"].data_version != files.data_version
+
+
 def test_latest_dump_is_looked_for_at_each_materialization(clean_environment, monkeypatch):
     dates, downloaded = ["20261001", "20261001", "20261101"], []
 
@@ -541,6 +563,9 @@ def test_new_candidate_triggers_finetunings_report_and_decision(definitions):
     ticks.materialize("report", "enwiki-1")
     assert ticks.requested() == {"promotion_decision": ["enwiki-1"]}
     ticks.materialize("promotion_decision", "enwiki-1")
+    assert ticks.requested() == {}
+    # Changed task files are seen, and no reason to fine-tune every dump again.
+    instance.report_runless_asset_event(dg.AssetObservation("official_files", tags={"dagster/data_version": "changed"}))
     assert ticks.requested() == {}
     # A task that appears later is read, and fine-tuned on the pre-trained model that there is.
     instance.add_dynamic_partitions(str(task_partitions.name), ["tickets"])

@@ -258,6 +258,19 @@ def test_ui_metadata_has_throughput_and_samples(instance):
     assert all(record.data["passage"] for record in passages)
 
 
+def test_ui_shows_the_columns_of_parquet_files_and_what_they_are_made_of(instance):
+    columns = {
+        name: [column.name for column in latest(instance, name).metadata["dagster/column_schema"].schema.columns]
+        for name in ("corpus", "instances")
+    }
+    assert columns["instances"] == ["input_ids", "segment_b_start", "is_random_next"]
+    lineage = latest(instance, "instances").metadata["dagster/column_lineage"].lineage.deps_by_column
+    assert set(lineage) == set(columns["instances"])
+    for deps in lineage.values():
+        assert {dep.asset_key.to_user_string() for dep in deps} == {"corpus"}
+        assert {dep.column_name for dep in deps} == {"sentences", "document_id"} < set(columns["corpus"])
+
+
 def test_ui_shows_what_a_fine_tuned_model_gets_wrong(instance):
     records = instance.fetch_materializations(dg.AssetKey("finetuned_model"), limit=20).records
     metadata = [record.asset_materialization.metadata for record in records]

@@ -100,7 +100,8 @@ def answers(api: DagsterApi) -> bool:
 
 def test_ui_serves_the_graph_and_runs_with_default_configuration(server, home, killed_run):
     nodes = server.ask(GRAPH)
-    assert {node["assetKey"]["path"][-1] for node in nodes} == {*ASSETS, "champion"}
+    observed = {"champion", "official_files", "published_dumps"}
+    assert {node["assetKey"]["path"][-1] for node in nodes} == {*ASSETS, *observed}
     assert all(node["description"] for node in nodes)
     server.succeeded(server.launch(["dump"], miniature.DUMP))
     run = server.launch(["corpus", "vocabulary"], miniature.DUMP)

@@ -25,7 +25,14 @@ from bert_pipeline.storage import is_remote, local_copy, remove_tree, size_of, w
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_defaults
 from workflows.lib.lineage import SOURCES_NAME, dump_sources
-from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, shortened, table
+from workflows.lib.metadata import (
+    as_dagster_failures,
+    columns_metadata,
+    manifest_metadata,
+    materialization,
+    shortened,
+    table,
+)
 from workflows.lib.resources import BertHome, sample_seed, step_asset
 
 BEAM_OPTIONS = (list[str], "Options of the Beam job, as after `--`.")
@@ -33,6 +40,8 @@ BEAM_OPTIONS = (list[str], "Options of the Beam job, as after `--`.")
 # --- dump ---
 
 SITES_VARIABLE = "BERT_DUMP_SITES"
+PUBLISHED_DUMPS, OFFICIAL_FILES = "published_dumps", "official_files"
+"""The sources of `dump` and `task_data`; see `sources`."""
 
 DumpLaunchpad: Any = config_class(
     SampleConfig,
@@ -46,6 +55,7 @@ DumpLaunchpad: Any = config_class(
 
 
 @step_asset(
+    deps=[PUBLISHED_DUMPS],
     kinds={"wikipedia", "bzip2"},
     retry_policy=dg.RetryPolicy(max_retries=2, delay=30, backoff=dg.Backoff.EXPONENTIAL),
 )
@@ -181,6 +191,7 @@ def corpus(context: dg.AssetExecutionContext, config: CorpusLaunchpad, home: Ber
     sentences. Duplicates are dropped, and a share of the documents, chosen by hash, is held out.
     """
     from bert_pipeline.corpus.job import build_corpus
+    from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA
 
     name = context.partition_key
     settings = from_launchpad(CorpusConfig, config)
@@ -202,7 +213,7 @@ def corpus(context: dg.AssetExecutionContext, config: CorpusLaunchpad, home: Ber
     counts = manifest.counts
     context.log.info(f"{counts.get('documents', 0):,} documents, {counts.get('sentences', 0):,} sentences")
     metadata = manifest_metadata(manifest) | {"passages_sample": table(counts.get("passages_sample", []))}
-    return materialization(manifest.sha256, metadata)
+    return materialization(manifest.sha256, metadata | columns_metadata(DOCUMENT_SCHEMA))
 
 
 # --- vocabulary ---
@@ -306,6 +317,7 @@ def instances(
 ) -> dg.MaterializeResult[None]:
     """Sentence pairs for masked-LM and next-sentence prediction, unpadded, one directory for each sequence length."""
     from bert_pipeline.instances.job import build_instances
+    from bert_pipeline.instances.parquet import INSTANCE_SCHEMA, MASKED_INSTANCE_SCHEMA
 
     name = context.partition_key
     metadata: dict[str, Any] = {}
@@ -315,8 +327,9 @@ def instances(
         inputs = {"corpus": home.corpus(name), "vocabulary": home.vocabulary(name)}
         options = {"log": context.log.info, "beam_options": config.beam_options}
         # Each length is an artifact of its own: adding one leaves the others unchanged.
+        shared = from_launchpad(InstancesConfig, config)
         for length in config.max_seq_lengths:
-            settings = dataclasses.replace(from_launchpad(InstancesConfig, config), max_seq_length=length)
+            settings = dataclasses.replace(shared, max_seq_length=length)
             manifest = make("instances", build_instances, home.instances(name, length), settings, inputs, **options)
             context.log.info(f"{manifest.counts.get('instances', 0):,} instances of up to {length} tokens")
             # All lengths share the asset's metadata, so each has its prefix.
@@ -327,6 +340,10 @@ def instances(
             versions[str(length)] = manifest.sha256
     if total:
         metadata["dagster/row_count"] = total
+    if shared.format == "parquet":
+        schema = MASKED_INSTANCE_SCHEMA if shared.has_static_masks else INSTANCE_SCHEMA
+        # A row is a function of the sentences and, by its random choices, of the documents' ids.
+        metadata |= columns_metadata(schema, {"corpus": ("sentences", "document_id")})
     return materialization(content_sha256(versions), metadata)
 
 

@@ -25,7 +25,7 @@ from bert_pipeline.step import STEPS
 from bert_pipeline.storage import is_file
 from bert_pipeline.tasks.catalogue import Task
 from workflows.defs.automation import AFTER_CANDIDATE, AFTER_INPUTS
-from workflows.defs.data import dump
+from workflows.defs.data import OFFICIAL_FILES, dump
 from workflows.defs.pretraining import TRAINING_POOL, pretrained_model
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_defaults
 from workflows.lib.lineage import TASK_SOURCE_NAME, load_published_task
@@ -64,7 +64,13 @@ class TaskDataLaunchpad(dg.Config):
     )
 
 
-@step_asset(deps=[dump], kinds={"json"}, output_required=False, automation_condition=AFTER_INPUTS)
+@step_asset(
+    deps=[dump, OFFICIAL_FILES],
+    kinds={"json"},
+    output_required=False,
+    # Changed files are shown as stale: to fine-tune all dumps again is not decided by an observation.
+    automation_condition=AFTER_INPUTS.ignore(dg.AssetSelection.assets(OFFICIAL_FILES)),
+)
 def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home: BertHome) -> Any:
     """A task's training and dev examples, read from its official files and identified by their hashes.
 

@@ -5,7 +5,7 @@ import contextlib
 import io
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
@@ -13,6 +13,9 @@ from bert_model.training.metrics_log import without_password
 from bert_pipeline.errors import BertError, UnavailableError
 from bert_pipeline.manifest import Manifest
 from bert_pipeline.storage import store_errors, without_secrets
+
+if TYPE_CHECKING:
+    import pyarrow
 
 FIRST_KEYS = ("outcome", "score", "main_metric", "metric", "generated_sample", "name", "version", "model")
 """The entries that the UI lists first, in this order: the result, and what it is a result of."""
@@ -58,6 +61,16 @@ def manifest_metadata(manifest: Manifest, *, rates: bool = True) -> dict[str, An
         if rows:
             metadata["rows_per_second"] = sum(rows) / seconds
     metadata |= flat_numbers(manifest.counts)
+    return metadata
+
+
+def columns_metadata(schema: "pyarrow.Schema", origins: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
+    """Return the columns of Parquet files for the UI; `origins` (asset -> columns) are what each of them is made of."""
+    columns = dg.TableSchema([dg.TableColumn(field.name, str(field.type)) for field in schema])
+    metadata: dict[str, Any] = {"dagster/column_schema": columns}
+    if origins:
+        deps = [dg.TableColumnDep(dg.AssetKey(asset), column) for asset, names in origins.items() for column in names]
+        metadata["dagster/column_lineage"] = dg.TableColumnLineage(dict.fromkeys(schema.names, deps))
     return metadata
 
 
