@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 from dagster._config import validate_config
@@ -17,6 +19,7 @@ from torch.distributed.run import get_args_parser
 
 from bert_model.presets import load_configuration
 from bert_model.pretraining.config import add_arguments
+from bert_pipeline.parent import GRACE_SECONDS
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
 SCRIPT = DEPLOY / "pretrain.slurm"
@@ -240,3 +243,209 @@ def test_flink_container_that_starts_again_has_each_setting_once(tmp_path: Path)
         assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "taskmanager\n"
         settings = (tmp_path / "conf" / "config.yaml").read_text()
         assert settings == image + (DEPLOY / "flink" / "config.yaml").read_text()
+
+
+# --- schemas: what `docker compose config` and kubeconform check, for the keys that deploy/ uses ---
+
+
+def mapping(required: str = "", **properties: Any) -> dict[str, Any]:
+    """Return the schema of a mapping without other keys."""
+    return {"type": "object", "properties": properties, "additionalProperties": False, "required": required.split()}
+
+
+def sequence(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def text(pattern: str) -> dict[str, Any]:
+    return {"type": "string", "pattern": f"^({pattern})$"}
+
+
+WORD, YES, NUMBER = {"type": "string"}, {"type": "boolean"}, {"type": "integer"}
+WORDS, TEXTS = sequence(WORD), {"type": "object", "additionalProperties": WORD}
+DURATION, SIZE = text(r"(\d+(us|ms|s|m|h))+"), text(r"\d+[kmg]b?")
+CAPABILITIES = sequence({"enum": ["ALL", "CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"]})
+CONDITION = mapping("condition", condition={"enum": ["service_started", "service_healthy"]})
+COMPOSE_SERVICE = mapping(
+    "image",
+    build=mapping("context", context=WORD, dockerfile=WORD, target=WORD),
+    image=text(r"[a-z0-9./_-]+(:[\w.-]+|@sha256:[0-9a-f]{64})?"),
+    command=WORDS,
+    entrypoint=WORDS,
+    environment={"type": "object", "additionalProperties": {"type": ["string", "null"]}},
+    volumes=sequence(text(r"[^:]+:/[^:]+(:ro)?")),
+    ports=sequence(text(r"127\.0\.0\.1:\d+(-\d+)?:\d+(-\d+)?")),
+    depends_on={"anyOf": [WORDS, {"type": "object", "additionalProperties": CONDITION}]},
+    healthcheck=mapping(
+        "test",
+        test=WORDS,
+        retries=NUMBER,
+        interval=DURATION,
+        timeout=DURATION,
+        start_period=DURATION,
+        start_interval=DURATION,
+    ),
+    init=YES,
+    restart={"enum": ["no", "always", "on-failure", "unless-stopped"]},
+    stop_grace_period=DURATION,
+    mem_limit=SIZE,
+    shm_size=SIZE,
+    cap_drop=CAPABILITIES,
+    cap_add=CAPABILITIES,
+    security_opt=sequence({"enum": ["no-new-privileges:true"]}),
+    network_mode=text(r"service:[\w-]+"),
+    logging=mapping(driver=WORD, options=TEXTS),
+)
+COMPOSE = mapping(
+    "name services",
+    name=WORD,
+    services={"type": "object", "additionalProperties": COMPOSE_SERVICE},
+    volumes={"type": "object", "additionalProperties": {"type": "null"}},
+)
+
+QUANTITY = {"anyOf": [NUMBER, text(r"\d+(\.\d+)?(m|Mi|Gi)?")]}
+QUANTITIES = {"type": "object", "additionalProperties": QUANTITY}
+SECRET = mapping("name", name=WORD)
+CONTAINER = mapping(
+    "name image",
+    name=text(r"[a-z0-9-]{1,63}"),
+    image=WORD,
+    command=WORDS,
+    args=WORDS,
+    env=sequence(mapping("name value", name=text(r"[A-Z_0-9]+"), value=WORD)),
+    envFrom=sequence(mapping(secretRef=SECRET, configMapRef=SECRET)),
+    ports=sequence(mapping("containerPort", containerPort=NUMBER, name=WORD)),
+    resources=mapping(limits=QUANTITIES, requests=QUANTITIES),
+    volumeMounts=sequence(mapping("name mountPath", name=WORD, mountPath=text("/.+"), readOnly=YES)),
+    securityContext=mapping(
+        allowPrivilegeEscalation=YES, capabilities=mapping(drop=CAPABILITIES), runAsNonRoot=YES, privileged=YES
+    ),
+)
+VOLUME = mapping(
+    "name",
+    name=WORD,
+    persistentVolumeClaim=mapping("claimName", claimName=WORD, readOnly=YES),
+    emptyDir=mapping(medium={"enum": ["", "Memory"]}, sizeLimit=QUANTITY),
+)
+POD = mapping(
+    "containers",
+    containers=sequence(CONTAINER),
+    volumes=sequence(VOLUME),
+    subdomain=WORD,
+    restartPolicy={"enum": ["Always", "OnFailure", "Never"]},
+    terminationGracePeriodSeconds=NUMBER,
+    securityContext=mapping(runAsUser=NUMBER, runAsGroup=NUMBER, fsGroup=NUMBER, runAsNonRoot=YES),
+    serviceAccountName=WORD,
+)
+
+
+def kubernetes(version: str, spec: dict[str, Any]) -> dict[str, Any]:
+    metadata = mapping("name", name=text(r"[a-z0-9-]{1,63}"), namespace=WORD, labels=TEXTS)
+    return mapping(
+        "apiVersion kind metadata spec", apiVersion={"const": version}, kind=WORD, metadata=metadata, spec=spec
+    )
+
+
+FLINK_RESOURCE = mapping("memory cpu", memory=text(r"\d+[mg]"), cpu={"type": "number"})
+KUBERNETES = {
+    "Service": kubernetes(
+        "v1",
+        mapping(clusterIP=WORD, publishNotReadyAddresses=YES, selector=TEXTS, ports=sequence(mapping(port=NUMBER))),
+    ),
+    "Job": kubernetes(
+        "batch/v1",
+        mapping(
+            "template",
+            completionMode={"enum": ["NonIndexed", "Indexed"]},
+            completions=NUMBER,
+            parallelism=NUMBER,
+            backoffLimit=NUMBER,
+            ttlSecondsAfterFinished=NUMBER,
+            template=mapping("spec", metadata=mapping(labels=TEXTS), spec=POD),
+        ),
+    ),
+    "FlinkDeployment": kubernetes(
+        "flink.apache.org/v1beta1",
+        mapping(
+            "flinkVersion jobManager taskManager",
+            image=WORD,
+            flinkVersion=text(r"v\d+_\d+"),
+            flinkConfiguration=TEXTS,
+            serviceAccount=WORD,
+            jobManager=mapping(resource=FLINK_RESOURCE, replicas=NUMBER),
+            taskManager=mapping(resource=FLINK_RESOURCE, replicas=NUMBER, podTemplate=mapping("spec", spec=POD)),
+        ),
+    ),
+}
+
+
+def problems(document: dict[str, Any]) -> list[str]:
+    """Return what a document of Compose or of Kubernetes has that the schema does not allow, with its place."""
+    if "services" in document:
+        schema = COMPOSE
+        document = {key: value for key, value in document.items() if not key.startswith("x-")}
+    else:
+        schema = KUBERNETES[document["kind"]]
+    return [
+        f"{error.json_path}: {error.message}" for error in jsonschema.Draft202012Validator(schema).iter_errors(document)
+    ]
+
+
+def documents(path: Path) -> list[dict[str, Any]]:
+    """Read a file; each variable has its default, or a word."""
+    filled = re.sub(
+        r"\$\{\w+(?::-([^}]*)|:\?[^}]*)?\}", lambda match: match[1] or "word", path.read_text(encoding="utf-8")
+    )
+    return [document for document in yaml.safe_load_all(filled) if "services" in document or "kind" in document]
+
+
+SCHEMA_FILES = [
+    path for path in sorted(DEPLOY.rglob("*.yaml")) if re.search(r"^(services|kind):", path.read_text(), re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize("path", SCHEMA_FILES, ids=lambda path: path.relative_to(DEPLOY).as_posix())
+def test_file_has_the_keys_and_values_of_its_schema(path: Path) -> None:
+    assert documents(path)
+    assert [problem for document in documents(path) for problem in problems(document)] == []
+
+
+def test_schemas_are_those_of_four_files() -> None:
+    assert [path.relative_to(DEPLOY).as_posix() for path in SCHEMA_FILES] == [
+        "compose.yaml",
+        "flink/compose.yaml",
+        "flink/kubernetes.yaml",
+        "kubernetes/pretrain.yaml",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "place"),
+    [
+        ("compose.yaml", "stop_grace_period: 90s", "stop_grace_time: 90s", "$.services.code"),
+        ("compose.yaml", "mem_limit: 3g", "mem_limit: 3 GB", "$.services.mlflow.mem_limit"),
+        ("compose.yaml", "condition: service_healthy}", "condition: healthy}", "$.services.mlflow.depends_on"),
+        ("compose.yaml", "127.0.0.1:${DAGSTER_PORT:-3000}", "${DAGSTER_PORT:-3000}", "$.services.webserver.ports[0]"),
+        ("kubernetes/pretrain.yaml", "backoffLimit", "backofLimit", "$.spec"),
+        ("kubernetes/pretrain.yaml", 'value: "2"', "value: 2", "$.spec.template.spec.containers[0].env[0].value"),
+        ("flink/kubernetes.yaml", "memory: 2g,", "memory: 2Gi,", "$.spec.taskManager.resource.memory"),
+    ],
+)
+def test_wrong_key_or_value_is_found(tmp_path: Path, path: str, old: str, new: str, place: str) -> None:
+    text = (DEPLOY / path).read_text(encoding="utf-8")
+    assert old in text
+    (tmp_path / "file.yaml").write_text(text.replace(old, new, 1), encoding="utf-8")
+    found = [problem for document in documents(tmp_path / "file.yaml") for problem in problems(document)]
+    assert len(found) == 1
+    assert found[0].startswith(f"{place}")
+
+
+def test_services_get_time_to_end_and_no_capabilities_but_those_of_a_database() -> None:
+    (document,) = documents(DEPLOY / "compose.yaml")
+    for name, service in document["services"].items():
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert ("cap_add" in service) is (name == "database")
+        assert ("mem_limit" in service) is (name != "code")
+    grace = int(document["services"]["code"]["stop_grace_period"].removesuffix("s"))
+    assert grace > GRACE_SECONDS + 20  # of a run, and what `wait_for_left_over` adds

@@ -336,7 +336,9 @@ def serve_code(arguments: argparse.Namespace) -> int:
         with database_errors(), open_instance(home) as instance:
             for run_id in fail_runs(instance, left, "the code server that executed this run was ended"):
                 print(f"run {run_id} had ended with the code server that executed it: marked as failed", flush=True)
-    return server.wait()
+    code = server.wait()
+    wait_for_left_over(home.path, lambda message: print(message, flush=True))  # a container ends with this process
+    return code
 
 
 def _stop(processes: Sequence["subprocess.Popen[bytes]"]) -> None:
