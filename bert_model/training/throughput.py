@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import psutil
 import torch
 
 from bert_model.model.config import BertConfig
@@ -126,18 +127,13 @@ class Throughput:
 
 def system_load(device: torch.device) -> dict[str, float]:
     """Return the load of machine and GPU since the last call, under the names of MLflow's tab *System metrics*."""
-    import psutil  # not in every process that counts operations
-
-    load = {
-        "system/cpu_utilization_percentage": psutil.cpu_percent(),
-        "system/system_memory_usage_percentage": psutil.virtual_memory().percent,
-    }
+    load = {"cpu_utilization": psutil.cpu_percent(), "system_memory_usage": psutil.virtual_memory().percent}
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
-        load["system/gpu_0_memory_usage_percentage"] = 100.0 * (1 - free / total)
+        load["gpu_0_memory_usage"] = 100.0 * (1 - free / total)
         with contextlib.suppress(Exception):  # NVIDIA's library may be missing, or refuse
-            load["system/gpu_0_utilization_percentage"] = float(torch.cuda.utilization(device))
-    return load
+            load["gpu_0_utilization"] = float(torch.cuda.utilization(device))
+    return {f"system/{name}_percentage": value for name, value in load.items()}
 
 
 def peak_memory(device: torch.device) -> int:

@@ -20,6 +20,7 @@ from workflows.lib.resources import (
     checked_dump_name,
     checked_task_name,
     dump_partitions,
+    op_job,
     task_partitions,
 )
 
@@ -123,10 +124,9 @@ def archive(instance: dg.DagsterInstance, home: BertHome, dump: str) -> None:
     instance.delete_dynamic_partition(str(dump_partitions.name), dump)
 
 
-@dg.job(
-    name="archive_partitions",
-    description="Remove old dumps, and names that no asset accepts, from the lists of partitions; all files stay, and "
+archive_partitions = op_job(
+    "archive_partitions",
+    remove_partitions,
+    "Remove old dumps, and names that no asset accepts, from the lists of partitions; all files stay, and "
     "BERT_HOME/archive/<dump>.json says where. Adding the partition again brings it back.",
 )
-def archive_partitions() -> None:
-    remove_partitions()

@@ -21,7 +21,7 @@ from workflows.lib.launchpad import config_class, from_launchpad, launchpad_defa
 from workflows.lib.lineage import check_origin, lineage_tags, registered_name, text_license
 from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, table
 from workflows.lib.report import REPORT_NAME, collect_results, log_report, write_report
-from workflows.lib.resources import FIRST_IN_QUEUE, BertHome, dump_and_task, step_asset
+from workflows.lib.resources import BertHome, dump_and_task, op_job, step_asset
 
 # --- registration ---
 
@@ -290,19 +290,5 @@ def rollback_champion(context: dg.OpExecutionContext, config: RollbackLaunchpad,
     context.log.info(f"{version.name} version {version.version} is champion again")
 
 
-@dg.job(
-    name="promote",
-    tags=FIRST_IN_QUEUE,
-    description="Print the decision on a version, and promote it where dry_run is off.",
-)
-def promote_job() -> None:
-    evaluate_promotion()
-
-
-@dg.job(
-    name="rollback",
-    tags=FIRST_IN_QUEUE,
-    description="Give the alias champion of a registered model back to its former holder.",
-)
-def rollback_job() -> None:
-    rollback_champion()
+promote_job = op_job("promote", evaluate_promotion, "Print the decision on a version; promote it if dry_run is off.")
+rollback_job = op_job("rollback", rollback_champion, "Give the alias champion back to its former holder.")

@@ -24,7 +24,7 @@ from bert_pipeline.storage import remove_tree
 from workflows.lib.doctor import BACKUPS_VARIABLE, LAST_BACKUP, examine, page_of, repair
 from workflows.lib.instance import dagster_directory, end_abandoned_runs, fail_runs, open_instance, unfinished_runs
 from workflows.lib.metadata import as_dagster_failures
-from workflows.lib.resources import FIRST_IN_QUEUE, BertHome
+from workflows.lib.resources import BertHome, op_job
 
 # --- backups ---
 
@@ -189,24 +189,8 @@ def examine_home(context: dg.OpExecutionContext, config: DoctorLaunchpad, home: 
             raise ArtifactError(page_of(problems))
 
 
-@dg.job(
-    name="backup",
-    tags=FIRST_IN_QUEUE,
-    description="Back up the home, as `python -m workflows.backup create` does, and keep the newest backups only.",
-)
-def backup_job() -> None:
-    back_up()
-
-
-@dg.job(
-    name="doctor",
-    tags=FIRST_IN_QUEUE,
-    description="The state of the home on one page: what was left behind, versions, disk, backup, ports.",
-)
-def doctor_job() -> None:
-    examine_home()
-
-
+backup_job = op_job("backup", back_up, "Back up the home as `workflows.backup` does; keep the newest backups only.")
+doctor_job = op_job("doctor", examine_home, "What was left behind, versions, disk, backup and ports on one page.")
 nightly_backup = dg.ScheduleDefinition(
     name="nightly_backup",
     job=backup_job,

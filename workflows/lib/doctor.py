@@ -1,7 +1,4 @@
-"""The state of a home on one page: what was left behind, settings, versions, disk, backup, ports; and its repair.
-
-Locks are not left behind: they end with the process that holds them.
-"""
+"""The state of a home on one page: what was left behind, settings, versions, disk, backup, ports; and its repair."""
 
 import datetime
 import importlib.metadata
@@ -10,7 +7,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,7 +30,8 @@ MIN_FREE_BYTES = 2_000_000_000
 """A checkpoint of BERT-base with the state of its optimizer has 1.3 GB."""
 DRAFT = re.compile(r"\.(?P<name>.+)\.(partial-[0-9a-f]{32}(-old)?|[0-9a-f]{32}\.tmp)")
 """Names of what `bert_pipeline.atomic` writes to: a directory, or a file."""
-POOLS = re.compile(r"^(?P<indent> +)pools:[^\S\n]*\n(?:\s*#.*\n)*(?P<inner> +)", re.MULTILINE)
+POOLS = re.compile(r"^ +pools:[^\S\n]*\n(?:\s*#.*\n)*(?P<indent> +)", re.MULTILINE)
+"""The section of Dagster's settings, up to the indent of its first entry."""
 
 
 class Finding(NamedTuple):
@@ -46,15 +44,18 @@ class Finding(NamedTuple):
 
 def examine(home: BertHome, instance: dg.DagsterInstance) -> list[Finding]:
     """Return the page of a home, which is only read."""
+    data = Path(os.environ.get(DATA_VARIABLE) or home.path)
+    disks = {path.stat().st_dev: path for path in (data, dagster_directory(home), home.path) if path.is_dir()}
+    runs = [run.run_id for run in abandoned_runs(instance)]
     return [
         Finding("home", f"{home.path}, MLflow's store {without_password(home.tracking_uri)}"),
-        _locks(home),
-        _processes(home),
-        _runs(instance),
-        _drafts(home),
+        Finding("locks", ", ".join(_held_locks(home)) or "none held"),  # they end with their process
+        _left("processes", left_over(home.path), "of a killed run or UI: they save, and end within a minute"),
+        _left("runs", runs, "without a process; --repair marks them as failed"),
+        _left("files", abandoned_drafts(home), "half-written; --repair removes them"),
         _pools(home),
         _versions(),
-        *_disks(home),
+        *map(_disk, disks.values()),
         _backup(home),
         *[Finding("port", f"{port}: {holder_of_port(port) or 'free'}") for port in (3000, 5000)],
     ]
@@ -71,39 +72,40 @@ def repair(home: BertHome, instance: dg.DagsterInstance, log: Callable[[str], No
     for run_id in end_abandoned_runs(instance):
         log(f"run {run_id} had lost its process: marked as failed")
     for draft in abandoned_drafts(home):
-        if draft.is_dir():
-            name = DRAFT.fullmatch(draft.name)
+        if (name := DRAFT.fullmatch(draft.name)) and draft.is_dir():
             with locked(draft.parent, directory=True):
-                remove_abandoned_drafts(draft.with_name(name["name"] if name else ""))
+                remove_abandoned_drafts(draft.with_name(name["name"]))
         else:
             draft.unlink(missing_ok=True)
         log(f"{draft}: removed, or put back in its place")
     settings = dagster_directory(home) / "dagster.yaml"
-    if _pools(home).is_problem and (match := POOLS.search(text := settings.read_text(encoding="utf-8"))):
-        position = match.start("inner")
-        replace_text(settings, f"{text[:position]}{match['inner']}granularity: run\n{text[position:]}")
+    if _pools(home).is_problem and (section := POOLS.search(text := settings.read_text(encoding="utf-8"))):
+        start = section.start("indent")
+        replace_text(settings, f"{text[:start]}{section['indent']}granularity: run\n{text[start:]}")
         log(f"{settings}: granularity of pools set to run, from the next start of the UI on")
 
 
 def abandoned_drafts(home: BertHome) -> list[Path]:
     """Return the half-written directories and files of killed writers below the home and BERT_DATA."""
-    return [path for path in _drafts_below(home) if (is_abandoned(path) if path.is_dir() else _is_old(path))]
-
-
-def _drafts_below(home: BertHome) -> Iterator[Path]:
-    data = os.environ.get(DATA_VARIABLE) or str(home.path)
-    elsewhere = [Path(data)] if not is_remote(data) and not Path(data).is_relative_to(home.path) else []
-    for root in (home.path, *elsewhere):
+    oldest = time.time() - ABANDONED_DAYS * 24 * 3600  # a file has no lock
+    data = os.environ.get(DATA_VARIABLE, "")
+    abandoned = []
+    for root in {home.path} if not data or is_remote(data) else {home.path, Path(data)}:
         for folder, directories, files in os.walk(root):
-            yield from (Path(folder, name) for name in (*directories, *files) if DRAFT.fullmatch(name))
+            drafts = [Path(folder, name) for name in directories if DRAFT.fullmatch(name)]
+            abandoned += [path for path in drafts if is_abandoned(path)]
             directories[:] = [name for name in directories if not DRAFT.fullmatch(name)]
+            parts = [Path(folder, name) for name in files if DRAFT.fullmatch(name)]
+            abandoned += [path for path in parts if path.stat().st_mtime < oldest]
+    return sorted(set(abandoned))
 
 
-def _is_old(path: Path) -> bool:
-    return time.time() - path.stat().st_mtime > ABANDONED_DAYS * 24 * 3600
+def _left(topic: str, items: Sequence[object], what: str) -> Finding:
+    return Finding(topic, f"{', '.join(map(str, items))}: {what}" if items else "none left behind", bool(items))
 
 
-def _locks(home: BertHome) -> Finding:
+def _held_locks(home: BertHome) -> list[str]:
+    """Return the locks of a home that are held, such as "ui (held by process 12 on host)"."""
     held = []
     for path in sorted((home.path / "locks").glob("*.lock")):
         try:
@@ -111,25 +113,7 @@ def _locks(home: BertHome) -> Finding:
                 pass
         except UnavailableError as error:
             held.append(str(error))
-    return Finding("locks", ", ".join(held) or "none held")
-
-
-def _processes(home: BertHome) -> Finding:
-    ids = left_over(home.path)
-    text = f"of a killed run or UI: {', '.join(map(str, ids))}; they save, and end within a minute"
-    return Finding("processes", text if ids else "none left over", bool(ids))
-
-
-def _runs(instance: dg.DagsterInstance) -> Finding:
-    ids = [run.run_id for run in abandoned_runs(instance)]
-    text = f"without a process: {', '.join(ids)}; --repair marks them as failed"
-    return Finding("runs", text if ids else "none without a process", bool(ids))
-
-
-def _drafts(home: BertHome) -> Finding:
-    drafts = [str(path) for path in abandoned_drafts(home)]
-    text = f"half-written: {', '.join(drafts)}; --repair removes them"
-    return Finding("files", text if drafts else "none half-written", bool(drafts))
+    return held
 
 
 def _pools(home: BertHome) -> Finding:
@@ -137,11 +121,10 @@ def _pools(home: BertHome) -> Finding:
     settings = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     pools = (settings.get("concurrency") or {}).get("pools") or {}
     if pools.get("granularity") == "run":
-        return Finding("pools", "a run that waits for one takes no place of the queue")
-    text = (
-        f"a run that waits for one takes a place of the queue; {path} needs `granularity: run` below `pools`: --repair"
+        return Finding("pools", "a run that waits takes no place of the queue")
+    return Finding(
+        "pools", f"a run that waits takes a place of the queue: {path} lacks `granularity: run`; --repair", True
     )
-    return Finding("pools", text, True)
 
 
 def _versions() -> Finding:
@@ -159,22 +142,17 @@ def _versions() -> Finding:
     return Finding("versions", text if differences else "those of constraints.txt", bool(differences))
 
 
-def _disks(home: BertHome) -> list[Finding]:
-    data = os.environ.get(DATA_VARIABLE) or str(home.path)
-    places = {path.stat().st_dev: path for path in (Path(data), dagster_directory(home), home.path) if path.is_dir()}
-    findings = []
-    for path in places.values():
-        usage = shutil.disk_usage(path)
-        text = f"{usage.free / 1e9:,.1f} of {usage.total / 1e9:,.1f} GB free at {path}"
-        findings.append(Finding("disk", text, usage.free < MIN_FREE_BYTES))
-    return findings
+def _disk(path: Path) -> Finding:
+    usage = shutil.disk_usage(path)
+    text = f"{usage.free / 1e9:,.1f} of {usage.total / 1e9:,.1f} GB free at {path}"
+    return Finding("disk", text, usage.free < MIN_FREE_BYTES)
 
 
 def _backup(home: BertHome) -> Finding:
     path = home.path / LAST_BACKUP
     if not path.is_file():  # not everyone wants one
         return Finding(
-            "backup", f"none yet: python -m workflows.backup create DIR, or {BACKUPS_VARIABLE} and the schedule"
+            "backup", f"none yet: python -m workflows.backup create DIR, or {BACKUPS_VARIABLE} and a schedule"
         )
     record = json.loads(path.read_text(encoding="utf-8"))
     days = (datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(record["created"])).days

@@ -137,8 +137,6 @@ JOBS = {
     "predict": ON_REQUEST,
 }
 """The jobs in the UI, and the assets that each materializes."""
-FIRST_IN_QUEUE = {"dagster/priority": "10"}
-"""Tag of short jobs that must not wait behind the queued trainings."""
 
 
 def partitions_of(asset: str) -> dg.PartitionsDefinition[Any]:
@@ -171,6 +169,12 @@ def step_asset(**options: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefini
         return asset
 
     return declare
+
+
+def op_job(name: str, op: dg.OpDefinition, description: str) -> dg.JobDefinition:
+    """Return the job of one op. It is short: it does not wait behind the queued trainings."""
+    graph = dg.GraphDefinition(name=name, node_defs=[op])
+    return graph.to_job(description=description, tags={"dagster/priority": "10"})
 
 
 def asset_of_step(step: str) -> str:
