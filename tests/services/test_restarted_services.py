@@ -64,3 +64,25 @@ def test_training_resumes_after_its_code_server_was_killed(dagster, stack, train
     lines = list(read_lines(directory))
     assert [line["event"] for line in lines if line["event"] in ("start", "resume")] == ["start", "resume"]
     assert (miniature.DUMP, second) in dagster.materializations("pretrained_model")
+
+
+def test_training_saves_before_its_code_server_has_ended(dagster, stack, trained):
+    home = BertHome(directory=str(stack.home))
+    trainings = home.pretraining(miniature.DUMP, "x").parent
+    before = set(trainings.iterdir())
+    preset = preset_from_mapping(
+        miniature.preset(phases=[PHASE | {"steps": 100_000}], checkpoint_interval_steps=100_000), name="longest"
+    )
+    config = {"ops": {"pretrained_model": {"config": asset_configs(preset)["pretrained_model"]}}}
+    run = dagster.launch(["pretrained_model"], miniature.DUMP, config)
+
+    def has_begun() -> bool:
+        return any("train" in {line["event"] for line in read_lines(new)} for new in set(trainings.iterdir()) - before)
+
+    wait_for(has_begun, "the first steps")
+    (directory,) = set(trainings.iterdir()) - before
+    stack.servers["code"].stop(seconds=90.0)  # `stop_grace_period` in compose.yaml: then the container is killed
+    assert process_ids("bert_model.pretraining", str(directory)) == []
+    assert len(list(directory.glob("checkpoints/step-*/manifest.json"))) == 1
+    stack.start("code")
+    wait_for(lambda: dagster.run(run)["status"] == "FAILURE", "the mark of the run that was lost")

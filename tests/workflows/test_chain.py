@@ -251,6 +251,7 @@ def test_ui_metadata_has_throughput_and_samples(instance):
     assert latest(instance, "corpus").metadata["rows_per_second"].value > 0
     assert latest(instance, "instances").metadata["32/rows_per_second"].value > 0
     assert latest(instance, "pretrained_model").metadata["train/tokens_per_second"].value > 0
+    assert not [key for key in latest(instance, "pretrained_model").metadata if key.startswith("system/")]
     assert latest(instance, "finetuned_model").metadata["tokens_per_second"].value > 0
     passages = latest(instance, "corpus").metadata["passages_sample"].value.records
     assert len(passages) == 10

@@ -128,7 +128,8 @@ def pretrained_model(
     last_metrics: dict[str, Any] = {}
     for event in events:
         last_metrics |= event.get("metrics") or {}
-    return materialization(manifest.sha256, flat_numbers(last_metrics) | metadata)
+    of_the_model = {key: value for key, value in last_metrics.items() if not key.startswith("system/")}
+    return materialization(manifest.sha256, flat_numbers(of_the_model) | metadata)
 
 
 def _made_pairs(context: dg.AssetExecutionContext, home: BertHome, dump: str) -> str:
