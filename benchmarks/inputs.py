@@ -33,7 +33,8 @@ from bert_pipeline.sample import generate_sample
 from bert_pipeline.sample.articles import write_articles
 from bert_pipeline.sample.grammar import plain
 from bert_pipeline.sample.world import make_world
-from bert_pipeline.vocabulary.tokenizer import SentenceEncoder, Tokenizer
+from bert_pipeline.vocabulary.encoder import SentenceEncoder
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig, WordCounter, train
 
 PAGES_PER_STREAM = 100

@@ -47,8 +47,9 @@ from bert_pipeline.instances.pairs import InstancesConfig, InstanceStatistics, m
 from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP, InstanceWriter
 from bert_pipeline.instances.tfrecord import TfrecordWriter
 from bert_pipeline.manifest import Manifest
+from bert_pipeline.vocabulary.encoder import SentenceEncoder
 from bert_pipeline.vocabulary.job import build_vocabulary, count_words
-from bert_pipeline.vocabulary.tokenizer import SentenceEncoder, Tokenizer, normalizer, pre_tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer, normalizer, pre_tokenizer
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 
 REFERENCE = "reference in plain Python"

@@ -15,7 +15,8 @@ from bert_model.model.config import BertConfig
 from bert_model.model.weights import LoadReport, fill_model, name_weights, write_weights
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.manifest import foreign_input, publishing
-from bert_pipeline.vocabulary.tokenizer import VOCABULARY_NAME, Tokenizer, read_vocabulary
+from bert_pipeline.vocabulary.files import VOCABULARY_NAME, read_vocabulary
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 KIND = "converted_model"
 GOOGLE_CONFIG_NAME = "bert_config.json"

@@ -30,8 +30,9 @@ from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.instances.columns import InstanceColumns
 from bert_pipeline.instances.masking import MaskingConfig
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
+from bert_pipeline.vocabulary.files import CONTINUATION_PREFIX
 from bert_pipeline.vocabulary.quality import quality
-from bert_pipeline.vocabulary.tokenizer import CONTINUATION_PREFIX, Tokenizer, normalizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer, normalizer
 from bert_pipeline.vocabulary.wordpiece import WordCounter
 
 KIND = "adapted_model"

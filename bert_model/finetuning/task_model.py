@@ -29,7 +29,8 @@ from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.manifest import MANIFEST_NAME, read_manifest
 from bert_pipeline.tasks.catalogue import TASKS, Task, get_task
-from bert_pipeline.vocabulary.tokenizer import Tokenizer, model_max_length
+from bert_pipeline.vocabulary.files import model_max_length
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,8 @@ from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import ConfigurationError, InputError
 from bert_pipeline.failed_records import check_failures, failure
 from bert_pipeline.records import Record
-from bert_pipeline.vocabulary.tokenizer import Tokenizer, model_max_length
+from bert_pipeline.vocabulary.files import model_max_length
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 

@@ -28,7 +28,8 @@ from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.failed_records import failure
 from bert_pipeline.records import Record
 from bert_pipeline.tasks.catalogue import Task, get_task
-from bert_pipeline.vocabulary.tokenizer import MASK, Tokenizer
+from bert_pipeline.vocabulary.files import MASK
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -290,19 +291,23 @@ class PretrainingPredictor:
             for row in softmax(output.prediction_logits[0].float().cpu().numpy()):
                 best = np.argsort(-row, kind="stable")[:NUM_CANDIDATES]
                 masks.append([{"token": self.tokenizer.tokens[i], "probability": rounded(row[i])} for i in best])
-                text = text.replace(MASK, self.tokenizer.tokens[best[0]].removeprefix("##"), 1)
+                text = text.replace(self._mask_in(text), self.tokenizer.surface(int(best[0]))[0], 1)
             answers.append({"prediction": text, "text": text, "masks": masks})
         return answers
 
     def _masked_ids(self, text: str) -> tuple[list[int], list[int]]:
-        """Encode a text with [MASK] as the special token, which the tokenizer itself reads as plain text."""
+        """Encode a text with [MASK] as the special token, which the tokenizer itself reads as plain text.
+
+        A blank in front of it belongs to the word that is masked.
+        """
         ids = [self.tokenizer.cls_id]
         positions = []
-        for number, part in enumerate(text.split(MASK)):
+        parts = text.split(self._mask_in(text))
+        for number, part in enumerate(parts):
             if number:
                 positions.append(len(ids))
                 ids.append(self.tokenizer.mask_id)
-            ids += self.tokenizer.encode(part)
+            ids += self.tokenizer.encode(part.rstrip() if number < len(parts) - 1 else part)
         ids.append(self.tokenizer.sep_id)
         if not positions:
             raise InputError(f"mlm: no {MASK} in {text[:60]!r}; write {MASK} for each word to fill in")
@@ -311,6 +316,11 @@ class PretrainingPredictor:
                 f"mlm: {text[:60]!r} has {len(ids)} tokens, expected at most {self.max_seq_length}; shorten it"
             )
         return ids, positions
+
+    def _mask_in(self, text: str) -> str:
+        """Return how a text spells the mask: as the vocabulary does, or [MASK]."""
+        own = self.tokenizer.names[-1]
+        return own if own in text else MASK
 
     @torch.inference_mode()
     def _classify_pairs(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:

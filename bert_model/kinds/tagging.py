@@ -85,7 +85,7 @@ class Tagging(Kind):
             owners: list[tuple[int, int]] = []
             labels: list[int] = []
             for example, number in zip(document, numbers):
-                ids, words = tokenizer.encode_words(example.words)
+                ids, words = tokenizer.encode_words(example.words, follows=bool(pieces))
                 own: list[list[int]] = [[] for _ in example.words]
                 for piece, word in zip(ids, words):
                     if len(own[word]) < max_pieces:

@@ -29,7 +29,8 @@ from bert_model.model.config import (
 from bert_model.model.initialization import empty_model, in_shape, initialize_weights
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.vocabulary.tokenizer import Tokenizer, read_tokens
+from bert_pipeline.vocabulary.files import read_stated
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -146,7 +147,7 @@ def load_model(
     directory = Path(directory)
     assert config is None or not config_overrides, "overrides are in `config` already"
     config = config or BertConfig.from_directory(directory, **config_overrides)
-    tokens = read_tokens(directory)
+    tokens = read_stated(directory).tokens
     _compare_rows(directory, config, len(tokens) or config.vocab_size)
     model, report = fill_model(model_class, config, read_weights(directory), seed=seed)
     if tokens and isinstance(model, BertForPreTraining):

@@ -186,7 +186,9 @@ def mask_samples(
         for epoch in np.unique(samples.epochs):
             rows = samples.epochs == epoch
             keys[rows] = sample_keys(seed, int(epoch), samples.sample_indices[rows])
-        masked = mask_batch(input_ids, lengths, keys, vocabulary, masking)
+        words = columns.continues_word
+        continues = None if words is None else pad(words, columns.offsets, width)  # (B, S)
+        masked = mask_batch(input_ids, lengths, keys, vocabulary, masking, continues)
         counts = masked.masked_lm_weights.sum(axis=1).astype(np.int64)  # (B,)
         max_count = int(counts.max(initial=1))  # M
         input_ids = masked.input_ids

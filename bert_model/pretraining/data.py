@@ -306,7 +306,8 @@ def select_rows(columns: InstanceColumns, rows: Integers) -> InstanceColumns:
     """Return the instances at `rows`, in that order."""
     chosen = {"segment_b_start": columns.segment_b_start[rows], "is_random_next": columns.is_random_next[rows]}
     # Each offset belongs to one or two ragged arrays; without static masks the second does not exist.
-    for ends, names in (("offsets", ["input_ids"]), ("masked_offsets", ["masked_lm_positions", "masked_lm_ids"])):
+    of_tokens = ["input_ids", *["continues_word"] * (columns.continues_word is not None)]
+    for ends, names in (("offsets", of_tokens), ("masked_offsets", ["masked_lm_positions", "masked_lm_ids"])):
         offsets = getattr(columns, ends)
         if offsets is not None:
             lengths = offsets[rows + 1] - offsets[rows]

@@ -11,7 +11,7 @@ from bert_model.pretraining.config import PhaseConfig, PretrainingConfig
 from bert_model.pretraining.data import InstanceSplit
 from bert_model.training.metrics_log import DataInput
 from bert_pipeline.errors import ConfigurationError, TrainingError
-from bert_pipeline.instances.masking import MaskingConfig
+from bert_pipeline.instances.masking import SINGLE_PIECES, MaskingConfig, continuing
 from bert_pipeline.storage import is_remote
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -95,9 +95,11 @@ def load_phases(config: PretrainingConfig) -> tuple[list[Phase], Tokenizer]:
                 f"{where}.instances: {describe_vocabularies('phase 0', tokenizer, where, phase_tokenizer)}"
             )
 
-        phases.append(
-            Phase(index=index, config=phase, masking=config.masking_of(phase), train=train, held_out=held_out)
-        )
+        masking = config.masking_of(phase)
+        joins = masking.whole_word_masking and not first.is_masked
+        if joins and not continuing(first.input_ids, phase_tokenizer, first.continues_word).any():
+            logger.warning("%s: %s", phase.instances, SINGLE_PIECES)
+        phases.append(Phase(index=index, config=phase, masking=masking, train=train, held_out=held_out))
     assert tokenizer is not None
     ends = list(itertools.accumulate(phase.steps for phase in config.phases))
     return place_phases(phases, [UNDECIDED] * len(ends) if config.budget else ends), tokenizer

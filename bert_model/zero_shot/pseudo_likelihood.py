@@ -24,6 +24,7 @@ from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import limited_threads
 from bert_model.zero_shot.result import KindScore
 from bert_pipeline.exam.pairs import Pair
+from bert_pipeline.vocabulary.encoder import CONTINUES
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -105,7 +106,8 @@ def score_pairs(
     kept = [pair for pair in pairs if next_sentence or len(pair.good) == 1]
     # Each different text is tokenized and scored once.
     texts = list(dict.fromkeys(text for pair in kept for text in (pair.good, pair.bad)))
-    encoded = iter(tokenizer.encode_batch([part for text in texts for part in text]))
+    parts = [part for text in texts for part in text]
+    encoded = iter(_encode_with_words(tokenizer, parts) if whole_words else tokenizer.encode_batch(parts))
     ids_of = {text: tuple(next(encoded) for _ in text) for text in texts}
     limit = model.config.max_position_embeddings
     fitting = {text for text, ids in ids_of.items() if all(ids) and sum(map(len, ids)) + len(ids) + 1 <= limit}
@@ -126,6 +128,12 @@ def score_pairs(
     return PairScores(
         scored, np.array([scores[pair.good] for pair in scored]), np.array([scores[pair.bad] for pair in scored])
     )
+
+
+def _encode_with_words(tokenizer: Tokenizer, parts: Sequence[str]) -> list[list[int]]:
+    """Return the ids of each text, with `CONTINUES` those that continue a word."""
+    rows = tokenizer.encode_batch_with_words(parts)
+    return [[index + CONTINUES * joins for index, joins in zip(*row)] for row in rows]
 
 
 Text = tuple[str, ...]
@@ -173,7 +181,9 @@ class _Scorer:
                     batches.append(functools.partial(self._masked_tokens, table, text_of_row, position + 1))
                 else:
                     text_of_row = rows
-                    batches.append(functools.partial(self._next_sentences, table[rows], first_lengths[rows]))
+                    batches.append(
+                        functools.partial(self._next_sentences, table[rows] % CONTINUES, first_lengths[rows])
+                    )
                 slots.append((total, text_of_row))
         for (total, text_of_row), scores in zip(slots, self._computed(batches)):
             np.add.at(total, text_of_row, scores)
@@ -204,7 +214,7 @@ class _Scorer:
     def _masked_tokens(self, texts: np.ndarray, text_of_row: np.ndarray, position: np.ndarray) -> np.ndarray:
         """Return the log-probability of the token at a position of the text of each row; `texts` is (N, S)."""
         ids = texts[text_of_row]  # (B, S)
-        target = ids[np.arange(len(ids)), position]
+        target = ids[np.arange(len(ids)), position] % CONTINUES
         masked = self._tensor(self._masked(ids, position))
         # By the model's own forward pass: a sharded model gathers its parts for no other.
         logits = self.model(masked, masked_lm_positions=self._tensor(position[:, None])).prediction_logits[:, 0]
@@ -219,9 +229,9 @@ class _Scorer:
         masked = columns == position[:, None]
         if self.whole_words:
             # A later piece belongs to the word if no token between starts another word.
-            starts = ~self.tokenizer.is_continuation[ids] & (columns > position[:, None])
+            starts = (ids < CONTINUES) & (columns > position[:, None])
             masked |= (columns > position[:, None]) & (np.cumsum(starts, axis=1) == 0)
-        return np.where(masked, self.tokenizer.mask_id, ids)
+        return np.where(masked, self.tokenizer.mask_id, ids % CONTINUES)
 
     def _next_sentences(self, ids: np.ndarray, first_lengths: np.ndarray) -> np.ndarray:
         """Return the log-probability that the second sentence of each row of ids (B, S) follows the first."""

@@ -43,8 +43,8 @@ from bert_pipeline.exam.pairs import PAIRS_NAME, ExamConfig, Pair, read_pairs, s
 from bert_pipeline.hashes import checked_copy
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
 from bert_pipeline.step import make
+from bert_pipeline.vocabulary.encoder import StringEncoder
 from bert_pipeline.vocabulary.job import count_words
-from bert_pipeline.vocabulary.tokenizer import StringEncoder
 
 log = logging.getLogger(__name__)
 

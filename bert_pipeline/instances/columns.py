@@ -23,6 +23,8 @@ class InstanceColumns:
     """(N,) int32: index of B's first token within its instance; the length of segment 0, so of all without B."""
     is_random_next: np.ndarray
     """(N,) bool: B does not follow A in the text."""
+    continues_word: np.ndarray | None = None
+    """(T,) bool: the token belongs to the word before it, where its id does not tell; None where it does."""
     masked_lm_positions: np.ndarray | None = None
     """(M,) int32: masked positions within their instance, ascending."""
     masked_lm_ids: np.ndarray | None = None

@@ -18,7 +18,8 @@ from bert_pipeline.instances.tfrecord import TfrecordInstances, TfrecordWriter, 
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest
 from bert_pipeline.parquet_io import footer_sha256
 from bert_pipeline.storage import is_remote, to_path, version_of
-from bert_pipeline.vocabulary.tokenizer import CONFIGURATION_NAME, VOCABULARY_NAME, Tokenizer
+from bert_pipeline.vocabulary.files import CONFIGURATION_NAME, FAST_NAME, VOCABULARY_NAME
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 _TFRECORD_NAME = re.compile(r"\.tf_?records?(-\d+-of-\d+)?(\.gz)?$")
 """File names of google's scripts and of TensorFlow's sharded writers."""
@@ -64,7 +65,7 @@ def load_instances(directory: Path | str) -> Manifest:
     if is_remote(directory) or (directory / MANIFEST_NAME).is_file() or not directory.is_dir():
         manifest = load_manifest(directory, kind="instances")
         # The vocabulary decides what the ids mean. Shards are verified when they are opened.
-        for name in {VOCABULARY_NAME, CONFIGURATION_NAME} & manifest.files.keys():
+        for name in {VOCABULARY_NAME, CONFIGURATION_NAME, FAST_NAME} & manifest.files.keys():
             check_shard(str(manifest.path / name), manifest.files[name]["sha256"])
         return manifest
     paths = sorted(path for path in directory.rglob("*") if path.is_file() and is_tfrecord(path.name))
@@ -98,15 +99,20 @@ def _sha256(path: str, version: str) -> str:
 
 
 def open_writers(
-    stack: contextlib.ExitStack, directory: Path, index: int, config: InstancesConfig
+    stack: contextlib.ExitStack, directory: Path, index: int, config: InstancesConfig, *, with_words: bool = False
 ) -> dict[Path, InstanceWriter | TfrecordWriter]:
-    """Open the files of a new shard below `directory`; they get their final names when `stack` is closed."""
+    """Open the files of a new shard below `directory`; they get their final names when `stack` is closed.
+
+    `with_words` is that of `InstanceWriter`.
+    """
     writers: dict[Path, InstanceWriter | TfrecordWriter] = {}
     # The stack closes a writer before it renames the file: last entered, first left.
     if config.format in ("parquet", "both"):
         path = directory / f"instances-{index:05d}.parquet"
         temporary = stack.enter_context(atomic_write(path))
-        writers[path] = stack.enter_context(InstanceWriter(temporary, static_masks=config.has_static_masks))
+        writers[path] = stack.enter_context(
+            InstanceWriter(temporary, static_masks=config.has_static_masks, with_words=with_words)
+        )
     if config.format in ("tfrecord", "both"):
         path = directory / f"instances-{index:05d}.tfrecord"
         temporary = stack.enter_context(atomic_write(path))

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from bert_pipeline.beam import beam
 from bert_pipeline.beam.options import num_workers, pipeline_options
@@ -42,6 +44,7 @@ from bert_pipeline.instances.directory import (
     shard_paths,
     verify_shard,
 )
+from bert_pipeline.instances.masking import SINGLE_PIECES
 from bert_pipeline.instances.pairs import (
     InstancesConfig,
     InstanceStatistics,
@@ -54,7 +57,9 @@ from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
 from bert_pipeline.parquet_io import footer_sha256
 from bert_pipeline.randomness import key_of_text
 from bert_pipeline.storage import local_copy, make_directory, remove_tree, to_path
-from bert_pipeline.vocabulary.tokenizer import CONFIGURATION_NAME, VOCABULARY_NAME, SentenceEncoder, Tokenizer
+from bert_pipeline.vocabulary.encoder import SentenceEncoder
+from bert_pipeline.vocabulary.files import CONFIGURATION_NAME
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +99,7 @@ def build_instances(
     ) as draft:
         # Instances carry their vocabulary: training, and any other reader, needs the meaning of the ids.
         tokenizer.save(draft.path)
-        draft.rows[VOCABULARY_NAME] = tokenizer.vocab_size
+        draft.rows[tokenizer.vocabulary_name] = tokenizer.vocab_size
         draft.files_without_rows = {CONFIGURATION_NAME}
         for split in SPLITS:
             make_directory(draft.path / split)
@@ -153,6 +158,8 @@ def build_instances(
             what = "pair of sentences" if config.pairs == "next_sentence" else "text"
             raise InputError(f"{corpus}: its training documents yield no {what}; give a larger corpus")
         draft.provenance["workers"] = num_workers(options)
+        if config.whole_word_masking and not counts["train"]["continuing"]:
+            log.warning("%s", SINGLE_PIECES)
         for split in SPLITS:
             if config.pairs == "next_sentence":
                 _warn_of_one_label(split, counts[split])
@@ -246,9 +253,10 @@ def make_shard(
         else:
             pairs = make_pairs(documents, config)
         statistics = InstanceStatistics(config.max_seq_length, tokenizer.unk_id, tokenizer.mask_id)
+        with_words = tokenizer.is_continuation is None and not config.has_static_masks
         # Files get their names when the stack closes. A split without pairs has no file.
         with contextlib.ExitStack() as stack:
-            writers = open_writers(stack, output / split, index, config) if len(pairs) else {}
+            writers = open_writers(stack, output / split, index, config, with_words=with_words) if len(pairs) else {}
             for start in range(0, len(pairs), INSTANCES_PER_ROW_GROUP):
                 batch = pairs.take(slice(start, start + INSTANCES_PER_ROW_GROUP))
                 columns = make_instances(documents, batch, tokenizer, config, statistics)
@@ -294,13 +302,18 @@ def tokenize_shard(
     """
     num_read = 0
     # Two bytes per id where they suffice: the tokens are the largest array that a worker holds.
-    dtype = np.uint16 if encoder.vocab_size <= 65_536 else np.int32
+    tokenizer = encoder.tokenizer
+    dtype = np.uint16 if tokenizer.vocab_size <= 65_536 and tokenizer.is_continuation is not None else np.int32
     tokens: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
     lengths: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
     num_sentences: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
     keys: dict[str, list[int]] = {split: [] for split in SPLITS}
     for table, offsets, sentences in read_sentences(shard, leave_out):
         num_read += table.num_rows
+        if not tokenizer.is_word_based:  # later sentences of a document follow a blank
+            blanks = np.full(len(sentences), " ", dtype=object)
+            blanks[offsets[:-1][np.diff(offsets) > 0]] = ""
+            sentences = pc.binary_join_element_wise(pa.array(blanks, sentences.type), sentences, "")
         group_tokens, group_lengths = encoder.encode(sentences)
         splits = np.array(table.column("split").to_pylist())
         document = np.repeat(np.arange(len(splits)), np.diff(offsets))  # (S,)

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field, PositiveInt, model_validator
 
 from bert_pipeline.configuration import Proportion, configuration
-from bert_pipeline.errors import ConfigurationError
+from bert_pipeline.errors import ConfigurationError, InputError
 from bert_pipeline.randomness import below, combine, fraction
 
 # The first counter of each draw of an instance, so that draws are independent.
@@ -87,7 +87,7 @@ class MaskingVocabulary(Protocol):
     @property
     def vocab_size(self) -> int: ...
     @property
-    def is_continuation(self) -> np.ndarray: ...
+    def is_continuation(self) -> np.ndarray | None: ...
 
     cls_id: int
     sep_id: int
@@ -121,12 +121,18 @@ def num_to_predict(lengths: np.ndarray, config: MaskingConfig) -> np.ndarray:
 
 
 def mask_batch(
-    input_ids: np.ndarray, lengths: np.ndarray, keys: np.ndarray, vocabulary: MaskingVocabulary, config: MaskingConfig
+    input_ids: np.ndarray,
+    lengths: np.ndarray,
+    keys: np.ndarray,
+    vocabulary: MaskingVocabulary,
+    config: MaskingConfig,
+    continues_word: np.ndarray | None = None,
 ) -> MaskedBatch:
     """Choose and replace tokens of padded instances (B, S) int32 with `lengths` (B,) and `keys` (B,) uint64.
 
-    Any position may be chosen except [CLS], [SEP] and padding. With whole-word masking a "##" piece belongs to the
-    word before it, unless [CLS] or [SEP] precedes it; a word that would exceed the budget is skipped.
+    Any position may be chosen except [CLS], [SEP] and padding. With whole-word masking a "##" piece, or one of
+    `continues_word` (B, S), belongs to the word before it, unless [CLS] or [SEP] precedes it; a word that would exceed
+    the budget is skipped.
     """
     width = input_ids.shape[1]
     is_candidate = input_ids != vocabulary.cls_id  # (B, S)
@@ -134,10 +140,24 @@ def mask_batch(
     is_candidate &= np.arange(width) < lengths[:, None]
     budget = num_to_predict(lengths, config)
     if config.whole_word_masking:
-        positions, counts = _choose_words(input_ids, is_candidate, keys, budget, vocabulary.is_continuation)
+        joins = continuing(input_ids, vocabulary, continues_word) & is_candidate
+        positions, counts = _choose_words(joins, is_candidate, keys, budget)
     else:
         positions, counts = _choose_tokens(is_candidate, keys, budget)
     return _replace(input_ids, positions, counts, keys, vocabulary, config)
+
+
+def continuing(ids: np.ndarray, vocabulary: MaskingVocabulary, continues_word: np.ndarray | None) -> np.ndarray:
+    """Return which tokens continue a word: what is stored with the instances, or else what the ids tell."""
+    if continues_word is not None:
+        return continues_word
+    if vocabulary.is_continuation is None:
+        raise InputError("whole_word_masking: the instances do not tell words apart; make them again")
+    joins: np.ndarray = vocabulary.is_continuation[ids]
+    return joins
+
+
+SINGLE_PIECES = "whole-word masking has no effect: no word has two tokens, as in Chinese, whose characters are words"
 
 
 def _choose_tokens(is_candidate: np.ndarray, keys: np.ndarray, budget: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -171,12 +191,11 @@ def _ranks(is_candidate: np.ndarray, keys: np.ndarray) -> np.ndarray:
 
 
 def _choose_words(
-    input_ids: np.ndarray, is_candidate: np.ndarray, keys: np.ndarray, budget: np.ndarray, is_continuation: np.ndarray
+    joins: np.ndarray, is_candidate: np.ndarray, keys: np.ndarray, budget: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Choose like `_choose_tokens`, but whole words in random order, each one if it fits the rest of the budget."""
     # Number the words of each row from 0; `width` is the number of no word.
-    batch, width = input_ids.shape
-    joins = is_candidate & is_continuation[input_ids]
+    batch, width = joins.shape
     joins[:, 0] = False
     joins[:, 1:] &= is_candidate[:, :-1]
     starts = is_candidate & ~joins

@@ -17,8 +17,16 @@ from bert_pipeline.configuration import Proportion, configuration
 from bert_pipeline.corpus.mixture import MixtureConfig
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.instances.columns import InstanceColumns, offsets_of, unpad
-from bert_pipeline.instances.masking import MaskedBatch, MaskingConfig, MaskingVocabulary, mask_batch, spell_out_mix
+from bert_pipeline.instances.masking import (
+    MaskedBatch,
+    MaskingConfig,
+    MaskingVocabulary,
+    continuing,
+    mask_batch,
+    spell_out_mix,
+)
 from bert_pipeline.randomness import below, binomial_half, combine, fraction
+from bert_pipeline.vocabulary.encoder import CONTINUES
 
 NUM_ADDED_TOKENS = 3  # [CLS] A [SEP] B [SEP]; a row of contiguous text has one [SEP] less
 
@@ -100,7 +108,7 @@ class TokenizedDocuments:
     """The documents of one shard and split, without empty sentences and empty documents."""
 
     tokens: np.ndarray
-    """(T,) int32 or uint16: ids, without special tokens."""
+    """(T,) int32 or uint16: ids, without special tokens; with `CONTINUES`, those that continue a word."""
     sentence_offsets: np.ndarray
     """(S + 1,) int64: where each sentence starts in `tokens`; strictly ascending."""
     document_offsets: np.ndarray
@@ -356,12 +364,18 @@ def make_instances(
 ) -> InstanceColumns:
     """Assemble pairs, mask them if masks are static, and add them to `statistics`."""
     input_ids, lengths = assemble(documents, pairs, vocabulary, config.max_seq_length)
+    continues = None
+    if vocabulary.is_continuation is None:
+        continues = (input_ids & CONTINUES) > 0  # (N, W)
+        input_ids &= ~CONTINUES
     statistics.add_pairs(input_ids, lengths, pairs.is_random_next)
     masked: dict[str, np.ndarray] = {}
     if config.has_static_masks:
         masking = config.masking_config()
-        batch = mask_batch(input_ids, lengths, combine(pairs.keys, _MASK), vocabulary, masking)
+        batch = mask_batch(input_ids, lengths, combine(pairs.keys, _MASK), vocabulary, masking, continues)
         statistics.add_masks(input_ids, batch)
+        if masking.whole_word_masking:
+            statistics.sums["continuing"] += int(continuing(input_ids, vocabulary, continues).sum())
         limit = masking.max_predictions(config.max_seq_length)
         statistics.sums["capped"] += int(np.count_nonzero(np.rint(lengths * masking.masked_lm_prob) > limit))
         input_ids = batch.input_ids
@@ -369,6 +383,8 @@ def make_instances(
         counts = batch.masked_lm_weights.sum(axis=1).astype(np.int64)
         masked["masked_lm_positions"], masked["masked_offsets"] = unpad(batch.masked_lm_positions, counts)
         masked["masked_lm_ids"], _ = unpad(batch.masked_lm_ids, counts)
+    elif continues is not None:
+        masked["continues_word"], _ = unpad(continues, lengths)
     flat, offsets = unpad(input_ids, lengths)
     return InstanceColumns(
         input_ids=flat,
@@ -424,6 +440,7 @@ _SUMS = (
     "random_next",
     "unk_tokens",
     "capped",
+    "continuing",
     "masked_tokens",
     "masked_as_mask",
     "masked_as_same",

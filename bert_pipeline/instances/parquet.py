@@ -22,10 +22,13 @@ INSTANCES_PER_ROW_GROUP = 4096
 class InstanceWriter(Closing):
     """Writes unpadded instances to one Parquet file, in row groups of at most 4,096 instances."""
 
-    def __init__(self, path: Path | str, *, static_masks: bool) -> None:
+    def __init__(self, path: Path | str, *, static_masks: bool, with_words: bool = False) -> None:
+        """`with_words` stores `continues_word`."""
         self.rows = 0
         self.static_masks = static_masks
         self.schema = MASKED_INSTANCE_SCHEMA if static_masks else INSTANCE_SCHEMA
+        if with_words:
+            self.schema = self.schema.append(pa.field("continues_word", pa.list_(pa.bool_())))
         # Token ids repeat too little for dictionary pages; byte streams of equal significance compress well.
         lists = [f"{name}.list.element" for name in ("input_ids", "masked_lm_ids") if name in self.schema.names]
         self._writer = pq.ParquetWriter(
@@ -53,6 +56,8 @@ class InstanceWriter(Closing):
             assert columns.masked_lm_ids is not None
             arrays.append(list_array(columns.masked_offsets, columns.masked_lm_positions))
             arrays.append(list_array(columns.masked_offsets, columns.masked_lm_ids))
+        if columns.continues_word is not None:
+            arrays.append(list_array(columns.offsets, pa.array(columns.continues_word)))
         table = pa.Table.from_arrays(arrays, schema=self.schema)
         self._writer.write_table(table, row_group_size=INSTANCES_PER_ROW_GROUP)
         self.rows += columns.num_instances
@@ -87,6 +92,8 @@ class ParquetInstances(Closing):
         table = read_row_group(self._file, index, self.path)
         input_ids = one_chunk(table, "input_ids")
         masked: dict[str, np.ndarray] = {}
+        if "continues_word" in table.column_names:
+            masked["continues_word"] = one_chunk(table, "continues_word").flatten().to_numpy(zero_copy_only=False)
         if self.has_static_masks:
             positions = one_chunk(table, "masked_lm_positions")
             # Positions and ids have the same offsets, so one column gives them.

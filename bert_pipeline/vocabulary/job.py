@@ -38,8 +38,9 @@ from bert_pipeline.failed_records import record_failures
 from bert_pipeline.hashes import checked_copy
 from bert_pipeline.manifest import Draft, Manifest, files_of, foreign_input, input_of, load_manifest, publishing
 from bert_pipeline.storage import arrow_source, failure_of, make_directory, remove_tree, to_path
+from bert_pipeline.vocabulary.files import CONFIGURATION_NAME, VOCABULARY_NAME, read_vocabulary
 from bert_pipeline.vocabulary.quality import count_marks, marks_warnings, quality, unknown_warnings
-from bert_pipeline.vocabulary.tokenizer import CONFIGURATION_NAME, VOCABULARY_NAME, Tokenizer, read_vocabulary
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 from bert_pipeline.vocabulary.wordpiece import (
     VocabularyConfig,
     WordCounter,

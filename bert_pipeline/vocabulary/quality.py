@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from fontTools import unicodedata as scripts
 
-from bert_pipeline.vocabulary.tokenizer import CONTINUATION_PREFIX, Tokenizer
+from bert_pipeline.vocabulary.files import CONTINUATION_PREFIX
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 MAX_UNKNOWN_SHARE = 0.02
 """Share of [UNK] above which a training is wasted, in any language."""

@@ -15,16 +15,8 @@ from tokenizers import models, pre_tokenizers, trainers
 from bert_pipeline.configuration import configuration
 from bert_pipeline.corpus.mixture import MixtureConfig
 from bert_pipeline.errors import ConfigurationError, InputError
-from bert_pipeline.vocabulary.tokenizer import (
-    CONTINUATION_PREFIX,
-    MAX_INPUT_CHARS_PER_WORD,
-    PAD,
-    SPECIAL_TOKENS,
-    UNK,
-    Tokenizer,
-    normalizer,
-    pre_tokenizer,
-)
+from bert_pipeline.vocabulary.files import CONTINUATION_PREFIX, PAD, SPECIAL_TOKENS, UNK
+from bert_pipeline.vocabulary.tokenizer import MAX_INPUT_CHARS_PER_WORD, Tokenizer, normalizer, pre_tokenizer
 
 NUM_UNUSED_BEFORE_UNK = 99
 """[PAD], this many [unused] slots, then [UNK]: with all of them [UNK] is 100 and [MASK] 103, as in BERT's own files."""

@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 from bert_pipeline.corpus.documents import Document
 from bert_pipeline.corpus.parquet import DOCUMENTS_PER_ROW_GROUP, document_table
 from bert_pipeline.manifest import publishing
-from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bert_pipeline.vocabulary.files import SPECIAL_TOKENS
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 SYLLABLES = ["ka", "lo", "mi", "ner", "tu", "sa", "vel", "or", "ith", "pan"]
 WORDS = [first + second for first in SYLLABLES for second in SYLLABLES]

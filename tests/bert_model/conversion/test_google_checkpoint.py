@@ -12,7 +12,8 @@ from instances_fixture import make_tokenizer
 from bert_model.cli import main
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.weights import load_model
-from bert_pipeline.vocabulary.tokenizer import Tokenizer, model_max_length
+from bert_pipeline.vocabulary.files import model_max_length
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers")
 

@@ -16,7 +16,8 @@ from bert_model.model.weights import save_model
 from bert_pipeline.corpus.documents import Document
 from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import load_manifest
-from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, Tokenizer, model_max_length
+from bert_pipeline.vocabulary.files import SPECIAL_TOKENS, model_max_length
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 PIECES = [*small_corpus.SYLLABLES, *(f"##{syllable}" for syllable in small_corpus.SYLLABLES), "."]
 OLD = Tokenizer.from_tokens(["[PAD]", "[unused0]", *SPECIAL_TOKENS[1:], *PIECES], do_lower_case=True)

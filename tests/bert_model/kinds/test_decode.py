@@ -9,7 +9,8 @@ from bert_model.kinds import kind_of
 from bert_model.kinds.span import SpanAnswer, SpanCandidate, choose_answers, span_answers, tune_threshold
 from bert_pipeline.tasks.catalogue import get_task
 from bert_pipeline.tasks.example import Answer, SpanExample
-from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bert_pipeline.vocabulary.files import SPECIAL_TOKENS
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 
 def _candidate(text, score):

@@ -13,7 +13,8 @@ from bert_model.model.initialization import new_model
 from bert_model.model.weights import load_model, save_model
 from bert_model.zero_shot.pseudo_likelihood import PairScores, score_pairs
 from bert_pipeline.exam.pairs import Pair
-from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bert_pipeline.vocabulary.files import SPECIAL_TOKENS
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers")
 

@@ -20,8 +20,9 @@ from bert_pipeline.instances.tfrecord import TfrecordInstances, TfrecordWriter, 
 from bert_pipeline.manifest import load_manifest, publishing
 from bert_pipeline.randomness import key_of_text
 from bert_pipeline.vocabulary import job as jobs_vocabulary
+from bert_pipeline.vocabulary.encoder import SentenceEncoder
 from bert_pipeline.vocabulary.job import build_vocabulary
-from bert_pipeline.vocabulary.tokenizer import SentenceEncoder, Tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig, WordCounter
 
 ONE_WORKER = ["--workers", "1"]

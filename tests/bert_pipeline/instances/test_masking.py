@@ -12,7 +12,8 @@ from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.instances.masking import PAPER_MIXES, MaskingConfig, mask_batch, num_to_predict, sample_keys
 from bert_pipeline.instances.pairs import InstancesConfig
-from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bert_pipeline.vocabulary.files import SPECIAL_TOKENS
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 LEVEL = 1e-4
 """Of the statistical tests: chance alone fails one in ten thousand, and seeds are fixed, so it does not fail twice."""

@@ -21,7 +21,8 @@ from bert_pipeline.instances.pairs import (
     make_pairs,
 )
 from bert_pipeline.randomness import binomial_half, combine, key_of_text
-from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bert_pipeline.vocabulary.files import SPECIAL_TOKENS
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 LEVEL = 1e-4
 """Of the statistical tests: chance alone fails one in ten thousand, and seeds are fixed, so it does not fail twice."""

@@ -1,6 +1,7 @@
 import pyarrow as pa
 import pytest
 
+from bert_pipeline.vocabulary.files import SPECIAL_TOKENS
 from bert_pipeline.vocabulary.quality import (
     count_marks,
     describe_scripts,
@@ -9,7 +10,7 @@ from bert_pipeline.vocabulary.quality import (
     script_of,
     unknown_warnings,
 )
-from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, Tokenizer, normalizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer, normalizer
 
 
 def test_quality_counts_unknown_and_whole_words():

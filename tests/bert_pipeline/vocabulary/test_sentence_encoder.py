@@ -8,13 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_pipeline.vocabulary.tokenizer import (
-    SPECIAL_TOKENS,
-    SentenceEncoder,
-    StringEncoder,
-    Tokenizer,
-    read_vocabulary,
-)
+from bert_pipeline.vocabulary.encoder import SentenceEncoder, StringEncoder
+from bert_pipeline.vocabulary.files import SPECIAL_TOKENS, read_vocabulary
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 ODD = "aAzÉéßıİΣς ́\u0301\t\n\x1c\x85\u2028\u3000\u00a0\u200b中日-_.,!?'\"[]<>|~^`€\u0000\ufffd1９각가 "
 LETTERS = [*sorted(set(ODD) | set("aeσsi")), "[MASK"]

@@ -4,10 +4,14 @@ import json
 import pickle
 
 import numpy as np
+import pyarrow as pa
 import pytest
+import tokenizers
 
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, Tokenizer, read_vocabulary
+from bert_pipeline.vocabulary.encoder import SentenceEncoder
+from bert_pipeline.vocabulary.files import SPECIAL_TOKENS, read_vocabulary
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 TOKENS = [*SPECIAL_TOKENS, "un", "##aff", "##able", "a", "##a", "[", "]", "mask", "cafe", "the", ",", "中"]
 
@@ -145,8 +149,9 @@ def test_other_words_than_those_of_bert_raise(settings, tokenizer, tmp_path):
 
 def fast_document():
     """The tokenizer.json of a directory without vocab.txt, as the tokenizers library writes it."""
+    usual = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     return {
-        "added_tokens": [{"id": index, "content": token} for index, token in enumerate(SPECIAL_TOKENS)],
+        "added_tokens": [{"id": index, "content": token, **usual} for index, token in enumerate(SPECIAL_TOKENS)],
         "normalizer": {
             "type": "BertNormalizer",
             "clean_text": True,
@@ -155,34 +160,40 @@ def fast_document():
             "lowercase": True,
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "model": {"type": "WordPiece", "vocab": {token: index for index, token in enumerate(TOKENS)}},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": {token: index for index, token in enumerate(TOKENS)},
+        },
     }
 
 
 @pytest.mark.parametrize(
-    ("key", "changed", "message"),
+    ("key", "changed", "is_other"),
     [
-        (None, {}, None),
-        ("normalizer", {"strip_accents": True}, None),
-        ("normalizer", {"strip_accents": False}, "strip_accents=False with do_lower_case=True"),
-        ("normalizer", {"handle_chinese_chars": False}, "handle_chinese_chars=false"),
-        ("normalizer", {"clean_text": False}, "clean_text=false"),
-        ("normalizer", {"type": "Sequence"}, "its normalizer is Sequence, expected BertNormalizer"),
-        ("pre_tokenizer", {"type": "Whitespace"}, "its pre_tokenizer is Whitespace, expected BertPreTokenizer"),
-        ("model", {"continuing_subword_prefix": "@@"}, "continuing_subword_prefix is '@@', expected '##'"),
-        ("model", {"unk_token": "<unk>"}, "unk_token is '<unk>'"),
+        (None, {}, False),
+        ("normalizer", {"strip_accents": True}, False),
+        ("normalizer", {"strip_accents": False}, True),
+        ("normalizer", {"handle_chinese_chars": False}, True),
+        ("normalizer", {"clean_text": False}, True),
+        ("normalizer", {"type": "Sequence", "normalizers": []}, True),
+        ("pre_tokenizer", {"type": "Whitespace"}, True),
+        ("model", {"continuing_subword_prefix": "@@"}, True),
+        ("model", {"unk_token": "the"}, True),
     ],
 )
-def test_other_settings_of_a_fast_tokenizer_raise(tokenizer, tmp_path, key, changed, message):
+def test_other_settings_of_a_fast_tokenizer_are_read_as_they_are(tokenizer, tmp_path, key, changed, is_other):
     document = fast_document()
     if key:
         document[key] |= changed
     (tmp_path / "tokenizer.json").write_text(json.dumps(document))
-    if message is None:
-        assert Tokenizer.from_directory(tmp_path).sha256 == tokenizer.sha256
-        return
-    with pytest.raises(UsageError, match=message):
-        Tokenizer.from_directory(tmp_path)
+    found = Tokenizer.from_directory(tmp_path)
+    assert (found.sha256 != tokenizer.sha256) is is_other
+    for text in ("The unaffable Café, a_中中\u0000a", "unaffable"):
+        expected = tokenizers.Tokenizer.from_str(json.dumps(document)).encode(text, add_special_tokens=False).ids
+        assert found.encode(text) == expected
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
@@ -190,38 +201,74 @@ def test_other_settings_of_a_fast_tokenizer_raise(tokenizer, tmp_path, key, chan
 def test_case_is_read_from_tokenizer_json_beside_a_vocabulary(tokenizer, tmp_path, lowercase, in_sequence):
     tokenizer.save(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 512}')
-    step = {"type": "BertNormalizer", "lowercase": lowercase, "strip_accents": None}
+    step = {**fast_document()["normalizer"], "lowercase": lowercase}
     normalizer = {"type": "Sequence", "normalizers": [{"type": "NFC"}, step]} if in_sequence else step
     (tmp_path / "tokenizer.json").write_text(json.dumps({**fast_document(), "normalizer": normalizer}))
     assert Tokenizer.from_directory(tmp_path).do_lower_case is lowercase
 
-    # It must be that of BERT's own code; tokenizer_config.json comes first.
+    # Another normalization than that of BERT's own code is read as it is; tokenizer_config.json comes first.
     step["strip_accents"] = not lowercase
     (tmp_path / "tokenizer.json").write_text(json.dumps({**fast_document(), "normalizer": normalizer}))
-    with pytest.raises(UsageError, match=rf"tokenizer\.json: strip_accents={not lowercase} with do_lower_case="):
-        Tokenizer.from_directory(tmp_path)
+    assert Tokenizer.from_directory(tmp_path).is_continuation is None
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": not lowercase}))
     assert Tokenizer.from_directory(tmp_path).do_lower_case is not lowercase
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "added_tokens.json", "tokenizer_config.json"])
-def test_added_tokens_raise_and_special_ones_do_not(tokenizer, tmp_path, name):
-    for tokens in (list(SPECIAL_TOKENS), [*SPECIAL_TOKENS, "<e1>"]):
-        tokenizer.save(tmp_path)
+TEXT = "the[E1]unaffable the [E2] , <e3> The [CLS"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"tokenizer_config.json": {"additional_special_tokens": ["[E1]", "[E2]"]}},
+        {"special_tokens_map.json": {"additional_special_tokens": ["[E2]", "[E1]"]}},
+        {"tokenizer_config.json": {"extra_special_tokens": ["[E1]", "the"]}},
+        {"added_tokens.json": {"[E1]": 18, "<e3>": 17}},
+        {"tokenizer_config.json": {"added_tokens_decoder": {"17": {"content": "[E1]", "special": True}}}},
+        {"tokenizer.json": [{"id": 5, "content": "un"}, {"id": 17, "content": "[E1]", "special": True}]},
+    ],
+)
+def test_added_tokens_have_the_ids_of_transformers(tokenizer, tmp_path, files):
+    transformers = pytest.importorskip("transformers")
+    tokenizer.save(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    for name, stated in files.items():
         if name == "tokenizer.json":
             (tmp_path / "vocab.txt").unlink()
-            added = [{"id": index, "content": token} for index, token in enumerate(tokens)]
-            document = {**fast_document(), "added_tokens": added}
-        elif name == "added_tokens.json":
-            document = {token: len(TOKENS) + index for index, token in enumerate(tokens)}
-        else:
-            decoder = {str(index): {"content": token, "special": False} for index, token in enumerate(tokens)}
-            document = {"do_lower_case": True, "added_tokens_decoder": decoder}
-        (tmp_path / name).write_text(json.dumps(document))
-        if "<e1>" not in tokens:
-            assert Tokenizer.from_directory(tmp_path).sha256 == tokenizer.sha256
-    with pytest.raises(UsageError, match=rf"{name}: adds '<e1>' to the vocabulary"):
-        Tokenizer.from_directory(tmp_path)
+            usual = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
+            added = [{"id": index, "content": token, "special": True} for index, token in enumerate(SPECIAL_TOKENS)]
+            stated = {**fast_document(), "added_tokens": [usual | entry for entry in [*added, *stated]]}
+            stated["model"] |= {
+                "unk_token": "[UNK]",
+                "max_input_chars_per_word": 100,
+                "continuing_subword_prefix": "##",
+            }
+        elif name == "tokenizer_config.json":
+            stated = json.loads((tmp_path / name).read_text()) | stated
+        (tmp_path / name).write_text(json.dumps(stated))
+    ours = Tokenizer.from_directory(tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert ours.encode(TEXT) == theirs(TEXT, add_special_tokens=False)["input_ids"]
+    assert ours.token_to_id("[E1]") == theirs.convert_tokens_to_ids("[E1]") in ours.encode(TEXT)
+    assert ours.sha256 != tokenizer.sha256
+
+    # A saved copy is read alike, by either.
+    (tmp_path / "saved").mkdir()
+    ours.save(tmp_path / "saved", model_max_length=64)
+    (tmp_path / "saved" / "config.json").write_text('{"model_type": "bert"}')
+    assert Tokenizer.from_directory(tmp_path / "saved").sha256 == ours.sha256
+    again = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
+    assert ours.encode(TEXT) == again(TEXT, add_special_tokens=False)["input_ids"]
+    encoder = SentenceEncoder(pickle.loads(pickle.dumps(ours)))
+    assert encoder.encode(pa.array([TEXT, "the"]))[0].tolist() == ours.encode(TEXT) + ours.encode("the")
+
+
+def test_added_token_with_the_id_of_another_one_raises(tokenizer, tmp_path):
+    tokenizer.save(tmp_path)
+    for index in (5, 18):
+        (tmp_path / "added_tokens.json").write_text(json.dumps({"[E1]": index}))
+        with pytest.raises(InputError, match=rf"the added token '\[E1\]' has id {index}, expected 17"):
+            Tokenizer.from_directory(tmp_path)
 
 
 def test_tokenizer_files_of_another_vocabulary_raise(tokenizer, tmp_path):

@@ -7,7 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 import tokenizers
 
-from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, Tokenizer, read_vocabulary
+from bert_pipeline.vocabulary.files import SPECIAL_TOKENS, read_vocabulary
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 TOKENS = [*SPECIAL_TOKENS, "un", "##aff", "##able", "the", "##e", "cafe", ",", "中"]
 

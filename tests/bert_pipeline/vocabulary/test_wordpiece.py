@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from tokenizers import trainers
 
 from bert_pipeline.errors import ConfigurationError, InputError
+from bert_pipeline.vocabulary.files import SPECIAL_TOKENS
 from bert_pipeline.vocabulary.quality import quality
-from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, Tokenizer, normalizer, pre_tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer, normalizer, pre_tokenizer
 from bert_pipeline.vocabulary.wordpiece import (
     VocabularyConfig,
     WordCounter,

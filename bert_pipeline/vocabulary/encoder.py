@@ -1,0 +1,95 @@
+"""Encoders of whole columns of sentences."""
+
+import array
+import itertools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
+
+
+class StringEncoder:
+    """Encodes arrays of sentences, and caches the ids of the strings between spaces."""
+
+    def __init__(
+        self,
+        encode_batch: Callable[[Sequence[str]], list[list[int]]],
+        *,
+        max_cached: int = 500_000,
+        max_characters: int = 8_000_000,
+        block_bytes: int = 8 << 20,
+    ) -> None:
+        """`encode_batch` returns the ids of many strings; it must not look across a space.
+
+        The cache is emptied at `max_cached` distinct strings, or at `max_characters` in them: first in scripts without
+        spaces, where a string is a sentence. `block_bytes` of text are tokenized at a time.
+        """
+        self._encode_batch = encode_batch
+        self._max_cached, self._max_characters, self._block_bytes = max_cached, max_characters, block_bytes
+        self._ids: dict[str, bytes] = {}
+        self._num_characters = 0
+
+    def encode(self, sentences: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
+        """Tokenize S sentences; returns all their ids (T,) int32, and the number of ids of each sentence (S,) int64."""
+        # Some text at a time, because the ids of the strings take ten times its size: a row group may hold books.
+        ends = np.cumsum(pc.binary_length(sentences).to_numpy(zero_copy_only=False).astype(np.int64))
+        cuts = [0, *(np.flatnonzero(np.diff(ends // self._block_bytes)) + 1).tolist(), len(sentences)]
+        if len(cuts) == 2:
+            return self._encode_block(sentences)
+        blocks = [self._encode_block(sentences.slice(start, stop - start)) for start, stop in itertools.pairwise(cuts)]
+        ids, counts = map(np.concatenate, zip(*blocks))
+        return ids, counts
+
+    def _encode_block(self, sentences: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
+        # Tokenize each distinct string between spaces once: BERT's normalization never looks across a space.
+        words = pc.split_pattern(sentences, " ")
+        coded = words.flatten().dictionary_encode()
+        encoded = self._encode_words(coded.dictionary.to_pylist())
+        flat = np.frombuffer(b"".join(encoded), dtype=np.int32)
+        num_ids = np.array([len(ids) for ids in encoded], dtype=np.int64) // flat.itemsize
+        starts = np.cumsum(num_ids) - num_ids
+        # Expand the strings to the tokens of all sentences.
+        word = coded.indices.to_numpy()  # (W,)
+        word_ends = np.cumsum(num_ids[word])
+        # Token t of the result is token t - (start of its word there) + (start of its word in `flat`).
+        shift = starts[word] - word_ends + num_ids[word]
+        num_tokens = int(word_ends[-1]) if len(word) else 0
+        tokens = flat[np.arange(num_tokens) + np.repeat(shift, num_ids[word])]
+        ends = np.concatenate([np.zeros(1, dtype=np.int64), word_ends])
+        offsets = words.offsets.to_numpy()
+        return tokens, np.diff(ends[offsets - offsets[0]] if len(offsets) else ends)
+
+    def _encode_words(self, words: list[str]) -> list[bytes]:
+        if len(self._ids) > self._max_cached or self._num_characters > self._max_characters:
+            self._ids.clear()
+            self._num_characters = 0
+        cached = self._ids
+        unknown = [word for word in words if word not in cached]
+        self._num_characters += sum(map(len, unknown))
+        for word, ids in zip(unknown, self._encode_batch(unknown)):
+            cached[word] = array.array("i", ids).tobytes()
+        return [cached[word] for word in words]
+
+
+CONTINUES = 1 << 30
+"""Added to an id that continues a word, where the id alone does not tell (`Tokenizer.is_continuation`)."""
+
+
+class SentenceEncoder(StringEncoder):
+    """Tokenizes arrays of sentences, by their strings between spaces or as a whole."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__(tokenizer.encode_batch)
+        self.tokenizer = tokenizer
+
+    def _encode_block(self, sentences: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
+        if self.tokenizer.is_word_based:
+            return super()._encode_block(sentences)
+        rows = self.tokenizer.encode_batch_with_words(sentences.to_pylist())
+        ids = np.array([index for own, _ in rows for index in own], dtype=np.int32)
+        if self.tokenizer.is_continuation is None:
+            ids[np.array([joins for _, own in rows for joins in own], dtype=bool)] |= CONTINUES
+        return ids, np.array([len(own) for own, _ in rows], dtype=np.int64)
