@@ -194,13 +194,13 @@ def commands() -> list[Command]:
         Command(
             "adapt",
             run_commands.run_adapt,
-            "Move a model to another vocabulary, such as a domain's. New tokens start from the mean of their old "
-            "pieces; `bert pretrain --from` continues from the result.",
+            "Move a model to another vocabulary, such as a domain's, or give it more positions. New tokens start from "
+            "the mean of their old pieces, new positions from the old ones; `bert pretrain --from` continues from the "
+            "result.",
             [
                 Argument("model", metavar="MODEL", help=MODEL_HELP),
-                Argument(
-                    "--vocab", required=True, type=path_or_url, metavar="DIR", help="a directory with the new vocab.txt"
-                ),
+                Argument("--vocab", type=path_or_url, metavar="DIR", help="a directory with the new vocab.txt"),
+                Argument("--positions", type=int, default=0, metavar="N", help="length of texts, such as 1024"),
                 Argument("--output", required=True, type=path_or_url, metavar="DIR"),
                 Argument("--corpus", type=path_or_url, metavar="DIR", help="measure both vocabularies on this corpus"),
             ],

@@ -177,7 +177,17 @@ def load_preset(name_or_path: str) -> RunPreset:
 
 def preset_from_mapping(mapping: Mapping[str, Any], *, name: str) -> RunPreset:
     """Build a preset from plain YAML values."""
+    if isinstance(section := mapping.get("pretraining"), Mapping):
+        mapping = {**mapping, "pretraining": _of_architecture(section)}
     return from_mapping(RunPreset, {"name": name, **mapping}, where=f"preset {name}")
+
+
+def _of_architecture(section: Mapping[str, Any], assignments: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a section `pretraining` with assignments; before them those that it has for its architecture."""
+    own = section.get("architectures", {})
+    plain = {key: value for key, value in section.items() if key != "architectures"}
+    architecture = override(plain, assignments).get("model", {}).get("architecture", "bert")
+    return override(plain, [*own.get(architecture, ()), *assignments])
 
 
 def with_phases_in(config: PretrainingConfig, directories: Mapping[int, Path | str]) -> PretrainingConfig:
@@ -196,7 +206,7 @@ def load_configuration(reference: str, assignments: Sequence[str] = ()) -> Pretr
     path = preset_path(reference)
     mapping = read_yaml(path)
     section = mapping.get("pretraining", mapping)
-    return from_mapping(PretrainingConfig, override(section, assignments), where=path.name)
+    return from_mapping(PretrainingConfig, _of_architecture(section, assignments), where=path.name)
 
 
 def pretraining_configuration(arguments: argparse.Namespace) -> Any:

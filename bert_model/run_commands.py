@@ -245,9 +245,11 @@ def run_adapt(arguments: argparse.Namespace) -> int:
     from bert_model.conversion.vocabulary_transfer import adapt_model
     from bert_model.registry.resolve import resolve_model
 
-    counts = adapt_model(resolve_model(arguments.model), arguments.vocab, arguments.output, arguments.corpus).counts
+    paths = arguments.vocab, arguments.output, arguments.corpus
+    counts = adapt_model(resolve_model(arguments.model), *paths, positions=arguments.positions).counts
     print(
-        f"{arguments.output}: {counts['vocab_size']:,} tokens: {counts['kept_rows']:,} keep their rows, "
+        f"{arguments.output}: {counts['positions']:,} positions; {counts['vocab_size']:,} tokens: "
+        f"{counts['kept_rows']:,} keep their rows, "
         f"{counts['mean_rows']:,} start from the mean of their pieces, {counts['random_rows']:,} at random"
     )
 

@@ -1,4 +1,5 @@
-"""Move a model to another vocabulary by Fast Vocabulary Transfer (Gee et al., EMNLP 2022, arXiv:2402.09977).
+"""Give a model another vocabulary by Fast Vocabulary Transfer (Gee et al., EMNLP 2022, arXiv:2402.09977), or more
+positions.
 
 Tokens of both vocabularies keep their rows of the word embeddings. A new token starts from the mean of the rows that
 the old vocabulary reads in its place, or from random numbers if the old vocabulary cannot spell it. The bias of the
@@ -36,8 +37,10 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer, normalizer
 from bert_pipeline.vocabulary.wordpiece import WordCounter
 
 KIND = "adapted_model"
-WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
-DECODER_BIAS = "cls.predictions.bias"
+WORD_EMBEDDINGS = ("bert.embeddings.word_embeddings.weight", "model.embeddings.tok_embeddings.weight")
+DECODER_BIASES = ("cls.predictions.bias", "decoder.bias")
+"""Names in either architecture."""
+POSITIONS = "bert.embeddings.position_embeddings.weight"
 
 NUM_PASSAGES = 512
 """Limit on the passages of a corpus that are measured; a base model takes minutes for them on a CPU."""
@@ -48,21 +51,30 @@ SEED = 0
 """Decides random rows."""
 
 
-def adapt_model(model: Path, vocabulary: Path, output: Path, corpus: Path | None = None) -> Manifest:
-    """Write `model` with the vocabulary of another directory; return the manifest, whose counts are the report.
+def adapt_model(
+    model: Path, vocabulary: Path | None, output: Path, corpus: Path | None = None, *, positions: int = 0
+) -> Manifest:
+    """Write `model` with the vocabulary of another directory, or with more positions; return the manifest.
 
     With a corpus directory, passages of its held-out documents (of its training documents if it has no others) are
     measured: both vocabularies on their words, and the masked-LM loss of the moved model before any training, next to
-    that of random new rows. UsageError if both vocabularies are the same.
+    that of random new rows; the manifest's counts are the report. UsageError if both vocabularies are the same, or
+    nothing is to be changed.
     """
     # What does not fit together is found before the output is begun.
-    old, new = Tokenizer.from_directory(model), Tokenizer.from_directory(vocabulary)
-    if old.sha256 == new.sha256:
+    if vocabulary is None and not positions:
+        raise UsageError(f"{model}: nothing is to be changed; give --vocab or --positions")
+    old = Tokenizer.from_directory(model)
+    new = old if vocabulary is None else Tokenizer.from_directory(vocabulary)
+    if vocabulary is not None and old.sha256 == new.sha256:
         raise UsageError(f"{vocabulary}: is the vocabulary of {model} already; give another one")
     source = load_manifest(corpus, kind="corpus") if corpus is not None else None
     weights, config = read_weights(model), BertConfig.from_directory(model)
     check_embeddings(model, config, old)
     fill_model(BertForPreTraining, config, weights)  # raises for tensors that do not fit
+    if positions:
+        weights = with_positions(weights, positions)
+        config = dataclasses.replace(config, max_position_embeddings=positions)
     config = dataclasses.replace(config, vocab_size=new.vocab_size, pad_token_id=new.pad_id)
 
     # The first start is written; the second one, with random rows for all new tokens, is only measured.
@@ -75,6 +87,7 @@ def adapt_model(model: Path, vocabulary: Path, output: Path, corpus: Path | None
         "kept_rows": num_shared,
         "mean_rows": num_spelled - num_shared,
         "random_rows": new.vocab_size - num_spelled,
+        "positions": config.max_position_embeddings,
     }
 
     # Measured before it is written, on passages that the model was not trained on where there are any.
@@ -85,13 +98,31 @@ def adapt_model(model: Path, vocabulary: Path, output: Path, corpus: Path | None
         if source is not None:
             texts, counts["measured_on"] = _passages(source)
             counts |= {"quality": _quality(new, texts), "old_quality": _quality(old, texts)}
-            if DECODER_BIAS in weights.tensors:
+            if not weights.tensors.keys().isdisjoint(DECODER_BIASES):
                 counts["mlm_loss"] = masked_lm_loss(moved, config, texts, new)
                 counts["mlm_loss_random_rows"] = masked_lm_loss(random, config, texts, new)
         draft.counts |= counts
         write_weights(moved.tensors, config, moved.architecture, draft.path)
         new.save(draft.path, model_max_length=config.max_position_embeddings)
     return load_manifest(output, kind=KIND)
+
+
+def with_positions(weights: Weights, positions: int) -> Weights:
+    """Return weights with more positions, whose embeddings are the learned ones again from the first.
+
+    As Longformer does (Beltagy et al. 2020, arXiv 2004.05150, section 5): tokens near each other keep what they know of
+    their distance, except at the seams. UsageError if there are as many already, or none are learned.
+    """
+    learned = weights.tensors.get(POSITIONS)
+    if learned is None:
+        raise UsageError(
+            f"{weights.where}: its positions have no weights; give bert pretrain --from it "
+            f"model.overrides.max_position_embeddings={positions}"
+        )
+    if positions <= len(learned):
+        raise UsageError(f"--positions: found {positions}, but {weights.where} has {len(learned)} already; give more")
+    repeated = learned.repeat(-(-positions // len(learned)), 1)[:positions].contiguous()
+    return dataclasses.replace(weights, tensors={**weights.tensors, POSITIONS: repeated})
 
 
 def pieces_of(token: str, vocabulary: Tokenizer) -> list[int]:
@@ -128,16 +159,17 @@ def move_rows(weights: Weights, pieces: Sequence[Sequence[int]], initializer_ran
     lengths = torch.tensor([len(ids) for ids in pieces])
     starts = lengths.cumsum(0) - lengths
     tensors = {name: tensor for name, tensor in weights.tensors.items() if name != POSITION_IDS}
-    rows = functional.embedding_bag(flat, tensors[WORD_EMBEDDINGS].float(), starts, mode="mean")  # (V, H)
+    words = next(name for name in WORD_EMBEDDINGS if name in tensors)
+    rows = functional.embedding_bag(flat, tensors[words].float(), starts, mode="mean")  # (V, H)
 
     # Random rows are drawn as in a new model.
     empty = (lengths == 0).nonzero().squeeze(1)
     generator = torch.Generator().manual_seed(SEED)
     rows[empty] = torch.randn(len(empty), rows.shape[1], generator=generator) * initializer_range
-    tensors[WORD_EMBEDDINGS] = rows
-    if DECODER_BIAS in tensors:
-        bias = tensors[DECODER_BIAS].float().unsqueeze(1)
-        tensors[DECODER_BIAS] = functional.embedding_bag(flat, bias, starts, mode="mean").squeeze(1)  # (V,)
+    tensors[words] = rows
+    for name in tensors.keys() & DECODER_BIASES:
+        bias = tensors[name].float().unsqueeze(1)
+        tensors[name] = functional.embedding_bag(flat, bias, starts, mode="mean").squeeze(1)  # (V,)
     return dataclasses.replace(weights, tensors=tensors)
 
 

@@ -8,10 +8,18 @@ import torch
 import yaml
 
 from bert_model.model.bert import BertForPreTraining
-from bert_model.presets import load_preset, preset_names, with_phases_in
+from bert_model.model.config import PRESET_SIZES
+from bert_model.presets import (
+    load_configuration,
+    load_preset,
+    preset_from_mapping,
+    preset_names,
+    preset_path,
+    with_phases_in,
+)
 from bert_model.pretraining.run import cost_of_dropout
 from bert_pipeline.beam.options import pipeline_options
-from bert_pipeline.configuration import to_mapping
+from bert_pipeline.configuration import read_yaml, to_mapping
 from bert_pipeline.errors import ConfigurationError, UsageError
 from bert_pipeline.tasks.catalogue import TASKS
 from workflows.lib.launchpad import asset_configs
@@ -147,3 +155,23 @@ def test_three_hour_preset_is_small_and_drops_near_duplicates():
     assert sum(parameter.numel() for parameter in model.parameters()) < 12_000_000
     assert preset.pretraining.budget_seconds == 3 * 3600
     assert preset.corpus.near_duplicates == "drop"
+
+
+@pytest.mark.parametrize("name", ["laptop", "cpu-3h", "one-gpu"])
+def test_one_key_gives_a_preset_the_modern_architecture(name):
+    plain, modern = load_configuration(name), load_configuration(name, ["model.architecture=modern"])
+    assert modern.objective == "mlm"
+    config = modern.model.resolve(vocab_size=8192, max_length=512)
+    size = PRESET_SIZES[modern.model.preset]
+    assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == size
+    assert (config.initializer_range, config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.02, 0, 0)
+    rates = {"laptop": 2e-3, "cpu-3h": 1.5e-3, "one-gpu": 8e-4}
+    assert {phase.learning_rate for phase in modern.phases} == {rates[name]}
+    assert [phase.global_batch_size for phase in modern.phases] == [phase.global_batch_size for phase in plain.phases]
+    given = load_configuration(name, ["model.architecture=modern", "model.overrides.initializer_range=0.03"])
+    assert given.model.resolve(vocab_size=8192).initializer_range == 0.03
+
+    # The same in a preset of one's own, whose data may keep pairs.
+    mapping = read_yaml(preset_path(name))
+    mapping["pretraining"]["model"]["architecture"] = "modern"
+    assert preset_from_mapping(mapping, name=name).pretraining == modern

@@ -1,6 +1,7 @@
 """A model moves to another vocabulary with the rows that both share, and training continues from it."""
 
 import json
+import re
 
 import pytest
 import small_corpus
@@ -10,9 +11,9 @@ from safetensors.torch import load_file
 from bert_model.cli import main
 from bert_model.conversion.vocabulary_transfer import adapt_model, pieces_of
 from bert_model.model.bert import BertForPreTraining, BertModel
-from bert_model.model.config import BertConfig
+from bert_model.model.config import BertConfig, ModernConfig
 from bert_model.model.initialization import new_model
-from bert_model.model.weights import save_model
+from bert_model.model.weights import load_model, save_model
 from bert_pipeline.corpus.documents import Document
 from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import load_manifest
@@ -67,6 +68,7 @@ def test_rows_and_decoder_bias_follow_the_tokens(model, tmp_path):
         "kept_rows": shared,
         "mean_rows": len(small_corpus.WORDS[::2]),
         "random_rows": 1,
+        "positions": 64,
     }
     before, after = (load_file(path / "model.safetensors") for path in (model, tmp_path / "adapted"))
     moved = {"bert.embeddings.word_embeddings.weight", "cls.predictions.bias"}
@@ -160,3 +162,58 @@ def test_pretraining_continues_from_an_adapted_model(tmp_path, capsys):
     assert counts["quality"]["tokens_per_word"] < counts["old_quality"]["tokens_per_word"]
     run("instances", corpus, "--vocab", path["adapted"], "--output", path["after"], *length)
     assert pretrain(path["after"], path["more"], 5, "--from", path["adapted"]) < counts["mlm_loss_random_rows"]
+
+
+# --- more positions ---
+
+
+def test_more_positions_begin_again_and_texts_that_fitted_read_as_before(model, tmp_path, capsys):
+    command = ["adapt", str(model), "--positions", "150", "--output", str(tmp_path / "long")]
+    assert main(command) == 0
+    assert "150 positions; " in capsys.readouterr().out
+    before, after = (load_file(path / "model.safetensors") for path in (model, tmp_path / "long"))
+    name = "bert.embeddings.position_embeddings.weight"
+    rows = before.pop(name)
+    assert torch.equal(after.pop(name), torch.cat([rows, rows, rows])[:150])
+    for other, tensor in after.items():  # the spare rows have no token
+        assert torch.equal(tensor, before[other][: len(tensor)])
+    long, _ = load_model(BertForPreTraining, tmp_path / "long")
+    assert long.config.max_position_embeddings == model_max_length(tmp_path / "long") == 150
+    short, _ = load_model(BertForPreTraining, model)
+    ids = torch.randint(5, OLD.vocab_size, (2, 150), generator=torch.Generator().manual_seed(0))
+    assert torch.equal(*(one.eval()(ids[:, :64]).prediction_logits for one in (long, short)))
+    assert bool(long(ids).prediction_logits.isfinite().all())
+
+
+def test_both_are_changed_at_once(model, tmp_path):
+    vocabulary = save_tokenizer(NEW, tmp_path / "new")
+    manifest = adapt_model(model, vocabulary, tmp_path / "both", positions=128)
+    assert (manifest.counts["positions"], manifest.counts["vocab_size"]) == (128, NEW.vocab_size)
+    load_model(BertForPreTraining, tmp_path / "both")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [([], "nothing is to be changed; give --vocab"), (["--positions", "64"], "found 64, but .* has 64 already")],
+)
+def test_positions_that_are_there_already_are_refused(options, message, model, tmp_path, capsys):
+    assert main(["adapt", str(model), *options, "--output", str(tmp_path / "long")]) != 0
+    assert re.search(message, capsys.readouterr().err)
+    assert not (tmp_path / "long").exists()
+
+
+def test_modern_encoder_takes_another_vocabulary_and_has_positions_without_weights(tmp_path):
+    shape = {"vocab_size": OLD.vocab_size, "num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2}
+    network = new_model(BertForPreTraining, ModernConfig.from_preset("tiny", **shape), seed=1)
+    torch.nn.init.normal_(network.decoder.bias)
+    (tmp_path / "model").mkdir()
+    save_model(network, tmp_path / "model", OLD)
+    adapt_model(tmp_path / "model", save_tokenizer(NEW, tmp_path / "new"), tmp_path / "adapted")
+    adapted, report = load_model(BertForPreTraining, tmp_path / "adapted")
+    assert report.created == ()
+    new, old = (torch.tensor([vocabulary.token_to_id(token) for token in PIECES]) for vocabulary in (NEW, OLD))
+    assert torch.equal(adapted.decoder.bias[new], network.decoder.bias[old])
+    words = [model.model.embeddings.tok_embeddings.weight for model in (adapted, network)]
+    assert torch.equal(words[0][new], words[1][old])
+    with pytest.raises(UsageError, match="no weights; .*model.overrides.max_position_embeddings=128"):
+        adapt_model(tmp_path / "model", None, tmp_path / "long", positions=128)

@@ -17,6 +17,7 @@ from bert_model.inference.attention import attention_weights
 from bert_model.inference.features import write_features
 from bert_model.inference.predict import load_predictor
 from bert_model.kinds import kind_of
+from bert_model.kinds.base import fitted_of
 from bert_model.model.bert import BertForPreTraining, BertModel
 from bert_model.model.config import BertConfig, ModernConfig
 from bert_model.model.weights import load_model
@@ -70,8 +71,8 @@ def test_every_kind_of_task_learns_and_answers_as_it_was_scored(task, models):
     examples = data.dev["dev"]
     kind = kind_of(model.task)
     encoded = kind.encode(examples, model.tokenizer, model.config)
-    threshold = model.description.get("null_threshold")
-    evaluation = kind.evaluate(examples, encoded, model.logits(encoded), model.config, null_threshold=threshold)
+    fitted = fitted_of(model.description) or None
+    evaluation = kind.evaluate(examples, encoded, model.logits(encoded), model.config, fitted=fitted)
     assert evaluation.scores[model.task.main_metric] >= LEARNED[task]
     assert model.description["scores"][f"{task}/dev/{model.task.main_metric}"] == pytest.approx(
         evaluation.scores[model.task.main_metric]
