@@ -17,6 +17,7 @@ from benchmarks.duel import OurSide, fight, held_out_losses, write_test
 from benchmarks.harness import describe_machine, errors_as_exit_codes, markdown_table, num_cores, program
 from benchmarks.inputs import load_or_make
 from bert_model.finetuning.finetune import finetune
+from bert_model.kinds.scores import score_files
 from bert_model.presets import RunPreset, preset_from_mapping, preset_path, with_phases_in
 from bert_model.training.home import bert_home
 from bert_model.zero_shot.exam import take_exam
@@ -56,7 +57,7 @@ class Proof:
     exams: dict[str, str] = dataclasses.field(default_factory=dict)
     """Minimal pairs, by name."""
     tasks: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Folders, or archives, of the files of tasks, by their name or YAML file in benchmarks/proofs."""
+    """Folders, or archives, of the files of tasks, by their name or YAML file in proofs/tasks."""
     lines: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     """Published figures, by who published them and the name of exam or task."""
 
@@ -105,14 +106,19 @@ def score(proof: Proof, preset: RunPreset, data: Path, corpus: Manifest, directo
             keep(f"{name}, mean over kinds", result.mean)
             keep(name, result.pair_mean())
     for name, files in proof.tasks.items():
-        own = PROOFS / f"{name}.yaml"
-        task = get_task(str(own) if own.is_file() else name)
+        own = PROOFS / "tasks" / f"{name}.yaml"
         if name not in scores:
+            task = get_task(str(own) if own.is_file() else name)
             folder = unpacked(data / files, corpus.path.parent)
             examples = load_task_data(task, folder, preset.finetuning.dev_fraction)
             settings = preset.finetuning.for_task(task)
             tuned = finetune(examples, model, directory / name, settings, experiment="", replace=True)
-            keep(name, float(tuned.metrics[tuned.main_key]["mean"]))
+            value = float(tuned.metrics[tuned.main_key]["mean"])
+            if own.is_file():  # scored on a file that no choice was made on, by the best seed
+                ((split, file),) = task.test_files.items()
+                predictions = tuned.path / "predictions" / f"{split}.jsonl"
+                value = score_files(task, folder / task.folder / file, predictions)[task.main_metric]
+            keep(name, value)
     return scores
 
 
@@ -124,6 +130,8 @@ def unpacked(path: Path, directory: Path) -> Path:
     if not folder.exists():
         with zipfile.ZipFile(path) as archive:
             archive.extractall(folder)
+        for file in [*folder.rglob("*.valid.*")]:  # beside the training file it would be taken for its dev set
+            file.rename((folder / f"test-{file.parent.name}").with_suffix(file.suffix))
     return folder
 
 
