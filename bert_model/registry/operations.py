@@ -16,17 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_model.metrics.uncertainty import STATISTICS_NAME, UnitStatistics
 from bert_model.model.config import PRESET_SIZES, BertConfig, size_name
-from bert_model.registry.artifacts import (
-    attach,
-    card_damage,
-    exam_on_pairs_of,
-    fetch,
-    inspect,
-    needs_exam,
-    read_card,
-    reference_logits,
-    upload,
-)
+from bert_model.registry import artifacts
 from bert_model.registry.client import (
     aliases_of,
     check_name,
@@ -134,7 +124,8 @@ def register(
         if earlier is None:
             _refuse_other_score(manifest, document)
         # It is downloaded: too long to hold the lock.
-        damaged = earlier.version if earlier is not None and inspect(client, earlier).damage is not None else 0
+        damage = artifacts.inspect(client, earlier).damage if earlier is not None else None
+        damaged = earlier.version if earlier is not None and damage is not None else 0
         with registry_lock(name):
             with ignoring("RESOURCE_ALREADY_EXISTS"):
                 client.create_registered_model(name, description=_description(document.task))
@@ -180,13 +171,13 @@ def _refuse_other_task(versions: Sequence[RegisteredVersion], task: str, name: s
 def _set_license(client: "MlflowClient", version: RegisteredVersion, license: str) -> None:
     """Give a registered version its license, or another one, in tag and card."""
     client.set_model_version_tag(version.name, str(version.version), "license", license)
-    if (card := read_card(client, version)) and card_damage(client, version) is None:
+    if (card := artifacts.read_card(client, version)) and artifacts.card_damage(client, version) is None:
         _rewrite_card(client, version, with_license(card, license))
 
 
 def _rewrite_card(client: "MlflowClient", version: RegisteredVersion, card: str) -> None:
     """Replace a version's model card, with its hash and the description that is its beginning."""
-    attach(client, version, {CARD_NAME: card.encode()})
+    artifacts.attach(client, version, {CARD_NAME: card.encode()})
     client.set_model_version_tag(version.name, str(version.version), CARD_TAG, card_sha256(card))
     client.update_model_version(version.name, str(version.version), description=description_of(card))
 
@@ -201,11 +192,11 @@ def _create_version(
     # The metrics log of a training is in the directory above its model.
     events = read_history(manifest.path.parent)
     card = model_card(name, manifest, document, events=events, curves=curves is not None)
-    document = dataclasses.replace(document, reference_logits=reference_logits(manifest.path))
+    document = dataclasses.replace(document, reference_logits=artifacts.reference_logits(manifest.path))
     attachments = {CARD_NAME: card.encode(), VERSION_NAME: document.to_json().encode()}
     if STATISTICS_NAME in manifest.files:
         attachments[STATISTICS_NAME] = (manifest.path / STATISTICS_NAME).read_bytes()
-    model = upload(client, manifest, name, document, attachments | ({CURVES_NAME: curves} if curves else {}))
+    model = artifacts.upload(client, manifest, name, document, attachments | ({CURVES_NAME: curves} if curves else {}))
     created = client.create_model_version(
         name,
         source=f"models:/{model.model_id}",
@@ -236,12 +227,12 @@ def promote(
         if not dry_run and chosen.kind == PRETRAINED:
             chosen = _update_card(client, chosen)
         # Both download versions: too long to hold the lock.
-        inspection = inspect(client, chosen)
+        inspection = artifacts.inspect(client, chosen)
         rival = aliases_of(client, name).get(CHAMPION)
         exam: Exam | None = None
         if rival is not None and inspection.damage is None:  # a damaged candidate is refused in any case
             try:
-                exam = exam_on_pairs_of(client, chosen, read_version(client, name, rival))
+                exam = artifacts.exam_on_pairs_of(client, chosen, read_version(client, name, rival))
             except ArtifactError as error:
                 inspection = dataclasses.replace(inspection, exam=f"the champion cannot be examined: {error}")
         with registry_lock(name):
@@ -252,7 +243,7 @@ def promote(
             if champion is not None and champion_number == rival:
                 document = dataclasses.replace(champion.document, exam=exam or champion.document.exam)
                 champion = dataclasses.replace(champion, document=document)
-            elif champion is not None and needs_exam(chosen, champion):
+            elif champion is not None and artifacts.needs_exam(chosen, champion):
                 raise _champion_changed(name, chosen.version)
             judged = with_finetuning_scores(client, chosen)
             holder = with_finetuning_scores(client, champion) if champion else None
@@ -305,8 +296,8 @@ def _refuse_other_score(manifest: Manifest, document: Version) -> None:
 
 def _update_card(client: "MlflowClient", version: RegisteredVersion) -> RegisteredVersion:
     """Write the scores of a pre-trained model's fine-tunings, which are registered after it, into its card."""
-    card = read_card(client, version)
-    if not card or card_damage(client, version) is not None:  # a gate says so
+    card = artifacts.read_card(client, version)
+    if not card or artifacts.card_damage(client, version) is not None:  # a gate says so
         return version
     scored = with_scores(card, with_finetuning_scores(client, version).scores)
     if scored != card:
@@ -343,7 +334,7 @@ def _store_decision(client: "MlflowClient", version: RegisteredVersion, decision
     outcome = "passed" if decision.passed else f"refused by {', '.join(decision.refused_by)}"
     client.set_model_version_tag(version.name, str(version.version), "promotion", outcome)
     table = decision.table() + "\n"
-    attach(client, version, {DECISION_NAME: decision.to_json().encode(), DECISION_TABLE_NAME: table.encode()})
+    artifacts.attach(client, version, {DECISION_NAME: decision.to_json().encode(), DECISION_TABLE_NAME: table.encode()})
 
 
 def rollback(name: str) -> RegisteredVersion:
@@ -361,7 +352,7 @@ def rollback(name: str) -> RegisteredVersion:
             raise PromotionError(f"{name}: has no previous champion to go back to; nothing was changed")
         # The previous champion may have been damaged since: serving must not switch to it.
         previous = read_version(client, name, aliases[PREVIOUS])
-        damage = inspect(client, previous).damage
+        damage = artifacts.inspect(client, previous).damage
         if damage is not None:
             raise PromotionError(f"{name}: version {previous.version} is damaged ({damage}); nothing was changed")
         champion = read_version(client, name, aliases[CHAMPION]) if CHAMPION in aliases else None
@@ -443,4 +434,4 @@ def download(reference: str) -> Path:
     what was registered, or if there are files that can carry code.
     """
     with registry_client() as client:
-        return fetch(client, resolve_version(client, *parse_uri(reference)))
+        return artifacts.fetch(client, resolve_version(client, *parse_uri(reference)))

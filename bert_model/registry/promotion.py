@@ -15,15 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import FiniteFloat, NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from bert_model.metrics.uncertainty import (
-    CONFIDENCE,
-    RESAMPLES,
-    UnitStatistics,
-    interval_of,
-    is_at_chance,
-    resample,
-    standard_error,
-)
+from bert_model.metrics import uncertainty
 from bert_model.registry.versions import PRETRAINED, Exam, RegisteredVersion, TaskScore
 from bert_model.tables import format_table
 from bert_pipeline.configuration import Proportion, configuration
@@ -56,7 +48,7 @@ MAX_REPEATS = 0.01
 CHANCE = 50.0
 """Accuracy on minimal pairs without any knowledge."""
 
-Statistics = Mapping[tuple[str, int], UnitStatistics]
+Statistics = Mapping[tuple[str, int], uncertainty.UnitStatistics]
 """Task and registered version of a score -> what it is computed from."""
 
 
@@ -249,11 +241,11 @@ def decide(
     tasks = _compare(candidate, champion, config)
     drawn = [_drawn_differences(task, statistics or {}, seed) for seed, task in enumerate(tasks)]
     tasks = tuple(
-        task if draws is None else dataclasses.replace(task, interval=interval_of(draws))
+        task if draws is None else dataclasses.replace(task, interval=uncertainty.interval_of(draws))
         for task, draws in zip(tasks, drawn)
     )
     counted = [draws for draws in drawn if draws is not None]
-    interval = interval_of(np.mean(counted, axis=0)) if counted else None
+    interval = uncertainty.interval_of(np.mean(counted, axis=0)) if counted else None
 
     # Whether the version is sound, by itself.
     rolled_back = "it was champion, and was rolled back"
@@ -378,10 +370,10 @@ def _beats_baseline(candidate: RegisteredVersion, config: GateConfig) -> Gate:
         mean, baseline = (sum(values) / len(scores) for values in zip(*((s.mean, s.majority or 0.0) for s in scores)))
         error = math.hypot(*(score.standard_error for score in scores)) / len(scores)
         detail = f"{mean:.1f}, the trivial baseline {baseline:.1f}, standard error {error:.1f}"
-        if is_at_chance(mean, baseline, error):
+        if uncertainty.is_at_chance(mean, baseline, error):
             problems.append(f"at chance: {detail}")
-    if (exam := candidate.document.exam) is not None and is_at_chance(
-        exam.accuracy, CHANCE, standard_error(exam.num_pairs) if exam.num_pairs else 0.0
+    if (exam := candidate.document.exam) is not None and uncertainty.is_at_chance(
+        exam.accuracy, CHANCE, uncertainty.standard_error(exam.num_pairs) if exam.num_pairs else 0.0
     ):
         problems.append(f"its exam is at chance: {exam.accuracy:.1f} of minimal pairs")
     return Gate(name="beats_baseline", passed=not problems, detail="; ".join(problems) or detail)
@@ -449,14 +441,14 @@ def _drawn_differences(task: TaskComparison, statistics: Statistics, seed: int) 
         return None
     sides = [statistics[key] for score in (new, old) if (key := (score.task, score.version)) in statistics]
     if len(sides) == 2:
-        means = resample(sides, seed=seed)
+        means = uncertainty.resample(sides, seed=seed)
         return np.asarray(means[:, 0] - means[:, 1])
     error = math.hypot(new.standard_error, old.standard_error)
-    return np.random.default_rng(seed).normal(difference, error, RESAMPLES)
+    return np.random.default_rng(seed).normal(difference, error, uncertainty.RESAMPLES)
 
 
 def _with_interval(difference: float, interval: tuple[float, float] | None) -> str:
-    between = f", {100 * CONFIDENCE:.0f} % {interval[0]:.1f} to {interval[1]:.1f}" if interval else ""
+    between = f", {100 * uncertainty.CONFIDENCE:.0f} % {interval[0]:.1f} to {interval[1]:.1f}" if interval else ""
     return f"{difference:+.1f}{between}"
 
 

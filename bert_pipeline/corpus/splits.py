@@ -19,20 +19,10 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveInt
 
 from bert_pipeline.configuration import configuration
+from bert_pipeline.corpus import readers
 from bert_pipeline.corpus.batches import PageBatch, PageBatchWriter
 from bert_pipeline.corpus.documents import make_document
 from bert_pipeline.corpus.prose import ProseForm
-from bert_pipeline.corpus.readers import (
-    FailedRecord,
-    Reader,
-    detect_format,
-    plan_row_groups,
-    read_book_documents,
-    read_json_documents,
-    read_line_documents,
-    read_pair_documents,
-    read_parquet_documents,
-)
 from bert_pipeline.corpus.sources import SourceKind, file_kind_hint, parse_source, split_name
 from bert_pipeline.corpus.text_files import WHOLE, Span, plan_spans, stem_of
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError, suggest
@@ -133,7 +123,9 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
                 _check_text_file(path)
             version = version_of(path)
             if kind == "text":
-                kind = detect_format(to_path(path), _language_of(name or config.name or _default_name(path), config))
+                kind = readers.detect_format(
+                    to_path(path), _language_of(name or config.name or _default_name(path), config)
+                )
                 formats.setdefault(kind, []).append(os.path.basename(without_secrets(path)))
             for span in _plan_spans(path, kind, config):
                 where = dataclasses.asdict(span)
@@ -245,7 +237,7 @@ def _plan_spans(path: str, kind: SourceKind, config: CorpusConfig) -> Iterable[S
         # Bounds ignore pages: a page belongs to the range that its first byte is in.
         return [Span(start, min(start + step, dump.size)) for start in range(0, dump.size, step)]
     if kind == "parquet":
-        return plan_row_groups(path, step)
+        return readers.plan_row_groups(path, step)
     assert kind != "text"
     return plan_spans(path, kind, step)
 
@@ -314,7 +306,7 @@ def _read_text_batches(split: Split, config: CorpusConfig, directory: Path) -> I
         if document is None:
             writer.drop("empty", "", "")
             continue
-        if isinstance(document, FailedRecord):
+        if isinstance(document, readers.FailedRecord):
             writer.fail(document.reason, document.document_id, document.title)
             continue
         writer.counts["characters_in"] += sum(map(len, document.sentences))
@@ -325,12 +317,12 @@ def _read_text_batches(split: Split, config: CorpusConfig, directory: Path) -> I
     yield writer.finish(is_last=True)
 
 
-_READERS: dict[SourceKind, Reader] = {
-    "lines": read_line_documents,
-    "book": read_book_documents,
-    "jsonl": read_json_documents,
-    "parquet": read_parquet_documents,
-    "pairs": read_pair_documents,
+_READERS: dict[SourceKind, readers.Reader] = {
+    "lines": readers.read_line_documents,
+    "book": readers.read_book_documents,
+    "jsonl": readers.read_json_documents,
+    "parquet": readers.read_parquet_documents,
+    "pairs": readers.read_pair_documents,
 }
 
 

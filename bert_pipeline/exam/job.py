@@ -28,17 +28,8 @@ from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.documents import id_hash
 from bert_pipeline.corpus.parquet import read_documents, read_sentences
 from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.exam import ngrams
 from bert_pipeline.exam.made_pairs import PairMaker, without_attested
-from bert_pipeline.exam.ngrams import (
-    MARKS,
-    MAX_WORDS,
-    NGRAM_BASELINE_NAME,
-    Trigrams,
-    WordSplitter,
-    count_trigrams,
-    merge_trigrams,
-    write_trigrams,
-)
 from bert_pipeline.exam.pairs import PAIRS_NAME, ExamConfig, Pair, read_pairs, sample_pairs, write_pairs
 from bert_pipeline.hashes import checked_copy
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
@@ -95,7 +86,7 @@ def build_exam(
         chosen = _of_both_parts(itertools.chain.from_iterable(map(read_pairs, files)), config)
         if not chosen:
             raise no_pairs
-        trigrams = merge_trigrams([_read_trigrams(scratch / result["trigrams_file"]) for result in results])
+        trigrams = ngrams.merge_trigrams([_read_trigrams(scratch / result["trigrams_file"]) for result in results])
         check_total("trigrams", int(trigrams.counts.sum()), sum(result["trigrams"] for result in results))
         if not len(trigrams.counts):
             raise InputError(
@@ -108,7 +99,7 @@ def build_exam(
         if not chosen:
             raise no_pairs
         write_pairs(draft.path / PAIRS_NAME, chosen)
-        write_trigrams(draft.path / NGRAM_BASELINE_NAME, trigrams, words)
+        ngrams.write_trigrams(draft.path / ngrams.NGRAM_BASELINE_NAME, trigrams, words)
         shutil.rmtree(scratch)
 
         kinds = collections.Counter(pair.kind for pair in chosen)
@@ -167,7 +158,7 @@ def _of_shard(
 
 def _count_words(shard: str, index: int, scratch: Path) -> Result:
     """Count the words of a shard's training documents, in any case and in lower case."""
-    splitter = WordSplitter()
+    splitter = ngrams.WordSplitter()
     counts, _, num_read = count_words(shard, do_lower_case=False)
     every: collections.Counter[str] = collections.Counter()
     lower: collections.Counter[str] = collections.Counter()
@@ -189,7 +180,7 @@ def _merge_words(scratch: Path, shards: Sequence[Result]) -> tuple[list[str], in
             every[word] += int(count)
             lower[word] += int(lower_count)
     check_total("words of all shards", every.total(), sum(shard["words"] for shard in shards))
-    words = sorted(every, key=lambda word: (-every[word], word))[: MAX_WORDS - len(MARKS)]
+    words = sorted(every, key=lambda word: (-every[word], word))[: ngrams.MAX_WORDS - len(ngrams.MARKS)]
     _write_words(scratch / _WORDS_NAME, words, every, lower)
     return words, every.total()
 
@@ -212,15 +203,15 @@ def _read_words(path: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
 def _count_and_make(shard: str, index: int, scratch: Path, *, config: ExamConfig, share: float) -> Result:
     """Count the trigrams of a shard's training documents and make pairs from its held-out documents."""
     words, counts, lower = _read_words(scratch / _WORDS_NAME)
-    encoder = StringEncoder(WordSplitter(words).encode_batch)
+    encoder = StringEncoder(ngrams.WordSplitter(words).encode_batch)
     parts, num_read = [], 0
     for table, offsets, sentences in read_sentences(shard):
         num_read += table.num_rows
         hashes = [id_hash(name) / 2**64 < share for name in table.column("document_id").to_pylist()]
         trained = np.array(hashes) & pc.equal(table.column("split"), "train").to_numpy()
         kept = sentences.filter(pa.array(np.repeat(trained, np.diff(offsets))))
-        parts.append(count_trigrams(*encoder.encode(kept)))
-    trigrams = merge_trigrams(parts)
+        parts.append(ngrams.count_trigrams(*encoder.encode(kept)))
+    trigrams = ngrams.merge_trigrams(parts)
     trigrams_file = f"pairs-{index:05d}.parquet"
     _write_table(scratch / trigrams_file, pa.table(trigrams._asdict()))
 
@@ -234,9 +225,9 @@ def _count_and_make(shard: str, index: int, scratch: Path, *, config: ExamConfig
     return {"rows": num_read, "file": name, "pairs": len(pairs), "trigrams_file": trigrams_file, "trigrams": total}
 
 
-def _read_trigrams(path: Path) -> Trigrams:
+def _read_trigrams(path: Path) -> ngrams.Trigrams:
     table = _read_table(path)
-    return Trigrams(*(table.column(name).to_numpy() for name in Trigrams._fields))
+    return ngrams.Trigrams(*(table.column(name).to_numpy() for name in ngrams.Trigrams._fields))
 
 
 def _write_table(path: Path, table: pa.Table) -> None:

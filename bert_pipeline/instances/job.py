@@ -22,14 +22,7 @@ from bert_pipeline.beam.options import num_workers, pipeline_options
 from bert_pipeline.beam.progress import Progress, of_total
 from bert_pipeline.beam.results import Result, WriteResults, read_results
 from bert_pipeline.beam.workers import ParallelFlatMap, one, run_pipeline
-from bert_pipeline.corpus.mixture import (
-    DocumentPasses,
-    WeightedText,
-    describe_mixture,
-    plan_passes,
-    recorded_settings,
-    weigh_texts,
-)
+from bert_pipeline.corpus import mixture
 from bert_pipeline.corpus.parquet import read_sentences, without_failures
 from bert_pipeline.errors import InputError
 from bert_pipeline.failed_records import record_failures
@@ -93,9 +86,9 @@ def build_instances(
             "do_lower_case": tokenizer.do_lower_case,
         },
     }
-    texts = () if config.is_plain else tuple(weigh_texts(source, config))
+    texts = () if config.is_plain else tuple(mixture.weigh_texts(source, config))
     with publishing(
-        output, kind="instances", configuration=recorded_settings(config), inputs=inputs, by_workers=True
+        output, kind="instances", configuration=mixture.recorded_settings(config), inputs=inputs, by_workers=True
     ) as draft:
         # Instances carry their vocabulary: training, and any other reader, needs the meaning of the ids.
         tokenizer.save(draft.path)
@@ -153,7 +146,7 @@ def build_instances(
         for name in ("instances", "tokens", "random_next", "documents"):
             draft.counts[name] = sum(counts[split][name] for split in SPLITS)
         if texts:
-            draft.counts["mixture"] = describe_mixture(texts, dict(zip(_READ, read.tolist())))
+            draft.counts["mixture"] = mixture.describe_mixture(texts, dict(zip(_READ, read.tolist())))
         if not counts["train"]["instances"]:
             what = "pair of sentences" if config.pairs == "next_sentence" else "text"
             raise InputError(f"{corpus}: its training documents yield no {what}; give a larger corpus")
@@ -198,7 +191,7 @@ def _make_shard(
     output: str,
     vocabulary_sha256: str,
     config: InstancesConfig,
-    texts: Sequence[WeightedText],
+    texts: Sequence[mixture.WeightedText],
 ) -> Sequence[Result]:
     index, (shard, sha256) = element
     with _single_threaded_tokenizers():
@@ -233,7 +226,7 @@ def make_shard(
     output: Path,
     encoder: SentenceEncoder,
     config: InstancesConfig,
-    texts: Sequence[WeightedText] = (),
+    texts: Sequence[mixture.WeightedText] = (),
 ) -> Result:
     """Write the instance shards, of both splits, of one corpus shard; returns their rows, hashes and counts.
 
@@ -246,7 +239,7 @@ def make_shard(
     summary: Result = {"name": shard.name, "rows": num_read + len(failed), "failed": failed, "files": {}}
     for split, documents in tokenized.items():
         if texts and split == "train":
-            planned = plan_passes(shard, texts, config.dupe_factor, config.seed)
+            planned = mixture.plan_passes(shard, texts, config.dupe_factor, config.seed)
             rows = planned.rows_of(documents.keys)
             pairs = make_pairs(documents, config, planned.passes[rows])
             summary["read"] = _count_read(planned, planned.text[rows[documents.document_of(pairs.a_start)]], len(texts))
@@ -283,7 +276,7 @@ _READ = ("documents_read", "words_read", "instances")
 """What is counted of each source and language in a mixture; words as often as they are read."""
 
 
-def _count_read(planned: DocumentPasses, text_of_instances: np.ndarray, num_texts: int) -> list[list[int]]:
+def _count_read(planned: mixture.DocumentPasses, text_of_instances: np.ndarray, num_texts: int) -> list[list[int]]:
     """Return the counts `_READ` of each text, given the text (N,) of each instance."""
     words = np.zeros(num_texts, dtype=np.int64)
     np.add.at(words, planned.text, planned.words * planned.passes)

@@ -7,7 +7,7 @@ Shapes: B instances, S tokens of the longest, P = config.max_predictions(S).
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
 from pydantic import Field, PositiveInt, model_validator
@@ -23,28 +23,6 @@ PAPER_MIXES = ("80/10/10", "100/0/0", "80/0/20", "80/20/0", "0/20/80", "0/0/100"
 """The mixes of the paper's Table 8: percentages of chosen tokens that are masked, the same and random."""
 
 _SHARES = ("mask_share", "same_share", "random_share")
-
-
-def spell_out_mix(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Replace `key`, which holds a mix such as those in `PAPER_MIXES`, by its three shares.
-
-    ConfigurationError if it is malformed, or if a share is set as well.
-    """
-    if key not in mapping:
-        return dict(mapping)
-    rest = {name: value for name, value in mapping.items() if name != key}
-    if present := [name for name in _SHARES if name in rest]:
-        raise ConfigurationError(f"{key}={mapping[key]}: {', '.join(present)} is set too; give one or the other")
-    try:
-        shares = [float(part) / 100 for part in str(mapping[key]).split("/")]
-    except ValueError:
-        shares = []
-    if len(shares) != len(_SHARES) or not math.isclose(sum(shares), 1.0, abs_tol=1e-9):
-        raise ConfigurationError(
-            f"{key}: {mapping[key]}: expected three percentages that add up to 100, MASK/SAME/RND, such as the paper's "
-            f"{', '.join(PAPER_MIXES)}"
-        )
-    return rest | dict(zip(_SHARES, shares))
 
 
 @configuration
@@ -64,6 +42,8 @@ class MaskingConfig:
     whole_word_masking: bool = False
     """Choose words, not pieces."""
 
+    mix_key: ClassVar[str] = "mix"
+
     def __post_init__(self) -> None:
         shares = {name: getattr(self, name) for name in _SHARES}
         if not math.isclose(sum(shares.values()), 1.0, abs_tol=1e-9):
@@ -77,8 +57,23 @@ class MaskingConfig:
     @model_validator(mode="before")
     @classmethod
     def _spell_out(cls, values: Any) -> Any:
-        """Take `mix: 100/0/0` for the three shares."""
-        return spell_out_mix(values, "mix") if isinstance(values, Mapping) else values
+        """Take a mix such as those in `PAPER_MIXES`, under `mix_key`, for the three shares."""
+        key = cls.mix_key
+        if not isinstance(values, Mapping) or key not in values:
+            return values
+        rest = {name: value for name, value in values.items() if name != key}
+        if present := [name for name in _SHARES if name in rest]:
+            raise ConfigurationError(f"{key}={values[key]}: {', '.join(present)} is set too; give one or the other")
+        try:
+            shares = [float(part) / 100 for part in str(values[key]).split("/")]
+        except ValueError:
+            shares = []
+        if len(shares) != len(_SHARES) or not math.isclose(sum(shares), 1.0, abs_tol=1e-9):
+            raise ConfigurationError(
+                f"{key}: {values[key]}: expected three percentages that add up to 100, MASK/SAME/RND, such as the "
+                f"paper's {', '.join(PAPER_MIXES)}"
+            )
+        return rest | dict(zip(_SHARES, shares))
 
 
 class MaskingVocabulary(Protocol):

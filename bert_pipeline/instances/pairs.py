@@ -7,24 +7,17 @@ Shapes: D documents, S sentences, T tokens, N pairs.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt
 
 from bert_pipeline.configuration import Proportion, configuration
 from bert_pipeline.corpus.mixture import MixtureConfig
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.instances.columns import InstanceColumns, offsets_of, unpad
-from bert_pipeline.instances.masking import (
-    MaskedBatch,
-    MaskingConfig,
-    MaskingVocabulary,
-    continuing,
-    mask_batch,
-    spell_out_mix,
-)
+from bert_pipeline.instances.masking import MaskedBatch, MaskingConfig, MaskingVocabulary, continuing, mask_batch
 from bert_pipeline.randomness import below, binomial_half, combine, fraction
 from bert_pipeline.vocabulary.encoder import CONTINUES
 
@@ -62,6 +55,8 @@ class InstancesConfig(MaskingConfig, MixtureConfig):
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] = 12345
     """Key of all draws."""
 
+    mix_key: ClassVar[str] = "masking_mix"
+
     def __post_init__(self) -> None:
         if self.masking == "dynamic" and self.format != "parquet":
             raise ConfigurationError(
@@ -83,12 +78,6 @@ class InstancesConfig(MaskingConfig, MixtureConfig):
                     f"{name}={getattr(self, name)!r}: it would be ignored, since masking='dynamic' draws masks in "
                     "training; set it in the masking section of the pre-training, or masking='static' here"
                 )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _spell_out(cls, values: Any) -> Any:
-        """Take `masking_mix: 100/0/0` for the three shares."""
-        return spell_out_mix(values, "masking_mix") if isinstance(values, Mapping) else values
 
     @property
     def has_static_masks(self) -> bool:
