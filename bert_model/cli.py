@@ -199,7 +199,10 @@ def commands() -> list[Command]:
             "result.",
             [
                 Argument("model", metavar="MODEL", help=MODEL_HELP),
-                Argument("--vocab", type=path_or_url, metavar="DIR", help="a directory with the new vocab.txt"),
+                Argument("--vocab", type=path_or_url, metavar="DIR", help="the directory of the new vocabulary"),
+                Argument(
+                    "--special-token", action="append", metavar="TOKEN", help="your own token, such as [E1]; repeatable"
+                ),
                 Argument("--positions", type=int, default=0, metavar="N", help="length of texts, such as 1024"),
                 Argument("--output", required=True, type=path_or_url, metavar="DIR"),
                 Argument("--corpus", type=path_or_url, metavar="DIR", help="measure both vocabularies on this corpus"),

@@ -245,8 +245,9 @@ def run_adapt(arguments: argparse.Namespace) -> int:
     from bert_model.conversion.vocabulary_transfer import adapt_model
     from bert_model.registry.resolve import resolve_model
 
-    paths = arguments.vocab, arguments.output, arguments.corpus
-    counts = adapt_model(resolve_model(arguments.model), *paths, positions=arguments.positions).counts
+    paths, special_tokens = (arguments.vocab, arguments.output, arguments.corpus), arguments.special_token or ()
+    model = resolve_model(arguments.model)
+    counts = adapt_model(model, *paths, positions=arguments.positions, special_tokens=special_tokens).counts
     print(
         f"{arguments.output}: {counts['positions']:,} positions; {counts['vocab_size']:,} tokens: "
         f"{counts['kept_rows']:,} keep their rows, "

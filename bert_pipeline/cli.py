@@ -171,7 +171,7 @@ def _add_vocab(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "vocab",
-        f"Build a WordPiece vocabulary of exactly the requested size, in BERT's layout. {_AFTER_DASHES}",
+        f"Build a vocabulary of exactly the requested size, in BERT's layout. {_AFTER_DASHES}",
     )
     parser.add_argument("corpus", type=path_or_url, metavar="CORPUS", help="a corpus directory")
     parser.add_argument("--output", required=True, type=path_or_url, metavar="DIR")
@@ -180,8 +180,11 @@ def _add_vocab(subparsers: Subparsers) -> None:
         "--extend", type=path_or_url, metavar="VOCAB", help="put new words into this vocab.txt's [unused] slots"
     )
     parser.add_argument("--compare", type=path_or_url, metavar="VOCAB", help="measure this vocab.txt as well")
+    parser.add_argument(
+        "--special-token", action="append", metavar="TOKEN", help="a token of your own, such as [E1]; repeatable"
+    )
     _add_weights(parser)
-    left_out = {"do_lower_case", "source_weights"}
+    left_out = {"do_lower_case", "source_weights", "special_tokens"}
     add_configuration(
         parser, "bert_pipeline.vocabulary.wordpiece:VocabularyConfig", special=_special, left_out=left_out
     )
@@ -200,7 +203,7 @@ def _add_weights(parser: argparse.ArgumentParser) -> None:
 
 
 def _special(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings of the options --source-weights, --cased and --masking-mix."""
+    """Return the settings of the options --source-weights, --cased, --special-token and --masking-mix."""
     from bert_pipeline.corpus.mixture import parse_weights
 
     settings: dict[str, Any] = {}
@@ -208,6 +211,8 @@ def _special(arguments: argparse.Namespace) -> dict[str, Any]:
         settings["source_weights"] = parse_weights(arguments.weights)
     if getattr(arguments, "cased", False):
         settings["do_lower_case"] = False
+    if getattr(arguments, "special_token", None):
+        settings["special_tokens"] = tuple(arguments.special_token)
     if getattr(arguments, "masking_mix", None) is not None:
         settings["masking_mix"] = arguments.masking_mix
     return settings

@@ -1,9 +1,10 @@
 """Give a model another vocabulary by Fast Vocabulary Transfer (Gee et al., EMNLP 2022, arXiv:2402.09977), or more
 positions.
 
-Tokens of both vocabularies keep their rows of the word embeddings. A new token starts from the mean of the rows that
-the old vocabulary reads in its place, or from random numbers if the old vocabulary cannot spell it. The bias of the
-masked-LM decoder, whose weights are the same rows, follows them; all other weights are unchanged.
+Tokens of both vocabularies keep their rows of the word embeddings; of two kinds of tokenizers their texts are compared.
+A new token starts from the mean of the rows that the old vocabulary reads in its place, or from random numbers if the
+old vocabulary cannot spell it. The bias of the masked-LM decoder, whose weights are the same rows, follows them; all
+other weights are unchanged.
 
 Shapes: V tokens of the new vocabulary, H hidden size.
 """
@@ -52,9 +53,17 @@ SEED = 0
 
 
 def adapt_model(
-    model: Path, vocabulary: Path | None, output: Path, corpus: Path | None = None, *, positions: int = 0
+    model: Path,
+    vocabulary: Path | None,
+    output: Path,
+    corpus: Path | None = None,
+    *,
+    positions: int = 0,
+    special_tokens: Sequence[str] = (),
 ) -> Manifest:
     """Write `model` with the vocabulary of another directory, or with more positions; return the manifest.
+
+    `special_tokens` are added to that vocabulary, or without one to the model's own.
 
     With a corpus directory, passages of its held-out documents (of its training documents if it has no others) are
     measured: both vocabularies on their words, and the masked-LM loss of the moved model before any training, next to
@@ -62,10 +71,10 @@ def adapt_model(
     nothing is to be changed.
     """
     # What does not fit together is found before the output is begun.
-    if vocabulary is None and not positions:
-        raise UsageError(f"{model}: nothing is to be changed; give --vocab or --positions")
+    if vocabulary is None and not positions and not special_tokens:
+        raise UsageError(f"{model}: nothing is to be changed; give --vocab, --special-token or --positions")
     old = Tokenizer.from_directory(model)
-    new = old if vocabulary is None else Tokenizer.from_directory(vocabulary)
+    new = Tokenizer.from_directory(vocabulary or model).with_special_tokens(special_tokens)
     if vocabulary is not None and old.sha256 == new.sha256:
         raise UsageError(f"{vocabulary}: is the vocabulary of {model} already; give another one")
     source = load_manifest(corpus, kind="corpus") if corpus is not None else None
@@ -78,8 +87,8 @@ def adapt_model(
     config = dataclasses.replace(config, vocab_size=new.vocab_size, pad_token_id=new.pad_id)
 
     # The first start is written; the second one, with random rows for all new tokens, is only measured.
-    pieces = [pieces_of(token, old) for token in new.tokens]
-    shared = [ids if old.token_to_id(token) is not None else [] for token, ids in zip(new.tokens, pieces)]
+    pieces, kept = rows_of(new, old)
+    shared = [ids if own else [] for ids, own in zip(pieces, kept)]
     moved, random = (move_rows(weights, rows, config.initializer_range) for rows in (pieces, shared))
     num_shared, num_spelled = (sum(map(bool, rows)) for rows in (shared, pieces))
     counts: dict[str, Any] = {
@@ -123,6 +132,46 @@ def with_positions(weights: Weights, positions: int) -> Weights:
         raise UsageError(f"--positions: found {positions}, but {weights.where} has {len(learned)} already; give more")
     repeated = learned.repeat(-(-positions // len(learned)), 1)[:positions].contiguous()
     return dataclasses.replace(weights, tensors={**weights.tensors, POSITIONS: repeated})
+
+
+def rows_of(new: Tokenizer, old: Tokenizer) -> tuple[list[list[int]], list[bool]]:
+    """Return the old rows that each new token starts from, and whether it is a token of both vocabularies.
+
+    Of two WordPiece vocabularies the tokens are compared, else their texts: "Ġtown" and "▁town" are the word "town",
+    and "##ing" is "ing" within a word. A special token has the row of its role.
+    """
+    if old.is_continuation is not None and new.is_continuation is not None:
+        kept = [old.token_to_id(token) is not None for token in new.tokens]
+        rows = [pieces_of(token, old) for token in new.tokens]
+    else:
+        # Parts of characters, whose text is the same, are told apart by their tokens.
+        surfaces = [old.surface(index) for index in range(old.vocab_size)]
+        known = {text: index for index, text in enumerate(surfaces) if "\ufffd" not in text[0]}
+        texts = [new.surface(index) for index in range(new.vocab_size)]
+        stated = [old.token_to_id(token) for token in new.tokens]
+        same = [
+            own if own is not None and surfaces[own] == text else known.get(text) for own, text in zip(stated, texts)
+        ]
+        for name, other in zip(new.names, old.names):
+            same[new.tokens.index(name)] = old.token_to_id(other)
+        kept = [own is not None for own in same]
+        rows = [_spelled(*text, old) if own is None else [own] for own, text in zip(same, texts)]
+    # A token of the user's is read as the text that it is.
+    added = [entry["content"] for entry in new.added if old.token_to_id(entry["content"]) is None]
+    for content, ids in zip(added, old.encode_batch(added)):
+        rows[new.tokens.index(content)] = [index for index in ids if index != old.unk_id]
+    return rows, kept
+
+
+def _spelled(text: str, begins: bool, old: Tokenizer) -> list[int]:
+    """Spell the text of a token by another vocabulary; [] if it is a part of a character, or is unknown there."""
+    if not text or "\ufffd" in text:
+        return []
+    if old.is_continuation is not None:
+        # To BERT punctuation is a word, to others it may be glued to one.
+        return pieces_of(text if begins else CONTINUATION_PREFIX + text, old) or pieces_of(text, old)
+    ids = old.encode(" " * (begins and text[0].isalnum()) + text)
+    return [] if old.unk_id in ids else ids
 
 
 def pieces_of(token: str, vocabulary: Tokenizer) -> list[int]:
@@ -213,6 +262,6 @@ def _passages(corpus: Manifest) -> tuple[list[str], str]:
 
 
 def _quality(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, Any]:
-    counter = WordCounter(tokenizer.do_lower_case)
+    counter = WordCounter(tokenizer.do_lower_case, "wordpiece" if tokenizer.is_continuation is not None else "bpe")
     counter.add(texts)
     return quality(tokenizer, counter.counts())

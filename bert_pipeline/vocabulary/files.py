@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.errors import InputError
 from bert_pipeline.manifest import files_of
 from bert_pipeline.storage import open_binary, reason_of, store_errors
 
@@ -42,8 +42,10 @@ class Stated:
     """The file that they are from."""
     added: tuple[dict[str, Any], ...] = ()
     """Tokens besides the special ones that are cut out of a text: `content` and flags as in a tokenizer.json."""
-    do_lower_case: bool | None = None
-    """Of a WordPiece that is BERT's own; None if no file states it."""
+    do_lower_case: bool = False
+    """Of a WordPiece that is BERT's own."""
+    refusal: str = ""
+    """Why no text can be tokenized; the tokens are those of the embeddings even so."""
     pipeline: dict[str, Any] | None = None
     """The tokenizer.json, if it is any other tokenizer."""
     names: tuple[str, ...] = SPECIAL_TOKENS
@@ -53,7 +55,7 @@ class Stated:
 def read_stated(directory: Path) -> Stated:
     """Read vocab.txt or tokenizer.json, and the files beside it that state case, special and added tokens.
 
-    InputError if they are damaged or contradict each other. UsageError if words are split by other programs.
+    InputError if they are damaged or contradict each other.
     """
     configuration, fast = read_json(directory / CONFIGURATION_NAME), read_json(directory / FAST_NAME)
     configuration = read_json(directory / "special_tokens_map.json") | configuration
@@ -72,12 +74,20 @@ def read_stated(directory: Path) -> Stated:
     do_lower_case = configuration.get("do_lower_case")
     if do_lower_case is None:
         do_lower_case = _normalization_of_fast(fast).get("lowercase")
-    _refuse_other_words(configuration, directory / CONFIGURATION_NAME)
-    if other := _other_normalization(configuration, do_lower_case):
-        raise UsageError(f"{directory / CONFIGURATION_NAME}: {other}")
+    refusal = _other_words(configuration) or _other_normalization(configuration, do_lower_case)
+    if not isinstance(do_lower_case, bool):
+        refusal = (
+            "do_lower_case is not stated there, nor lowercase in tokenizer.json; write "
+            '{"do_lower_case": true} into it for an uncased vocabulary, false for a cased one'
+        )
     tokens, added = _with_added(tokens, SPECIAL_TOKENS, configuration, fast, directory)
-    do_lower_case = do_lower_case if isinstance(do_lower_case, bool) else None
-    return Stated(tokens=tokens, where=where, added=added, do_lower_case=do_lower_case)
+    return Stated(
+        tokens=tokens,
+        where=where,
+        added=added,
+        do_lower_case=bool(do_lower_case),
+        refusal=refusal and f"{directory / CONFIGURATION_NAME}: {refusal}",
+    )
 
 
 def model_max_length(path: Path | str) -> int | None:
@@ -254,15 +264,14 @@ _BASIC_STEPS = {
 """Settings of Hugging Face's tokenizers of BERT, and what they are for BERT's own code."""
 
 
-def _refuse_other_words(configuration: dict[str, Any], path: Path) -> None:
-    """Raise UsageError for settings that split a text into other words, such as MeCab's of Japanese models."""
+def _other_words(configuration: dict[str, Any]) -> str:
+    """Say which settings split a text into other words, such as MeCab's of Japanese models; "" if none does."""
     stated = {key: configuration[key] for key in _BASIC_STEPS if configuration.get(key) is not None}
     other = {key: value for key, value in stated.items() if value != _BASIC_STEPS[key]}
     if configuration.get("tokenizer_class") == "BertJapaneseTokenizer":
         other["tokenizer_class"] = "BertJapaneseTokenizer"
-    if other:
-        settings = ", ".join(f"{key}={value}" for key, value in other.items())
-        raise UsageError(f"{path}: {settings}; this project splits words and pieces as BERT's own code does only")
+    settings = ", ".join(f"{key}={value}" for key, value in other.items())
+    return settings and f"{settings}; this project splits words and pieces as BERT's own code does only"
 
 
 def _other_normalization(settings: dict[str, Any], do_lower_case: bool | None) -> str:

@@ -38,7 +38,8 @@ from bert_pipeline.failed_records import record_failures
 from bert_pipeline.hashes import checked_copy
 from bert_pipeline.manifest import Draft, Manifest, files_of, foreign_input, input_of, load_manifest, publishing
 from bert_pipeline.storage import arrow_source, failure_of, make_directory, remove_tree, to_path
-from bert_pipeline.vocabulary.files import CONFIGURATION_NAME, VOCABULARY_NAME, read_vocabulary
+from bert_pipeline.vocabulary.bpe import train_bpe
+from bert_pipeline.vocabulary.files import CONFIGURATION_NAME, SPECIAL_TOKENS, read_vocabulary
 from bert_pipeline.vocabulary.quality import count_marks, marks_warnings, quality, unknown_warnings
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 from bert_pipeline.vocabulary.wordpiece import (
@@ -81,6 +82,7 @@ def build_vocabulary(
     InputError if the corpus is too small for the size; UsageError for options that exclude each other.
     """
     source = load_manifest(corpus, kind="corpus")
+    Tokenizer.from_tokens(SPECIAL_TOKENS, True).with_special_tokens(config.special_tokens)  # raises before the count
     # Read and check the other vocabularies before the count, which takes most of the time.
     vocabularies = {"extend": extend_vocabulary, "compare": compare_vocabulary}
     paths = {name: vocabulary_file(path) for name, path in vocabularies.items() if path}
@@ -93,6 +95,9 @@ def build_vocabulary(
 
     # The manifest states the size that results, which an extension takes from its base.
     configuration = recorded_settings(config)
+    for name in ("kind", "special_tokens"):
+        if getattr(config, name) == getattr(VocabularyConfig(), name):
+            del configuration[name]
     texts = () if config.is_plain else tuple(weigh_texts(source, config))
     if base is not None:
         _refuse_ignored(config)
@@ -124,16 +129,23 @@ def build_vocabulary(
 
         # Extending changes [unused] slots only, so that models of the base keep the ids of their tokens.
         others: list[tuple[str, ...]] = []
-        if base is None:
-            longest, num_added = train(counts, config, characters, max_size=2 * config.vocab_size), 0
+        num_added = 0
+        if config.kind == "bpe":
+            tokenizer: Tokenizer = train_bpe(counts, config)
+        elif base is None:
+            longest = train(counts, config, characters, max_size=2 * config.vocab_size)
             tokens, half = longest[: config.vocab_size], longest[: config.vocab_size // 2]
             others = [half] * (_num_characters(half) == _num_characters(tokens)) + [longest] * (longest != tokens)
+            tokenizer = Tokenizer.from_tokens(tokens, config.do_lower_case)
         else:
             tokens, num_added = extend(base, counts, do_lower_case=config.do_lower_case, min_count=config.min_count)
+            tokenizer = Tokenizer.from_tokens(tokens, config.do_lower_case)
         # Loading the tokens checks them, so that nothing is saved that cannot be read.
-        tokenizer = Tokenizer.from_tokens(tokens, config.do_lower_case)
+        if config.special_tokens:
+            tokenizer = tokenizer.with_special_tokens(config.special_tokens)
+        tokens = tokenizer.tokens
         tokenizer.save(draft.path)
-        draft.rows[VOCABULARY_NAME] = len(tokens)
+        draft.rows[tokenizer.vocabulary_name] = len(tokens)
         draft.files_without_rows.add(CONFIGURATION_NAME)
         draft.counts |= {
             "vocab_size": len(tokens),
@@ -169,7 +181,10 @@ def _num_characters(tokens: Sequence[str]) -> int:
 def _refuse_ignored(config: VocabularyConfig) -> None:
     for field in dataclasses.fields(VocabularyConfig):
         value = getattr(config, field.name)
-        if field.name in ("vocab_size", "num_unused", "max_alphabet", "pad_with_unused") and value != field.default:
+        if (
+            field.name in ("kind", "vocab_size", "num_unused", "max_alphabet", "pad_with_unused")
+            and value != field.default
+        ):
             raise UsageError(
                 f"{field.name}={value!r}: extending keeps the given vocabulary's size and layout; leave it"
             )
@@ -204,6 +219,7 @@ def _count(
         _count_shard,
         scratch=str(scratch),
         do_lower_case=config.do_lower_case,
+        kind=config.kind,
         num_partitions=num_partitions,
         texts=texts,
     )
@@ -247,6 +263,7 @@ def _count_shard(
     *,
     scratch: str,
     do_lower_case: bool,
+    kind: str,
     num_partitions: int,
     texts: Sequence[WeightedText],
 ) -> Sequence[Result]:
@@ -256,8 +273,8 @@ def _count_shard(
     with checked_copy(shard, sha256) as local:
         (train, held_out, num_read), failed = without_failures(
             local,
-            lambda leave_out: count_words(local, do_lower_case, texts, leave_out),
-            lambda sentences: WordCounter(do_lower_case).count(sentences),
+            lambda leave_out: count_words(local, do_lower_case, texts, leave_out, kind),
+            lambda sentences: WordCounter(do_lower_case, kind).count(sentences),
         )
         leave_out = [document_id for document_id, _ in failed]
         samples = [count_marks(sentences[:_SAMPLED_SENTENCES]) for *_, sentences in read_sentences(local, leave_out)]
@@ -286,7 +303,11 @@ def _count_shard(
 
 
 def count_words(
-    shard: Path | str, do_lower_case: bool, texts: Sequence[WeightedText] = (), leave_out: Collection[str] = ()
+    shard: Path | str,
+    do_lower_case: bool,
+    texts: Sequence[WeightedText] = (),
+    leave_out: Collection[str] = (),
+    kind: str = "wordpiece",
 ) -> tuple[collections.Counter[str], collections.Counter[str], int]:
     """Count the words of one corpus shard, of its training and of its held-out documents, and all its documents.
 
@@ -298,7 +319,7 @@ def count_words(
     # Documents of one weight are counted together.
     units = collections.defaultdict(int, {(text.source, text.language): _units(text.weight) for text in texts})
     train: dict[int, WordCounter] = {}
-    held_out = WordCounter(do_lower_case)
+    held_out = WordCounter(do_lower_case, kind)
     num_read = 0
     for table, offsets, sentences in read_sentences(shard, leave_out):
         num_read += table.num_rows
@@ -314,7 +335,7 @@ def count_words(
             if time == _HELD_OUT:
                 held_out.add(chosen)
             elif time:
-                train.setdefault(time, WordCounter(do_lower_case)).add(chosen)
+                train.setdefault(time, WordCounter(do_lower_case, kind)).add(chosen)
     # Without weights there is one counter, whose words need no copy.
     counts = train.pop(1).counts() if 1 in train else collections.Counter()
     for time, counter in train.items():

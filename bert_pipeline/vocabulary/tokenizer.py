@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,8 @@ class Tokenizer:
     def from_directory(cls, path: Path | str) -> "Tokenizer":
         """Load vocab.txt or tokenizer.json, and the files beside it, of `bert vocab` or of Hugging Face.
 
-        InputError if files are missing or damaged; UsageError if no file states whether text is lower-cased.
+        InputError if files are missing or damaged; UsageError if no file states whether text is lower-cased, or for
+        words that other programs split.
         """
         if not is_remote(path) and Path(path).is_file():
             raise InputError(f"{path}: is a file, expected a directory; give {Path(path).parent}")
@@ -87,13 +89,10 @@ class Tokenizer:
         stated = read_stated(directory)
         if not stated.tokens:
             raise InputError(f"{directory}: no {VOCABULARY_NAME}; give the directory of a vocabulary or of a model")
+        if stated.refusal:
+            raise UsageError(stated.refusal)
         if stated.pipeline is not None:
             return JsonTokenizer(stated.pipeline, stated.tokens, stated.names, stated.added, stated.where)
-        if stated.do_lower_case is None:
-            raise UsageError(
-                f"{directory / CONFIGURATION_NAME}: do_lower_case is not stated there, nor lowercase in "
-                'tokenizer.json; write {"do_lower_case": true} into it for an uncased vocabulary, false for a cased one'
-            )
         return cls(stated.tokens, stated.do_lower_case, stated.where, stated.added)
 
     @property
@@ -122,6 +121,28 @@ class Tokenizer:
     def is_continuation(self) -> np.ndarray | None:
         """(V,) bool: the token continues a word ("##ing"). None if that depends on the text."""
         return np.array([token.startswith(CONTINUATION_PREFIX) for token in self.tokens], dtype=bool)
+
+    def with_special_tokens(self, contents: Sequence[str]) -> "Tokenizer":
+        """Return a tokenizer that also cuts out these tokens; they take the first [unused] entries, or follow the last.
+
+        UsageError if one is in the vocabulary already, or has a blank.
+        """
+        tokens = list(self.tokens)
+        slots = [index for index, token in enumerate(tokens) if re.fullmatch(r"\[unused\d+\]", token)]
+        for content in contents:
+            if content in tokens or not content or content.split() != [content]:
+                raise UsageError(f"special token {content!r}: expected a new one without blanks")
+            if slots:
+                tokens[slots.pop(0)] = content
+            else:
+                tokens.append(content)
+        flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
+        added = [*self.added, *({"content": content, **flags} for content in contents)]
+        kept = [entry for entry in added if entry["content"] in tokens]
+        return self._with(tokens, sorted(kept, key=lambda entry: tokens.index(entry["content"])))
+
+    def _with(self, tokens: Sequence[str], added: Sequence[Mapping[str, Any]]) -> "Tokenizer":
+        return Tokenizer(tokens, self.do_lower_case, added=added)
 
     def token_to_id(self, token: str) -> int | None:
         """Return the id of a vocabulary entry, None if there is no such entry."""
@@ -255,7 +276,8 @@ class JsonTokenizer(Tokenizer):
 
         Special tokens are plain text where they are not cut out; so added ones are not special in our reader.
         """
-        entries = {entry["content"]: entry for entry in self._pipeline.get("added_tokens") or ()}
+        stated = self._pipeline.get("added_tokens") or ()
+        entries = {entry["content"]: entry for entry in stated if entry["content"] in self._ids}
         entries |= {entry["content"]: {**entry, "id": self._ids[entry["content"]]} for entry in self.added}
         for name in self.names:
             flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
@@ -267,6 +289,13 @@ class JsonTokenizer(Tokenizer):
         document = {**self._pipeline, "truncation": None, "padding": None, "post_processor": None, "added_tokens": own}
         document["model"] = {**document["model"], **({"dropout": None} if "dropout" in document["model"] else {})}
         return tokenizers.Tokenizer.from_str(json.dumps(document))
+
+    def _with(self, tokens: Sequence[str], added: Sequence[Mapping[str, Any]]) -> Tokenizer:
+        model = self._pipeline["model"]
+        vocabulary = model["vocab"]
+        if isinstance(vocabulary, dict):  # a Unigram has no unused entries
+            vocabulary = {tokens[index]: index for index in vocabulary.values()}
+        return JsonTokenizer({**self._pipeline, "model": {**model, "vocab": vocabulary}}, tokens, self.names, added)
 
     @functools.cached_property
     def sha256(self) -> str:
@@ -295,6 +324,8 @@ class JsonTokenizer(Tokenizer):
         return encoded
 
     def encode_words(self, words: Sequence[str], *, follows: bool = False) -> tuple[list[int], list[int]]:
+        if not words:
+            return [], []
         text = " " * follows + " ".join(words)
         ends = np.cumsum([len(word) + 1 for word in words]) - (not follows)
         encoding = self._engine.encode(text, add_special_tokens=False)
@@ -340,6 +371,18 @@ def normalizer(do_lower_case: bool) -> normalizers.Normalizer:
     return normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=do_lower_case
     )
+
+
+def byte_level_normalizer(do_lower_case: bool) -> normalizers.Normalizer:
+    """Return the normalization in front of byte-level BPE: composed characters, or BERT's without CJK spacing."""
+    if not do_lower_case:
+        return normalizers.NFC()
+    return normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=False, strip_accents=None, lowercase=True)
+
+
+def byte_level() -> pre_tokenizers.PreTokenizer:
+    """Return GPT-2's splitter, which leaves the blank in front of a word."""
+    return pre_tokenizers.ByteLevel(add_prefix_space=False)
 
 
 def pre_tokenizer() -> pre_tokenizers.PreTokenizer:

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,14 @@ from bert_pipeline.configuration import configuration
 from bert_pipeline.corpus.mixture import MixtureConfig
 from bert_pipeline.errors import ConfigurationError, InputError
 from bert_pipeline.vocabulary.files import CONTINUATION_PREFIX, PAD, SPECIAL_TOKENS, UNK
-from bert_pipeline.vocabulary.tokenizer import MAX_INPUT_CHARS_PER_WORD, Tokenizer, normalizer, pre_tokenizer
+from bert_pipeline.vocabulary.tokenizer import (
+    MAX_INPUT_CHARS_PER_WORD,
+    Tokenizer,
+    byte_level,
+    byte_level_normalizer,
+    normalizer,
+    pre_tokenizer,
+)
 
 NUM_UNUSED_BEFORE_UNK = 99
 """[PAD], this many [unused] slots, then [UNK]: with all of them [UNK] is 100 and [MASK] 103, as in BERT's own files."""
@@ -36,6 +44,8 @@ _TRAINING_LINE = 1_000
 class VocabularyConfig(MixtureConfig):
     """Size and layout of a vocabulary."""
 
+    kind: Literal["wordpiece", "bpe"] = "wordpiece"
+    """`bpe` is byte-level BPE, which knows every text and has the blank in its words."""
     vocab_size: int = 30_522
     """Entries, special tokens and [unused] slots counted."""
     do_lower_case: bool = True
@@ -49,8 +59,12 @@ class VocabularyConfig(MixtureConfig):
     as make up 99.95 % of the text, in half of the entries."""
     pad_with_unused: bool = False
     """Fill up with [unused] slots when the corpus is too small for the size, in place of an error."""
+    special_tokens: tuple[str, ...] = ()
+    """Tokens of your own, such as [E1], that are cut out of a text; they take [unused] slots, or extend the size."""
 
     def __post_init__(self) -> None:
+        if self.kind == "bpe" and self.max_alphabet is not None:
+            raise ConfigurationError(f"max_alphabet={self.max_alphabet}: kind='bpe' has all bytes; leave it")
         room = self.vocab_size - self.num_unused - len(SPECIAL_TOKENS)
         if room < 2:
             raise ConfigurationError(
@@ -58,6 +72,8 @@ class VocabularyConfig(MixtureConfig):
                 f"leave room for {max(room, 0)} entries; expected at least "
                 f"{len(SPECIAL_TOKENS) + self.num_unused + 2}"
             )
+        if self.kind == "bpe" and room < 256:
+            raise ConfigurationError(f"vocab_size={self.vocab_size}: the 256 bytes need {self.vocab_size - room + 256}")
 
 
 class WordCounter:
@@ -67,12 +83,18 @@ class WordCounter:
     in one call. The result is exact, since no rule of the normalization looks across a space.
     """
 
-    def __init__(self, do_lower_case: bool, *, max_rows: int = 1_000_000, max_bytes: int = 16 << 20) -> None:
-        """Raw strings are kept up to `max_rows`, or `max_bytes`: reached first in scripts without spaces."""
+    def __init__(
+        self, do_lower_case: bool, kind: str = "wordpiece", *, max_rows: int = 1_000_000, max_bytes: int = 16 << 20
+    ) -> None:
+        """Raw strings are kept up to `max_rows`, or `max_bytes`: reached first in scripts without spaces.
+
+        Words of `kind` bpe have the blank in front of them.
+        """
         self._do_lower_case = do_lower_case
         self._max_rows, self._max_bytes = max_rows, max_bytes
-        self._normalizer = normalizer(do_lower_case)
-        self._pre_tokenizer = pre_tokenizer()
+        self._blank = " " * (kind == "bpe")
+        self._normalizer = byte_level_normalizer(do_lower_case) if self._blank else normalizer(do_lower_case)
+        self._pre_tokenizer = byte_level() if self._blank else pre_tokenizer()
         self._raw: list[pa.Table] = []
         self._num_raw = 0
         self._num_raw_bytes = 0
@@ -109,7 +131,8 @@ class WordCounter:
         plain: dict[int, list[str]] = collections.defaultdict(list)
         other: dict[int, list[str]] = collections.defaultdict(list)
         for raw, count in zip(merged.column("text").to_numpy().tolist(), counts):
-            (plain if raw.isascii() and raw.isprintable() else other)[count].append(raw)
+            is_plain = not self._blank and raw.isascii() and raw.isprintable()
+            (plain if is_plain else other)[count].append(raw)
 
         # Strings of equal count are joined, so that few calls handle them all.
         for count, texts in plain.items():
@@ -117,8 +140,9 @@ class WordCounter:
                 self._add_words(_ASCII_WORD.findall(text.lower() if self._do_lower_case else text), count)
         for count, texts in other.items():
             for text in _blocks(texts):
-                split = self._pre_tokenizer.pre_tokenize_str(self._normalizer.normalize_str(text))
-                self._add_words([word for word, _ in split], count)
+                clean = self._normalizer.normalize_str(self._blank + text)
+                split = self._pre_tokenizer.pre_tokenize_str(clean)
+                self._add_words([clean[start:end] for _, (start, end) in split], count)
 
     def _add_words(self, occurrences: list[str], count: int) -> None:
         words = self._words
@@ -197,21 +221,27 @@ def train(
     learned = _learn(kept, singles, max(max_size, config.vocab_size) - num_others)
     largest = num_others + len(learned)
 
-    # Too little text for the size: an error, or the size is kept with more [unused] slots.
-    num_unused = config.num_unused
+    limit = ""
     if largest < config.vocab_size:
-        if not config.pad_with_unused:
-            # A smaller size leaves room for fewer characters, and so would be too large again.
-            same = len(alphabet) <= MIN_ALPHABET or (
-                _single_pieces(characters, dataclasses.replace(config, vocab_size=largest)) == singles
-            )
-            limit = "" if same else f" with max_alphabet={len(alphabet)}"
-            raise InputError(
-                f"vocab_size={config.vocab_size}: the corpus is too small for it, {largest} is the largest possible"
-                f"{limit}; ask for that, give more text, or fill up with pad_with_unused"
-            )
-        num_unused += config.vocab_size - largest
-    return (*layout(num_unused), *learned)
+        # A smaller size leaves room for fewer characters, and so would be too large again.
+        same = len(alphabet) <= MIN_ALPHABET or (
+            _single_pieces(characters, dataclasses.replace(config, vocab_size=largest)) == singles
+        )
+        limit = "" if same else f" with max_alphabet={len(alphabet)}"
+    return (*layout(check_size(config, len(learned), limit)), *learned)
+
+
+def check_size(config: VocabularyConfig, num_learned: int, limit: str) -> int:
+    """Return the number of [unused] slots, more if there is too little text for the size; InputError if not allowed."""
+    largest = config.num_unused + len(SPECIAL_TOKENS) + num_learned
+    if largest >= config.vocab_size:
+        return config.num_unused
+    if not config.pad_with_unused:
+        raise InputError(
+            f"vocab_size={config.vocab_size}: the corpus is too small for it, {largest} is the largest possible"
+            f"{limit}; ask for that, give more text, or fill up with pad_with_unused"
+        )
+    return config.num_unused + config.vocab_size - largest
 
 
 def layout(num_unused: int) -> tuple[str, ...]:
@@ -263,12 +293,12 @@ def _learn(counts: Sequence[tuple[str, int]], singles: Sequence[str], size: int)
         special_tokens=list(singles),
         continuing_subword_prefix=CONTINUATION_PREFIX,
     )
-    engine.train_from_iterator(_repeated(counts), trainer=trainer)
+    engine.train_from_iterator(repeated(counts), trainer=trainer)
     vocabulary = engine.get_vocab()
     return tuple(sorted(vocabulary, key=vocabulary.__getitem__))
 
 
-def _repeated(counts: Sequence[tuple[str, int]]) -> Iterator[str]:
+def repeated(counts: Sequence[tuple[str, int]], separator: str = " ") -> Iterator[str]:
     """Yield words as often as they occur, which is the only way to pass counts to the trainer.
 
     Large counts are scaled down together: training only compares ratios between pairs of pieces.
@@ -279,7 +309,7 @@ def _repeated(counts: Sequence[tuple[str, int]]) -> Iterator[str]:
         left = max(1, round(count * scale))
         while left:
             times = min(left, _TRAINING_LINE)
-            yield " ".join([word] * times)
+            yield separator.join([word] * times)
             left -= times
 
 

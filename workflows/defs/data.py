@@ -233,7 +233,7 @@ VocabularyLaunchpad: Any = config_class(
 def vocabulary(
     context: dg.AssetExecutionContext, config: VocabularyLaunchpad, home: BertHome
 ) -> dg.MaterializeResult[None]:
-    """The WordPiece vocabulary of the corpus: `vocab.txt`, trained on word counts of the training documents.
+    """The vocabulary of the corpus, WordPiece or byte-level BPE, trained on word counts of the training documents.
 
     With `from_model` it is that model's: weights can be trained further with their own vocabulary alone.
     """
@@ -272,7 +272,7 @@ def _copy_vocabulary(context: dg.AssetExecutionContext, model: str, directory: P
 
     tokenizer = Tokenizer.from_directory(resolve_model(model))
     configuration = {"vocab_size": tokenizer.vocab_size, "do_lower_case": tokenizer.do_lower_case}
-    inputs = {"model": {"name": "vocab.txt", "sha256": tokenizer.sha256}}
+    inputs = {"model": {"name": tokenizer.vocabulary_name, "sha256": tokenizer.sha256}}
 
     def build() -> Manifest:
         with publishing(directory, kind="vocabulary", configuration=configuration, inputs=inputs) as draft:

@@ -94,6 +94,7 @@ def test_words_of_a_tagger_are_tokenized_as_their_joined_sentence(directory):
             assert after == engine.encode(f" {joined}", add_special_tokens=False).ids
     ids, owners = tokenizer.encode_words(["river", "\u200b" if "wordpiece" in directory.name else "", "mill"])
     assert sorted(set(owners)) == [0, 1, 2]
+    assert tokenizer.encode_words([], follows=True) == ([], [])
 
 
 def test_offsets_leave_the_blank_out(directory):

@@ -10,7 +10,7 @@ import tokenizers
 
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.vocabulary.encoder import SentenceEncoder
-from bert_pipeline.vocabulary.files import SPECIAL_TOKENS, read_vocabulary
+from bert_pipeline.vocabulary.files import SPECIAL_TOKENS, read_stated, read_vocabulary
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 TOKENS = [*SPECIAL_TOKENS, "un", "##aff", "##able", "a", "##a", "[", "]", "mask", "cafe", "the", ",", "中"]
@@ -145,6 +145,7 @@ def test_other_words_than_those_of_bert_raise(settings, tokenizer, tmp_path):
     ((key, value),) = settings.items()
     with pytest.raises(UsageError, match=f"{key}={value}; this project splits words and pieces as BERT's own code"):
         Tokenizer.from_directory(tmp_path)
+    assert read_stated(tmp_path).tokens == tokenizer.tokens  # its weights can be loaded
 
 
 def fast_document():
