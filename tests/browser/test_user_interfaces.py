@@ -70,6 +70,26 @@ def test_pretrained_model_shows_curves_on_click(page, user_interfaces):
     assert model.metadata("held_out/mlm_loss").inner_text()
 
 
+def test_columns_of_the_corpus_and_of_the_instances_made_of_it_are_shown(page, user_interfaces):
+    for asset, columns in (("corpus", ("document_id", "sentences")), ("instances", ("input_ids", "segment_b_start"))):
+        page.goto(f"{user_interfaces.dagster}/assets/{asset}")
+        for column in columns:
+            expect(page.get_by_text(column, exact=True).first).to_be_visible()
+
+
+def test_task_files_are_observed_by_their_button(page, user_interfaces):
+    page.goto(f"{user_interfaces.dagster}/assets/{OFFICIAL_FILES}")
+    page.get_by_role("button", name="Observe").first.click()
+    page.get_by_text(re.compile("Launched run")).first.wait_for()
+    observation = page.get_by_text("BERT_TASKS is not set").first
+    for _ in range(12):  # a page that was opened before does not show it
+        page.goto(f"{user_interfaces.dagster}/assets/{OFFICIAL_FILES}")
+        with contextlib.suppress(AssertionError):
+            expect(observation).to_be_visible(timeout=5_000)
+            break
+    expect(observation).to_be_visible()
+
+
 @pytest.mark.parametrize(
     ("asset", "key", "shown"),
     [("pretrained_model", "mlflow_run", "Model metrics"), ("candidate_model", "mlflow_version", "Registered Models")],
@@ -88,6 +108,8 @@ def test_mlflow_shows_the_training_with_its_metrics_and_curves(page, user_interf
     expect(page.get_by_text("Finished", exact=True)).to_be_visible()
     expect(mlflow.metric("held_out/mlm_loss")).to_be_visible()
     mlflow.open_charts("held_out/mlm_loss")
+    page.get_by_role("tab", name="System metrics").click()
+    expect(page.get_by_text("cpu_utilization_percentage").first).to_be_visible()
 
 
 def test_champion_is_an_asset_with_its_last_move(page, user_interfaces, champion):

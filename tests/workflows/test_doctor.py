@@ -6,6 +6,7 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
+from unittest import mock
 
 import dagster as dg
 import pytest
@@ -104,6 +105,12 @@ def test_drafts_of_killed_writers_are_removed_by_the_repair(healthy, capsys):
     assert draft.is_dir()
     assert problems(capsys, "--repair") == []
     assert {path.name for path in folder.iterdir()} == {"exam", young.name}
+
+
+def test_draft_that_is_finished_meanwhile_is_none(healthy, monkeypatch, capsys):
+    (healthy.dump_directory("samplewiki-1") / f".corpus.partial-{HEX}").mkdir(parents=True)
+    monkeypatch.setattr(findings_of, "is_abandoned", mock.Mock(side_effect=FileNotFoundError))
+    assert problems(capsys) == []
 
 
 @pytest.mark.parametrize("comment", ["", "    # The pool `training` keeps one training per machine.\n"])

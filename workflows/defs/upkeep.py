@@ -59,7 +59,8 @@ def create_backup(home: BertHome, directory: Path) -> Manifest:
         draft.provenance = {"home": str(home.path)}
     manifest = load_manifest(directory, kind=BACKUP_KIND)
     record = {"directory": str(directory.resolve()), "created": manifest.provenance["created"]}
-    replace_text(home.path / LAST_BACKUP, json.dumps(record) + "\n")
+    with contextlib.suppress(ArtifactError, OSError):  # of a home that may only be read
+        replace_text(home.path / LAST_BACKUP, json.dumps(record) + "\n")
     return manifest
 
 

@@ -1,5 +1,6 @@
 """The state of a home on one page: what was left behind, settings, versions, disk, backup, ports; and its repair."""
 
+import contextlib
 import datetime
 import importlib.metadata
 import json
@@ -87,17 +88,21 @@ def repair(home: BertHome, instance: dg.DagsterInstance, log: Callable[[str], No
 
 def abandoned_drafts(home: BertHome) -> list[Path]:
     """Return the half-written directories and files of killed writers below the home and BERT_DATA."""
-    oldest = time.time() - ABANDONED_DAYS * 24 * 3600  # a file has no lock
     data = os.environ.get(DATA_VARIABLE, "")
-    abandoned = []
-    for root in {home.path} if not data or is_remote(data) else {home.path, Path(data)}:
+    abandoned = set()
+    for root in (home.path,) if not data or is_remote(data) else (home.path, Path(data)):
         for folder, directories, files in os.walk(root):
-            drafts = [Path(folder, name) for name in directories if DRAFT.fullmatch(name)]
-            abandoned += [path for path in drafts if is_abandoned(path)]
+            drafts = [Path(folder, name) for name in (*directories, *files) if DRAFT.fullmatch(name)]
+            abandoned |= set(filter(_has_lost_its_writer, drafts))
             directories[:] = [name for name in directories if not DRAFT.fullmatch(name)]
-            parts = [Path(folder, name) for name in files if DRAFT.fullmatch(name)]
-            abandoned += [path for path in parts if path.stat().st_mtime < oldest]
-    return sorted(set(abandoned))
+    return sorted(abandoned)
+
+
+def _has_lost_its_writer(draft: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError):  # finished meanwhile
+        is_old = time.time() - draft.stat().st_mtime > ABANDONED_DAYS * 24 * 3600
+        return is_abandoned(draft) if draft.is_dir() else is_old  # a file has no lock
+    return False
 
 
 def _left(topic: str, items: Sequence[object], what: str) -> Finding:
