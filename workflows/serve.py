@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -38,6 +39,8 @@ from workflows.lib.processes import holder_of_port, wait_for_left_over
 from workflows.lib.resources import CODE_LOCATION, MLFLOW_ADDRESS_VARIABLE, BertHome
 
 LOG_TAIL_LINES = 30
+LAST_ANSWERS_SECONDS = 5.0
+"""How long a code server may answer what it was asked before it was told to end."""
 SETTLED_SECONDS = 20.0
 """A service that ends sooner is not started again."""
 ROOT = Path(__file__).resolve().parent.parent
@@ -326,10 +329,17 @@ def serve_code(arguments: argparse.Namespace) -> int:
     words = ["--host", arguments.host, "--port", str(arguments.port), "--location-name", CODE_LOCATION]
     command = _module("dagster", "api", "grpc", "--module-name", "workflows.definitions", *words)
 
-    # A signal is passed on to the server, and this process waits for its end.
+    # A signal is passed on to the server. It waits for its runs, and these save and end only once it is gone.
     server = start(command, start_new_session=False)
+
+    def end(received: int, _: object) -> None:
+        server.send_signal(received)
+        killing = threading.Timer(LAST_ANSWERS_SECONDS, server.kill)
+        killing.daemon = True
+        killing.start()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda received, _: server.send_signal(received))
+        signal.signal(number, end)
 
     # Not before the daemon has seen the new server: it could not start the runs again.
     if left and _has_settled(server, arguments.host, arguments.port, arguments.settling_seconds):
