@@ -375,11 +375,6 @@ class BertForPreTraining(nn.Module):
         self.cls = BertPreTrainingHeads(config)
 
     @property
-    def base_model(self) -> BertModel:
-        """The encoder."""
-        return self.bert
-
-    @property
     def predictions(self) -> Any:
         """The projection onto the vocabulary, whose `num_tokens` get a logit."""
         return self.cls.predictions
@@ -403,7 +398,7 @@ class BertForPreTraining(nn.Module):
         `token_indices` is as in `BertModel`.
         """
         positions = None if masked_lm_positions is None else _with_first(masked_lm_positions)  # (B, 1 + M)
-        output = self.base_model(
+        output = self.bert(
             input_ids,
             attention_mask,
             token_type_ids,
@@ -443,12 +438,12 @@ class BertForPreTraining(nn.Module):
         that are -100 count for nothing, as do next sentences.
         """
         if packed is not None:
-            first, predicted = self.base_model.read_packed(packed).split([len(next_sentence_label), len(labels)])
-            pooler = self.base_model.pooler
+            first, predicted = self.bert.read_packed(packed).split([len(next_sentence_label), len(labels)])
+            pooler = self.bert.pooler
             pooled = None if pooler is None else pooler(first.unsqueeze(1))
         else:
             assert masked_lm_positions is not None
-            output = self.base_model(**padded, output_positions=_with_first(masked_lm_positions))
+            output = self.bert(**padded, output_positions=_with_first(masked_lm_positions))
             # Leave out the zero-padded predictions: the vocabulary projection is the widest product of the model.
             predicted = output.sequence_output[:, 1:].flatten(0, 1)[prediction_indices]  # (P, H)
             labels, pooled = labels.flatten()[prediction_indices], output.pooled_output

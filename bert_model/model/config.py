@@ -87,16 +87,6 @@ class BertConfig:
             raise ConfigurationError(f"pad_token_id: found {self.pad_token_id}, expected an id below {self.vocab_size}")
 
     @property
-    def has_local_layers(self) -> bool:
-        """Whether some layers attend to a window around each token only."""
-        return False
-
-    @property
-    def feed_forward_width(self) -> float:
-        """Width of a feed-forward layer of two products with as many numbers."""
-        return self.intermediate_size
-
-    @property
     def num_labels(self) -> int:
         """Number of outputs of a task's classifier."""
         return len(self.labels) or 2
@@ -223,20 +213,8 @@ class ModernConfig(BertConfig):
             )
 
     @property
-    def has_local_layers(self) -> bool:
-        return self.global_attn_every_n_layers > 1 and self.num_hidden_layers > 1
-
-    @property
-    def feed_forward_width(self) -> float:
-        return 1.5 * self.intermediate_size  # of three products
-
-    @property
     def preset_size(self) -> str:
         return (size := super().preset_size) and size_name(size, "modern")
-
-    def is_global(self, layer: int) -> bool:
-        """Tell whether a layer attends to the whole text."""
-        return layer % self.global_attn_every_n_layers == 0
 
     @classmethod
     def _defaults_of_size(cls, *, hidden_size: int, **settings: Any) -> dict[str, Any]:
@@ -253,15 +231,14 @@ class ModernConfig(BertConfig):
     @classmethod
     def from_document(cls, document: Mapping[str, Any], path: Path, overrides: Mapping[str, Any]) -> "ModernConfig":
         """Read transformers' config.json of either generation; InputError if it is not what this model computes."""
-        ropes = document.get("rope_parameters") or {}
         for key, value in {"decoder_bias": True, "tie_word_embeddings": True, "rope_scaling": None}.items():
             if document.get(key, value) != value:
                 raise InputError(f"{path}: {key} is {document[key]!r}, expected {value!r}")
         stored = {cls.RENAMED.get(item.name, item.name): item.name for item in dataclasses.fields(cls)}
-        values = {name: document[key] for key, name in stored.items() if document.get(key) is not None}
-        values = {name: value for name, value in values.items() if name not in cls.LACKING}
+        known = {key: name for key, name in stored.items() if name not in cls.LACKING}
+        values = {name: document[key] for key, name in known.items() if document.get(key) is not None}
         for kind, key in (("full_attention", "global_rope_theta"), ("sliding_attention", "local_rope_theta")):
-            rope = ropes.get(kind) or {}
+            rope = (document.get("rope_parameters") or {}).get(kind) or {}
             if rope.get("rope_type", "default") != "default":
                 raise InputError(f"{path}: the rope_type of {kind} is {rope['rope_type']!r}, expected 'default'")
             values |= {key: rope["rope_theta"]} if "rope_theta" in rope else {}

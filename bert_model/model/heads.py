@@ -98,11 +98,6 @@ class BertForTask(nn.Module):
         self.bert = BertModel(config, add_pooling_layer=add_pooling_layer)
         self.bilstm = BiLSTM(config) if config.head == "bilstm" else None
 
-    @property
-    def base_model(self) -> BertModel:
-        """The encoder."""
-        return self.bert
-
     def sequence_output(self, input_ids: Tensor, attention_mask: Tensor | None, types: Tensor | None) -> Tensor:
         """Return the vector of every position, (B, S, H)."""
         hidden: Tensor = self.bert(input_ids, attention_mask, types).sequence_output
@@ -199,8 +194,8 @@ class BertForEmbedding(BertForTask):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config, add_pooling_layer=True)
-        if self.base_model.pooler is not None:
-            self.base_model.pooler.requires_grad_(False)  # which nothing reads
+        if self.bert.pooler is not None:
+            self.bert.pooler.requires_grad_(False)  # which nothing reads
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None

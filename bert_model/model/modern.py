@@ -167,7 +167,7 @@ class ModernBertModel(BertModel):
         self.final_norm = layer_norm(config)
         self.pooler = None
         self.recomputes_blocks = False
-        self.kinds = [0 if config.is_global(index) else 1 for index in range(config.num_hidden_layers)]
+        self.kinds = [min(1, index % config.global_attn_every_n_layers) for index in range(config.num_hidden_layers)]
         self.reaches = (None, config.local_attention // 2)
         """How far a token sees on each side, by the layer's kind: global or local."""
         size = config.hidden_size // config.num_attention_heads
@@ -234,6 +234,7 @@ class ModernBertDecoder(BertLMPredictionHead):
 class ModernBertForMaskedLM(BertForPreTraining):
     """The encoder with the head of pre-training: masked words, and no next sentences."""
 
+    bert = property(lambda self: self.model)
     published_as = "BertForMaskedLM"
     """The role that its architecture's name in transformers ends with."""
     has_trained_next_sentence = False
@@ -244,10 +245,6 @@ class ModernBertForMaskedLM(BertForPreTraining):
         self.model = ModernBertModel(config)
         self.head = ModernBertPredictionHead(config)
         self.decoder = ModernBertDecoder(config)
-
-    @property
-    def base_model(self) -> ModernBertModel:
-        return self.model
 
     @property
     def predictions(self) -> Any:
@@ -263,6 +260,7 @@ class ModernBertForTask(BertForTask):
     """Base of the task models: the encoder, and the head of pre-training in front of a classifier."""
 
     config: ModernConfig
+    bert = property(lambda self: self.model)
 
     def __init__(self, config: ModernConfig, *, add_pooling_layer: bool) -> None:
         nn.Module.__init__(self)
@@ -270,10 +268,6 @@ class ModernBertForTask(BertForTask):
         self.model = ModernBertModel(config)
         # A mean of states needs no head, and is published without one.
         self.head = nn.Identity() if isinstance(self, BertForEmbedding) else ModernBertPredictionHead(config)
-
-    @property
-    def base_model(self) -> ModernBertModel:
-        return self.model
 
     def sequence_output(self, input_ids: Tensor, attention_mask: Tensor | None, types: Tensor | None) -> Tensor:
         hidden: Tensor = self.head(self.model(input_ids, attention_mask).sequence_output)  # (B, S, H)

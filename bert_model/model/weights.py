@@ -62,13 +62,11 @@ HEADS: dict[str, tuple[str, ...]] = {
 # architecture.
 MODERN_HEAD = "head."
 DECODER = "decoder."
+MODERN_TASKS = ("SequenceClassification", "MultipleChoice", "QuestionAnswering", "TokenClassification")
 MODERN_HEADS: dict[str, tuple[str, ...]] = {
     "BertModel": (),
     "BertForMaskedLM": (MODERN_HEAD, DECODER),
-    "BertForSequenceClassification": (MODERN_HEAD, CLASSIFIER),
-    "BertForMultipleChoice": (MODERN_HEAD, CLASSIFIER),
-    "BertForQuestionAnswering": (MODERN_HEAD, CLASSIFIER),
-    "BertForTokenClassification": (MODERN_HEAD, CLASSIFIER),
+    **{f"BertFor{task}": (MODERN_HEAD, CLASSIFIER) for task in MODERN_TASKS},
 }
 WORD_HEADS = (MASKED_LM, DECODER)
 """The masked-LM head in either architecture."""

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bert_model.model.config import IGNORED_LABEL, BertConfig
+from bert_model.model.config import IGNORED_LABEL, BertConfig, ModernConfig
 from bert_model.model.unpadding import MAX_HEAD_SIZE, PackedRows, supports_varlen, supports_windows
 from bert_model.pretraining.batch import NO_INSTANCES, MaskedInstances, MicroBatch, mask_samples
 from bert_model.pretraining.config import PretrainingConfig
@@ -77,7 +77,7 @@ def can_pack(config: BertConfig, device: torch.device, precision: str) -> bool:
         and config.attention_probs_dropout_prob == 0
         and head_size % 8 == 0
         and head_size <= MAX_HEAD_SIZE
-        and (not config.has_local_layers or supports_windows())
+        and (not isinstance(config, ModernConfig) or config.global_attn_every_n_layers == 1 or supports_windows())
     )
 
 

@@ -201,7 +201,7 @@ def initialize_or_resume(
         # A head that an initial model has trained would no longer fit its encoder: it counts as untrained.
         model.cls.seq_relationship.bias.data.zero_()
 
-    model.base_model.recomputes_blocks = config.activation_checkpointing
+    model.bert.recomputes_blocks = config.activation_checkpointing
 
     # Sharding replaces the parameters, so the optimizer is built afterwards.
     model.to(group.device)

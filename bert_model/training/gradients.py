@@ -88,9 +88,9 @@ def compile_layers(model: Any, *, packed: bool = False, **options: Any) -> None:
 
         inductor.triton.coalesce_tiling_analysis = False
     torch._dynamo.reset()
-    parts = [(layer, "forward") for layer in model.base_model.blocks]
+    parts = [(layer, "forward") for layer in model.bert.blocks]
     if packed:
-        parts += [(model.base_model.embeddings, "forward"), (model, "losses")]
+        parts += [(model.bert.embeddings, "forward"), (model, "losses")]
     for part, name in parts:
         eager = getattr(type(part), name).__get__(part)  # also where it is compiled already
         setattr(part, name, _in_training(torch.compile(eager, dynamic=not packed, **options), eager))
@@ -232,7 +232,7 @@ def shard_parameters(model: Any, group: Group) -> None:
 
     group.broadcast(parameter.data for parameter in model.parameters())
     mesh = init_device_mesh(group.device.type, (group.world_size,))
-    for module in (*model.base_model.blocks, model):
+    for module in (*model.bert.blocks, model):
         part = fully_shard(module, mesh=mesh, reshard_after_forward=False)
         # Sums, not means, set for each part; gloo has no operation that divides.
         part.set_gradient_divide_factor(1.0)

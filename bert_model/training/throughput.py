@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import psutil
 import torch
 
-from bert_model.model.config import BertConfig
+from bert_model.model.config import BertConfig, ModernConfig
 from bert_model.model.cpu_kernels import linear
 
 PROBE_SECONDS = 0.1
@@ -48,7 +48,7 @@ class StepCounts(NamedTuple):
 
 def training_flops(config: BertConfig, counts: StepCounts) -> float:
     """Return the operations of forward and backward passes; the backward pass needs twice those of the forward pass."""
-    hidden, inner = config.hidden_size, config.feed_forward_width
+    hidden, inner = config.hidden_size, config.intermediate_size * (1.5 if isinstance(config, ModernConfig) else 1)
     queries = counts.predictions + counts.instances  # positions that are read after the last block
     keys_seen = counts.squared_lengths * queries / max(counts.tokens, 1.0)  # query-key pairs of these positions
     per_query = 4 * hidden**2 + 4 * hidden * inner  # query and output projections, feed-forward

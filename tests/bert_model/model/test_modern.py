@@ -75,7 +75,7 @@ def test_hidden_states_attentions_and_logits_equal_transformers(shape, has_mask,
     ours, theirs = pair(small_config(**SHAPES[shape]), tmp_path)
     inputs = {"input_ids": IDS, "attention_mask": MASK} if has_mask else {"input_ids": IDS}
     with torch.no_grad():
-        found = ours.base_model(**inputs, output_hidden_states=True, output_attentions=True)
+        found = ours.bert(**inputs, output_hidden_states=True, output_attentions=True)
         logits = ours(**inputs).prediction_logits
         expected = theirs(**inputs, output_hidden_states=True, output_attentions=True)
     assert len(found.hidden_states) == len(expected.hidden_states)
@@ -150,7 +150,7 @@ def test_recomputed_blocks_have_equal_gradients(shape):
     model = new_model(BertForPreTraining, small_config(**SHAPES[shape] | settings), seed=3).train()
     results = []
     for recomputes in (False, True):
-        model.base_model.recomputes_blocks = recomputes
+        model.bert.recomputes_blocks = recomputes
         torch.manual_seed(1)
         results.append(losses_and_gradients(model, padded()))
     assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
@@ -193,7 +193,11 @@ def test_own_sizes_see_the_whole_text(name, expected):
         config.num_attention_heads,
         config.intermediate_size,
     ) == expected
-    assert (config.has_local_layers, config.global_rope_theta, config.max_position_embeddings) == (False, 10_000.0, 512)
+    assert (config.global_attn_every_n_layers, config.global_rope_theta, config.max_position_embeddings) == (
+        1,
+        10_000.0,
+        512,
+    )
     assert config.preset_size == f"modern-{name}"
 
 
@@ -201,7 +205,7 @@ def test_longer_texts_take_windows_and_a_larger_base():
     config = ModernConfig.from_preset("tiny", max_position_embeddings=1024)
     assert (config.global_attn_every_n_layers, config.local_attention, config.global_rope_theta) == (3, 128, 160_000.0)
     other = ModernConfig.from_preset("tiny", max_position_embeddings=1024, global_attn_every_n_layers=1)
-    assert not other.has_local_layers
+    assert other.global_attn_every_n_layers == 1
 
 
 def test_operations_of_a_step_are_those_of_its_products():
@@ -271,7 +275,7 @@ def test_task_models_take_the_head_of_the_masked_lm(role, tmp_path):
     classifier = set() if role is BertForEmbedding else {"classifier.weight", "classifier.bias"}
     assert set(report.created) == classifier
     if role is BertForEmbedding:
-        hidden = ours.base_model(IDS, MASK).sequence_output * MASK[:, :, None]
+        hidden = ours.bert(IDS, MASK).sequence_output * MASK[:, :, None]
         mean = hidden.sum(1) / MASK.sum(1, keepdim=True)
         torch.testing.assert_close(loaded.eval()(IDS, MASK), mean, atol=1e-5, rtol=1e-5)
         assert all(name.startswith("head.") or name == "decoder.bias" for name in report.dropped)
@@ -364,7 +368,7 @@ def test_directories_of_transformers_are_read(kind, tmp_path):
     assert (len(list((tmp_path / "theirs").glob("*.safetensors"))) > 1) == (kind == "shards")
     loaded, report = load_model(model_class, tmp_path / "theirs")
     assert report.created == report.dropped == ()
-    expected = ours.base_model if kind == "bare encoder" else ours
+    expected = ours.bert if kind == "bare encoder" else ours
     for (name, one), (other, two) in zip(loaded.named_parameters(), expected.named_parameters(), strict=True):
         assert name == other
         assert torch.equal(one, two.bfloat16().float() if kind == "bfloat16" else two)

@@ -85,7 +85,7 @@ def test_a_phase_of_long_texts_gives_the_model_its_positions(data):
     config = from_mapping(PretrainingConfig, configuration(data, model={"architecture": "modern", "preset": "tiny"}))
     assert config.model.resolve(vocab_size=60, max_length=32).max_position_embeddings == 512
     long = config.model.resolve(vocab_size=60, max_length=1020)
-    assert (long.max_position_embeddings, long.has_local_layers) == (1024, True)
+    assert (long.max_position_embeddings, long.global_attn_every_n_layers) == (1024, 3)
 
 
 def test_objective_follows_the_architecture_and_next_sentences_are_refused(data, tmp_path):
