@@ -50,6 +50,9 @@ def test_two_ranks_have_the_losses_of_one(data, tmp_path, data_parallel):
     one, two = train_events(tmp_path / "one"), train_events(tmp_path / "two")
     for step, event in one.items():
         assert two[step]["train/mlm_loss"] == pytest.approx(event["train/mlm_loss"], rel=1e-5)
+    for output in (tmp_path / "one", tmp_path / "two"):
+        published = json.loads((output / "model" / "config.json").read_text(encoding="utf-8"))
+        assert published["architectures"] == ["ModernBertForMaskedLM"]
 
 
 def test_packed_training_resumes_and_has_the_losses_of_a_padded_one(data, tmp_path):
