@@ -75,7 +75,7 @@ def compile_layers(model: Any, *, packed: bool = False, **options: Any) -> None:
     """Compile each layer's forward pass in training, with options of `torch.compile`; without gradients it stays eager.
 
     Layers are compiled alone because the first gradient of a graph is ready only when the whole graph has run. Call it
-    after `GradientSum.prepare`, whose sizes no batch has: all layers share one function, of which torch compiles eight
+    after `GradientSum.prepare`, which has its own sizes: all layers share one function, of which torch compiles eight
     variants and leaves the rest eager. So sizes are dynamic from the first batch on, and evaluations take no variant.
 
     Packed batches have one size: there are four graphs, of the embeddings, the losses, a layer and the last one. Call
