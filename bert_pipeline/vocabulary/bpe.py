@@ -7,8 +7,8 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from bert_pipeline.vocabulary.files import MASK, SPECIAL_TOKENS
-from bert_pipeline.vocabulary.tokenizer import JsonTokenizer, byte_level, byte_level_normalizer
-from bert_pipeline.vocabulary.wordpiece import VocabularyConfig, check_size, layout, repeated
+from bert_pipeline.vocabulary.tokenizer import JsonTokenizer, byte_level_normalizer
+from bert_pipeline.vocabulary.wordpiece import SPLITTER, VocabularyConfig, check_size, layout, repeated
 
 _SEPARATOR = "\0"
 
@@ -34,7 +34,7 @@ def train_bpe(counts: Sequence[tuple[str, int]], config: VocabularyConfig) -> Js
     head = layout(check_size(config, len(learned), ""))
 
     # The trainer numbers from 0; the head comes before.
-    engine.normalizer, engine.pre_tokenizer = byte_level_normalizer(config.do_lower_case), byte_level()
+    engine.normalizer, engine.pre_tokenizer = byte_level_normalizer(config.do_lower_case), SPLITTER
     engine.decoder = decoders.ByteLevel()
     pipeline = json.loads(engine.to_str())
     tokens = (*head, *sorted(learned, key=learned.__getitem__))

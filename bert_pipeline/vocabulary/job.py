@@ -141,8 +141,7 @@ def build_vocabulary(
             tokens, num_added = extend(base, counts, do_lower_case=config.do_lower_case, min_count=config.min_count)
             tokenizer = Tokenizer.from_tokens(tokens, config.do_lower_case)
         # Loading the tokens checks them, so that nothing is saved that cannot be read.
-        if config.special_tokens:
-            tokenizer = tokenizer.with_special_tokens(config.special_tokens)
+        tokenizer = tokenizer.with_special_tokens(config.special_tokens)
         tokens = tokenizer.tokens
         tokenizer.save(draft.path)
         draft.rows[tokenizer.vocabulary_name] = len(tokens)
@@ -181,10 +180,8 @@ def _num_characters(tokens: Sequence[str]) -> int:
 def _refuse_ignored(config: VocabularyConfig) -> None:
     for field in dataclasses.fields(VocabularyConfig):
         value = getattr(config, field.name)
-        if (
-            field.name in ("kind", "vocab_size", "num_unused", "max_alphabet", "pad_with_unused")
-            and value != field.default
-        ):
+        ignored = ("kind", "vocab_size", "num_unused", "max_alphabet", "pad_with_unused")
+        if field.name in ignored and value != field.default:
             raise UsageError(
                 f"{field.name}={value!r}: extending keeps the given vocabulary's size and layout; leave it"
             )

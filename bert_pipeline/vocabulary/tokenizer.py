@@ -127,6 +127,8 @@ class Tokenizer:
 
         UsageError if one is in the vocabulary already, or has a blank.
         """
+        if not contents:
+            return self
         tokens = list(self.tokens)
         slots = [index for index, token in enumerate(tokens) if re.fullmatch(r"\[unused\d+\]", token)]
         for content in contents:
@@ -287,7 +289,8 @@ class JsonTokenizer(Tokenizer):
             for entry in sorted(entries.values(), key=lambda entry: entry["id"])
         ]
         document = {**self._pipeline, "truncation": None, "padding": None, "post_processor": None, "added_tokens": own}
-        document["model"] = {**document["model"], **({"dropout": None} if "dropout" in document["model"] else {})}
+        if "dropout" in document["model"]:
+            document["model"] = {**document["model"], "dropout": None}
         return tokenizers.Tokenizer.from_str(json.dumps(document))
 
     def _with(self, tokens: Sequence[str], added: Sequence[Mapping[str, Any]]) -> Tokenizer:
@@ -378,11 +381,6 @@ def byte_level_normalizer(do_lower_case: bool) -> normalizers.Normalizer:
     if not do_lower_case:
         return normalizers.NFC()
     return normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=False, strip_accents=None, lowercase=True)
-
-
-def byte_level() -> pre_tokenizers.PreTokenizer:
-    """Return GPT-2's splitter, which leaves the blank in front of a word."""
-    return pre_tokenizers.ByteLevel(add_prefix_space=False)
 
 
 def pre_tokenizer() -> pre_tokenizers.PreTokenizer:

@@ -20,7 +20,6 @@ from bert_pipeline.vocabulary.files import CONTINUATION_PREFIX, PAD, SPECIAL_TOK
 from bert_pipeline.vocabulary.tokenizer import (
     MAX_INPUT_CHARS_PER_WORD,
     Tokenizer,
-    byte_level,
     byte_level_normalizer,
     normalizer,
     pre_tokenizer,
@@ -33,6 +32,9 @@ ALPHABET_COVERAGE = 0.9995
 """Share of the characters of the text that the alphabet makes up, if no size is given."""
 MIN_ALPHABET = 1_000
 """Characters of the alphabet in any case, if no size is given: more than English and its foreign names need."""
+
+SPLITTER = pre_tokenizers.ByteLevel(add_prefix_space=False)
+"""GPT-2's, which leaves the blank in front of a word."""
 
 _BLOCK_CHARACTERS = 1 << 16
 """Characters that are split into words at a time: the library's result takes 300 bytes for each Han character."""
@@ -94,7 +96,7 @@ class WordCounter:
         self._max_rows, self._max_bytes = max_rows, max_bytes
         self._blank = " " * (kind == "bpe")
         self._normalizer = byte_level_normalizer(do_lower_case) if self._blank else normalizer(do_lower_case)
-        self._pre_tokenizer = byte_level() if self._blank else pre_tokenizer()
+        self._pre_tokenizer = SPLITTER if self._blank else pre_tokenizer()
         self._raw: list[pa.Table] = []
         self._num_raw = 0
         self._num_raw_bytes = 0

@@ -8,6 +8,7 @@ import other_tokenizers
 import pyarrow.parquet as pq
 import pytest
 import tiny_tasks
+from small_corpus import WORDS as WORDS_OF_CORPUS
 from small_corpus import make_corpus, make_documents
 from small_training import SMALL_MODEL, train
 
@@ -26,6 +27,7 @@ from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.instances.parquet import ParquetInstances
 from bert_pipeline.tasks.catalogue import get_task
 from bert_pipeline.tasks.example import Answer, SpanExample, TaggedExample
+from bert_pipeline.vocabulary.files import SPECIAL_TOKENS
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 WORDS = (("Anna", "Lind", ",", "54", "ﬁne"), ("東京", "is", "n't", "here", "."))
@@ -167,3 +169,22 @@ def test_exam_features_attention_and_masks(workplace, tmp_path, capsys):
         assert answer["text"].startswith("The river ")
         expected = [*tokenizer.encode("The river"), tokenizer.mask_id, *tokenizer.encode(" north.")]
         assert predictor._masked_ids(f"The river {mask} north.")[0][1:-1] == expected
+
+
+def test_whole_words_of_single_tokens_are_warned_of(tmp_path, caplog):
+    (tmp_path / "vocabulary").mkdir()
+    Tokenizer.from_tokens([*SPECIAL_TOKENS, ".", *WORDS_OF_CORPUS], True).save(tmp_path / "vocabulary")
+    make_corpus(tmp_path / "corpus", [make_documents(30, held_out=[0, 1, 2, 3])])
+    for masking in ({"masking": "static", "whole_word_masking": True}, {}):
+        caplog.clear()
+        config = InstancesConfig(max_seq_length=32, dupe_factor=1, **masking)
+        build_instances(tmp_path / "corpus", tmp_path / "vocabulary", tmp_path / "data", config, ["--workers", "1"])
+        assert ("no word has two tokens" in caplog.text) is bool(masking)
+    train(settings_of(tmp_path / "data") | {"model": SMALL_MODEL}, tmp_path / "run")
+    assert "no word has two tokens" in caplog.text
+
+
+def test_whole_words_of_several_tokens_are_not_warned_of(workplace, tmp_path, caplog):
+    settings = settings_of(workplace / "instances") | {"model": SMALL_MODEL}
+    train(settings, tmp_path / "run")
+    assert "no word has two tokens" not in caplog.text

@@ -64,12 +64,13 @@ def document_of(sentences):
     return dataclasses.replace(make_documents(1)[0], sentences=tuple(sentences), passage_starts=(0,))
 
 
-def test_documents_are_tokenized_as_their_joined_sentences(directory, tmp_path):
+def assert_joined(directory, lines, folder):
+    """Documents of five lines each are tokenized as the library tokenizes the lines joined by blanks."""
     # Sentences of a corpus have neither blanks at their ends nor control characters.
-    plain = [text.strip() for text in texts() if text.strip().isprintable()]
+    plain = [text.strip() for text in lines if text.strip() and text.strip().isprintable()]
     assert len(plain) > 200
     documents = [document_of(plain[start : start + 5]) for start in range(0, len(plain), 5)]
-    corpus = make_corpus(tmp_path / "corpus", [documents])
+    corpus = make_corpus(folder / "corpus", [documents])
     tokenizer, engine = Tokenizer.from_directory(directory), library(directory)
     found, _ = tokenize_shard(corpus / "documents-00000.parquet", SentenceEncoder(tokenizer))
     tokens, sentences = found["train"].tokens, found["train"].sentence_offsets
@@ -77,6 +78,16 @@ def test_documents_are_tokenized_as_their_joined_sentences(directory, tmp_path):
     for document, start, stop in zip(documents, starts[:-1], starts[1:], strict=True):
         joined = " ".join(document.sentences)
         assert (tokens[start:stop] % CONTINUES).tolist() == engine.encode(joined, add_special_tokens=False).ids, joined
+
+
+def test_documents_are_tokenized_as_their_joined_sentences(directory, tmp_path):
+    assert_joined(directory, texts(), tmp_path)
+
+
+@pytest.mark.real_data
+def test_documents_of_golden_lines_are_tokenized_as_their_joined_sentences(directory, real_data, tmp_path):
+    golden = (real_data / "golden/tokenization.cased.jsonl").read_text(encoding="utf-8").splitlines()
+    assert_joined(directory, [json.loads(line)["text"] for line in golden], tmp_path)
 
 
 def test_words_of_a_tagger_are_tokenized_as_their_joined_sentence(directory):
