@@ -239,6 +239,9 @@ class TaskPredictor:
         outputs = [(encoded, model.logits(encoded)) for model, encoded in zip(self.models, rows) if encoded.num_rows]
         truncated = {int(index) for encoded, _ in outputs for index in encoded.truncated}
         answers = self.kind.answer(examples, outputs, self.models[0].config, self.fitted)
+        for item, answer in zip(inputs, answers):
+            if self.form == "tagging" and "text" in item:
+                _add_offsets(item["text"], answer)
         return [
             {**answer, "truncated": True} if index in truncated else answer
             for index, answer in enumerate(_with_ids(inputs, answers))
@@ -348,6 +351,16 @@ class PretrainingPredictor:
             }
             for index, row in enumerate(probabilities)
         ]
+
+
+def _add_offsets(text: str, answer: dict[str, Any]) -> None:
+    """Add to the entities of an answer where they are in the text, in characters."""
+    places, end = [], 0
+    for word in answer["words"]:
+        start = text.index(word, end)
+        places.append((start, end := start + len(word)))
+    for entity in answer["entities"]:
+        entity |= {"start": places[entity["start_word"]][0], "end": places[entity["end_word"] - 1][1]}
 
 
 def _rows_key(model: TaskModel) -> tuple[Any, ...]:

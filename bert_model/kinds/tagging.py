@@ -3,6 +3,7 @@
 Shapes: T tokens of all rows.
 """
 
+import dataclasses
 import html
 import itertools
 from collections import Counter
@@ -35,7 +36,7 @@ from bert_pipeline.errors import InputError
 from bert_pipeline.records import Source
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.example import TaggedExample
-from bert_pipeline.tasks.ner import COLUMN_SEPARATOR, DOCUMENT_MARK, documents, to_iob2
+from bert_pipeline.tasks.ner import COLUMN_SEPARATOR, DOCUMENT_MARK, documents, to_bioes, to_iob2
 from bert_pipeline.vocabulary.tokenizer import Tokenizer, pre_tokenizer
 
 if TYPE_CHECKING:
@@ -166,7 +167,22 @@ class Tagging(Kind):
         return "entities", ids, [ner.count_tags(gold, tags) for gold, tags in zip(self.gold(examples), predicted)]
 
     def checked(self, where: str, value: Any) -> Any:
-        return texts_of(where, value, "tags")
+        return (
+            tuple(to_iob2(texts_of(where, value, "tags"), self.task.labels))
+            if self.is_bioes
+            else texts_of(where, value, "tags")
+        )
+
+    @property
+    def is_bioes(self) -> bool:
+        """Whether predictions are written in BIOES."""
+        return self.task.scheme == "bioes"
+
+    def prediction_files(self, split: str, evaluation: Evaluation) -> dict[str, str]:
+        if self.is_bioes:
+            written = {key: to_bioes(tags) for key, tags in evaluation.predictions.items()}
+            evaluation = dataclasses.replace(evaluation, predictions=written)
+        return super().prediction_files(split, evaluation)
 
     def decisions(
         self, examples: Sentences, encoded: EncodedSet, logits: np.ndarray, evaluation: Evaluation
@@ -209,11 +225,12 @@ class Tagging(Kind):
         answers: Answers = []
         for example, rows in zip(examples, means):
             tags = [labels[index] for index in rows.argmax(axis=1)]
+            shown = to_bioes(tags) if self.is_bioes else tags
             answers.append(
                 {
-                    "prediction": tags,
+                    "prediction": shown,
                     "words": list(example.words),
-                    "tags": tags,
+                    "tags": shown,
                     "probabilities": [rounded(value) for value in rows.max(axis=1)],
                     "entities": entities(example.words, tags),
                 }

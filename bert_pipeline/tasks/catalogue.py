@@ -76,7 +76,7 @@ class Columns:
     index: str = "index"
     """The number of the example; rows are counted from 0 where a file has none of the usual names of such columns."""
     headerless: tuple[str, ...] = ()
-    """The names of the columns of files that come without a header (CoLA)."""
+    """The names of the columns of files that come without a header (CoLA), for tagging from the first one."""
     endings: tuple[str, ...] = ()
     """The endings of a multiple-choice file, in the order that labels count from 0, or one column with a list of them;
     none: SWAG's own columns."""
@@ -141,7 +141,10 @@ class Task:
     test_files: dict[str, str] = dataclasses.field(default_factory=dict, hash=False)
     """Split name -> file, labeled or not."""
     separator: str = ""
-    """What separates the fields of its CSV files, such as ";"; by default a comma, or a tab without quotes in TSV."""
+    """What separates the fields of its CSV files, such as ";"; by default a comma, or a tab without quotes in TSV. In
+    columns of words and tags a tab alone, where words have spaces."""
+    scheme: Literal["iob2", "bioes"] = "iob2"
+    """The scheme of the tags in predictions; files of data may have any."""
     encoding: str = "utf-8"
     """How the text of its files is encoded, such as cp1252 or utf-16."""
     submission_files: dict[str, str] = dataclasses.field(default_factory=dict, hash=False)
@@ -284,8 +287,12 @@ def _check_description(task: Task, name: str) -> None:
         if prefix in OTHER_PREFIXES and of_type:
             raise ConfigurationError(
                 f"{name}: labels: found {label!r} beside {min(of_type)!r}, expected the prefixes B- and I- only; "
-                "convert the tags to IOB2"
+                "files may have the others, and predictions with `scheme: bioes`"
             )
+    if task.kind == "tagging" and task.columns.headerless:
+        for key in ("text_a", "label"):
+            if (column := getattr(task.columns, key)) not in task.columns.headerless:
+                raise ConfigurationError(f"{name}: columns.{key}: found {column!r}, expected one of columns.headerless")
     if task.reader == "tsv" and task.pair != bool(task.columns.text_b):
         stated, expected = ("true without", "the second text's column there") if task.pair else ("false with", "true")
         raise ConfigurationError(f"{name}: pair: found {stated} columns.text_b, expected {expected}")

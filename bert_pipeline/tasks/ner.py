@@ -10,11 +10,11 @@ import re
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.records import Record, Source, open_records, open_source
-from bert_pipeline.tasks.catalogue import Columns, Task
+from bert_pipeline.tasks.catalogue import OTHER_PREFIXES, Columns, Task
 from bert_pipeline.tasks.example import Reading, TaggedExample
 from bert_pipeline.tasks.glue import class_label
 from bert_pipeline.tasks.tables import TableRow, read_table
@@ -22,12 +22,16 @@ from bert_pipeline.tasks.tables import TableRow, read_table
 DOCUMENT_MARK = "-DOCSTART-"
 COLUMN_SEPARATOR = re.compile(r"[ \t]+")
 """Spaces and tabs only: other white space, such as the no-break space, may be part of a word."""
-TAG = re.compile(r"O|[BI]-\S+")
+TAG = re.compile(r"O|[BIESULM]-\S+")
+STARTS = ("B", "S", "U")
+"""Prefixes of the first word of an entity in any scheme."""
 LEADING_SENTENCES = 10_000
 """Sentences that wait for a mark, since it may follow the first document; a file without marks is read as it comes."""
 WORD_COLUMNS, TAG_COLUMNS = ("tokens", "words"), ("ner_tags", "tags", "labels")
 """Names of the columns of words and of tags in tables, the hub's first."""
 TABLE_LAYOUTS = [Columns(text_a=words, label=tags, index="id") for words in WORD_COLUMNS for tags in TAG_COLUMNS]
+TABLE_LAYOUTS += [Columns(text_a="text", label=spans, index="id") for spans in ("spans", "entities", "label", "labels")]
+"""Those with "text" have spans of characters, as doccano and Prodigy write them."""
 _MARK = TaggedExample(DOCUMENT_MARK, None, ())
 """Stands for a document mark between sentences."""
 
@@ -38,7 +42,10 @@ def read_tagged_examples(task: Task, paths: Sequence[Path | Source], reading: Re
     In CoNLL files the first column is the word, the last the tag; one column gives words without tags unless labels
     are required. A -DOCSTART- line, or in a table a row of that word, ends one document and starts the next; without
     any the sentences have no documents. InputError names file and line or row of a sentence with another number of
-    columns or with a tag that is not among `task.labels` (in either scheme).
+    columns or with a tag that is not among `task.labels` (in either scheme, or in BIOES or BILOU).
+
+    The task may name the columns: of files without a header (`headerless`, then "#" begins lines that are none of
+    words), of tables with lists of words, or of tables with a word a row, whose `index` names the sentence.
     """
     yield from _in_documents(_sentences(task, paths, reading))
 
@@ -48,7 +55,9 @@ def _sentences(task: Task, paths: Sequence[Path | Source], reading: Reading) -> 
     for path in paths:
         with open_source(path, separator=reading.separator, encoding=reading.encoding) as source:
             if is_table(source):
-                yield from read_table(source, TABLE_LAYOUTS, reading, functools.partial(_table_sentence, task))
+                yield from read_table(source, _layouts(task), reading, functools.partial(_table_sentence, task))
+            elif source.format == "csv" or _has_word_rows(task, source):
+                yield from _row_sentences(task, source, reading)
             else:
                 yield from _column_sentences(task, source, reading)
 
@@ -84,11 +93,29 @@ def is_table(source: Source) -> bool:
     return source.format in ("jsonl", "json", "parquet", "arrow")
 
 
-def is_task_file(source: Source, labels: Sequence[str]) -> bool:
-    """Return whether a file has CoNLL's columns, or is a table with tokens or with words and tags."""
+def _layouts(task: Task) -> list[Columns]:
+    return [task.columns, *TABLE_LAYOUTS] if task.columns.text_a != Columns().text_a else TABLE_LAYOUTS
+
+
+def _has_word_rows(task: Task, source: Source) -> bool:
+    """Return whether a file is a table with a word a row, of the columns that the task names."""
+    names = (task.columns.text_a, task.columns.index)
+    is_text = source.format in ("csv", "tsv") and not task.columns.headerless
+    return is_text and {*names} <= {*open_records(source.peek()).columns}
+
+
+def is_task_file(source: Source, task: Task) -> bool:
+    """Return whether a file has CoNLL's columns or the task's, or is a table with tokens or with words and tags."""
     if not is_table(source):
-        return is_column_file(source, labels)
+        names = task.columns.headerless
+        widths = [len(_fields(record.line, task)) for record in source.peek().lines() if record.line.strip()]
+        is_own = bool(names) and 2 * widths.count(len(names)) > len(widths)
+        return is_own or _has_word_rows(task, source) or is_column_file(source, task.labels)
     columns = open_records(source.peek()).columns
+    if task.columns.text_a in columns:
+        return True
+    if {"text", "spans"} <= {*columns}:  # an input of text, whose entities get their characters
+        return False
     words = [name for name in WORD_COLUMNS if name in columns]
     return bool(words) and (words[0] == "tokens" or any(name in columns for name in TAG_COLUMNS))
 
@@ -110,19 +137,64 @@ def is_column_file(source: Source, labels: Sequence[str] = ()) -> bool:
     )
 
 
-def _fields(line: str) -> list[str]:
+def _fields(line: str, task: Task | None = None) -> list[str]:
+    if task is not None and task.separator:
+        return line.split(task.separator) if line.strip() else []
     return [field for field in COLUMN_SEPARATOR.split(line) if field]
+
+
+def _row_sentences(task: Task, source: Source, reading: Reading) -> Iterator[TaggedExample]:
+    """Yield the sentences of a table with a word a row; an empty id is that of the row before."""
+    records, names = open_records(source), task.columns
+    expected = (names.text_a, names.index, *([names.label] if reading.labeled else []))
+    if missing := [name for name in expected if name not in records.columns]:
+        raise InputError(
+            f"{records.where}: no column {missing[0]!r} (found: {records.shown_columns}), expected a word a row: name "
+            "the word, the tag and the sentence's id in columns.text_a, label and index"
+        )
+    sentence, problem = "", cast(InputError | None, None)
+    words: list[str] = []
+    tags: list[str] | None = [] if reading.labeled is not False and names.label in records.columns else None
+
+    def finished() -> Iterator[TaggedExample]:
+        if problem is not None:
+            reading.refuse(problem)
+        elif words:
+            reading.enter(sentence, where)
+            yield _example(sentence, words, tags, task, reading)
+
+    where = records.where
+    for record in records.rows:
+        if (stated := str(record.fields.get(names.index) or "")) and stated != sentence:
+            yield from finished()
+            sentence, problem, words, tags, where = stated, None, [], None if tags is None else [], record.where
+        try:
+            if record.error:
+                raise InputError(record.error)
+            if not (word := str(record.fields.get(names.text_a) or "").strip()):
+                raise InputError(f"{record.where}: no word in {names.text_a}")
+            words.append(word)
+            if tags is not None:
+                _check_tag(tag := str(record.fields[names.label]), task.labels, record.where)
+                tags.append(tag)
+        except InputError as error:
+            problem = problem or error
+    yield from finished()
 
 
 def _column_sentences(task: Task, source: Source, reading: Reading) -> Iterator[TaggedExample]:
     """Yield the sentences of CoNLL's columns, and `_MARK` for each document mark."""
-    num_columns, is_bad = 0, False
+    names = task.columns.headerless
+    word, tag = (names.index(task.columns.text_a), names.index(task.columns.label)) if names else (0, -1)
+    num_columns, is_bad = len(names), False
     words: list[str] = []
     tags: list[str] = []
 
     # The appended blank line ends the last sentence.
     for record in itertools.chain(source.lines(), [Record("", {})]):
-        fields = _fields(record.line)
+        fields = _fields(record.line, task)
+        if names and record.line.startswith("#") and len(fields) != len(names):
+            continue
         if not fields or fields[0] == DOCUMENT_MARK:
             # End of a sentence; a document mark ends the document as well.
             if words and not is_bad:
@@ -136,7 +208,6 @@ def _column_sentences(task: Task, source: Source, reading: Reading) -> Iterator[
             continue
         # The first line of the file decides the number of columns.
         num_columns = num_columns or len(fields)
-        words.append(fields[0])
         try:
             if record.error:
                 raise InputError(record.error)
@@ -148,11 +219,12 @@ def _column_sentences(task: Task, source: Source, reading: Reading) -> Iterator[
                 raise InputError(f"{record.where}: 1 column, expected a word and its tag at least")
             if num_columns > 1:
                 if reading.labeled is not False:
-                    _check_tag(fields[-1], task.labels, record.where)
-                tags.append(fields[-1])
+                    _check_tag(fields[tag], task.labels, record.where)
+                tags.append(fields[tag])
         except InputError as error:
             reading.refuse(error)
             is_bad = True
+        words.append(fields[word] if len(fields) > word else "")
 
 
 def _example(
@@ -165,6 +237,8 @@ def _example(
 def _table_sentence(task: Task, row: TableRow) -> TaggedExample:
     """Make a sentence of the row of a table, or `_MARK` of one that is a document mark."""
     word_column, tag_column = row.table.layout.text_a, row.table.layout.label
+    if isinstance(text := row.value(word_column), str):
+        return _spanned_sentence(task, row, text)
     words = _list_of(row, word_column)
     if not all(isinstance(word, str) for word in words):
         raise InputError(f"{row.where}: {word_column} is {words!r:.80}, expected a list of texts")
@@ -175,15 +249,48 @@ def _table_sentence(task: Task, row: TableRow) -> TaggedExample:
     # Tags are names, or integers of classes whose names the table's metadata has.
     labeled = row.table.reading.labeled
     tags = None
-    if labeled or (labeled is None and row.fields.get(tag_column) is not None):
+    if labeled or (labeled is None and row.value(tag_column) is not None):
         tags = [_tag(value, task, row.table.class_names, row.where) for value in _list_of(row, tag_column)]
         if len(tags) != len(words):
             raise InputError(f"{row.where}: {len(words)} words and {len(tags)} tags, expected a tag for each word")
     return _example(row.example_id(), words, tags, task, row.table.reading)
 
 
+def _spanned_sentence(task: Task, row: TableRow, text: str) -> TaggedExample:
+    """Make a sentence of a text with spans of characters: (start, end, type), or objects with these under any name."""
+    from tokenizers.pre_tokenizers import BertPreTokenizer  # as plain input is split
+
+    reading, column = row.table.reading, row.table.layout.label
+    words = BertPreTokenizer().pre_tokenize_str(text)
+    spans, tags = row.value(column), ["O"] * len(words)
+    if reading.labeled is False or (reading.labeled is None and spans is None):
+        return _example(row.example_id(), [word for word, _ in words], None, task, reading)
+    for span in _list_of(row, column):
+        keys = (("start", "start_offset"), ("end", "end_offset"), ("label", "type"))
+        values: Any = span
+        if isinstance(span, dict):
+            values = [next((span[key] for key in names if key in span), None) for names in keys]
+        try:
+            start, end, entity = values
+            inside = [i for i, (_, (first, last)) in enumerate(words) if first < end and last > start]
+            if not (0 <= start < end <= len(text) and inside):
+                raise ValueError
+        except (TypeError, ValueError):
+            message = f"{row.where}: {column} has {span!r:.80}, expected start, end and type of a span of the text"
+            raise InputError(message) from None
+        _check_tag(f"B-{entity}", task.labels, row.where)
+        if any(tags[index] != "O" for index in inside):
+            reading.count("entities that overlap an earlier one", str(row.fields.get("id", "")))
+            continue
+        if words[inside[0]][1][0] != start or words[inside[-1]][1][1] != end:
+            reading.count("entities that end inside of a word, which is taken whole", str(row.fields.get("id", "")))
+        for number, index in enumerate(inside):
+            tags[index] = f"{'I' if number else 'B'}-{entity}"
+    return _example(row.example_id(), [word for word, _ in words], tags, task, reading)
+
+
 def _list_of(row: TableRow, name: str) -> list[Any]:
-    value = row.fields.get(name)
+    value = row.value(name)
     if not isinstance(value, list):
         raise InputError(f"{row.where}: {name} is {value!r:.80}, expected a list")
     return value
@@ -197,9 +304,9 @@ def _tag(value: Any, task: Task, class_names: Sequence[str], where: str) -> str:
 
 
 def _entity(tag: str, labels: Sequence[str]) -> str:
-    """Return the type of a tag B-<type> or I-<type> if the task has B-<type>; "" for other tags, such as -LRB-."""
+    """Return the type of a tag such as B-<type> if the task has B-<type>; "" for other tags, such as -LRB-."""
     prefix, _, entity = tag.partition("-")
-    return entity if prefix in ("B", "I") and f"B-{entity}" in labels else ""
+    return entity if prefix in ("B", "I", *OTHER_PREFIXES) and f"B-{entity}" in labels else ""
 
 
 def _check_tag(tag: str, labels: Sequence[str], where: str) -> None:
@@ -208,7 +315,7 @@ def _check_tag(tag: str, labels: Sequence[str], where: str) -> None:
 
 
 def to_iob2(tags: Sequence[str], labels: Sequence[str]) -> list[str]:
-    """Convert the tags of one sentence from IOB1 or IOB2 to IOB2: B- on the first word of every entity.
+    """Convert the tags of one sentence from IOB1, BIOES, BILOU or IOB2 to IOB2: B- on the first word of every entity.
 
     Tags of types without B-<type> among `labels` stay as they are.
     """
@@ -217,8 +324,19 @@ def to_iob2(tags: Sequence[str], labels: Sequence[str]) -> list[str]:
     for tag in tags:
         entity = _entity(tag, labels)
         # IOB1 has B- only between adjacent entities of one type; IOB2 has it on every first word.
-        result.append(f"B-{entity}" if entity and entity != previous else tag)
+        starts = entity != previous or tag.partition("-")[0] in STARTS
+        result.append(f"{'B' if starts else 'I'}-{entity}" if entity else tag)
         previous = entity
+    return result
+
+
+def to_bioes(tags: Sequence[str]) -> list[str]:
+    """Convert the IOB2 tags of one sentence to BIOES: E- on the last word of an entity, S- on its only one."""
+    result = []
+    for tag, following in itertools.pairwise([*tags, "O"]):
+        prefix, _, entity = tag.partition("-")
+        is_last = bool(entity) and following != f"I-{entity}" and prefix in ("B", "I")
+        result.append(f"{'S' if prefix == 'B' else 'E'}-{entity}" if is_last else tag)
     return result
 
 

@@ -243,7 +243,7 @@ def is_task_file(task: Task, source: Source) -> bool:
     SQuAD's JSON and CoNLL's columns are; tables are if they have the task's own columns or the hub's.
     """
     if task.reader == "conll":
-        return ner.is_task_file(source, task.labels)
+        return ner.is_task_file(source, task)
     if task.reader == "squad":
         return squad.is_squad_json(source)
     # A file without a header is known by a label where one belongs. A single column needs a row below it.

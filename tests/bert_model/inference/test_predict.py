@@ -38,6 +38,7 @@ from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.storage import to_path
 from bert_pipeline.tasks.catalogue import Columns, get_task
+from bert_pipeline.tasks.ner import to_iob2
 from bert_pipeline.tasks.task import read_examples
 
 INPUTS = {
@@ -1048,3 +1049,18 @@ def test_input_has_the_columns_of_the_yaml_that_is_named(models, tmp_path):
     predict(str(tmp_path / "sst2.yaml"), [models["sst2"]], str(production), str(output))
     (answer,) = map(json.loads, output.read_text(encoding="utf-8").splitlines())
     assert answer["id"] == "A-1"
+
+
+def test_predicted_tags_have_the_scheme_and_the_characters_of_the_files(models, tmp_path):
+    model = load_task_model(models["ner"])
+    predictor = TaskPredictor([dataclasses.replace(model, task=dataclasses.replace(model.task, scheme="bioes"))])
+    text = "Anna  lives in Oslo."
+    (answer,) = predictor.answer([{"text": text}])
+    (plain,) = TaskPredictor([model]).answer([{"text": text}])
+    assert plain["entities"] == answer["entities"] != []
+    assert plain["tags"] != answer["tags"] == answer["prediction"]
+    assert to_iob2(answer["tags"], model.task.labels) == plain["tags"]
+    for entity in answer["entities"]:
+        assert text[entity["start"] : entity["end"]].split() == entity["text"].split()
+    kind = kind_of(predictor.task)
+    assert kind.checked("", answer["tags"]) == tuple(plain["tags"])

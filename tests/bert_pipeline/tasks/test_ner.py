@@ -1,17 +1,20 @@
 """CoNLL-2003's columns."""
 
 import dataclasses
+import json
 import random
 from pathlib import Path
 
 import pytest
 
-from bert_pipeline.errors import InputError
+from bert_pipeline.configuration import to_mapping
+from bert_pipeline.errors import ConfigurationError, InputError
+from bert_pipeline.records import open_source
 from bert_pipeline.tasks import ner
-from bert_pipeline.tasks.catalogue import TASKS
+from bert_pipeline.tasks.catalogue import TASKS, Columns, get_task
 from bert_pipeline.tasks.example import TaggedExample
-from bert_pipeline.tasks.ner import documents, to_iob2
-from bert_pipeline.tasks.task import load_task_data, read_examples
+from bert_pipeline.tasks.ner import documents, to_bioes, to_iob2
+from bert_pipeline.tasks.task import is_task_file, load_task_data, read_examples
 
 
 def write(folder: Path, content: str) -> Path:
@@ -125,7 +128,7 @@ def test_words_without_tags_are_read_when_tags_are_not_required(tmp_path):
         ("EU NNP I-NP I-ORG\nrejects VBZ O\n", r"eng.train:2: 3 columns, expected 4"),
         ("EU I-ORG\n\nParis I-CITY\n", r"eng.train:3: tag 'I-CITY', expected one of O, B-PER"),
         ("EU I-ORG\nParis LOC\n", r"eng.train:2: tag 'LOC', expected one of"),
-        ("EU I-ORG\nParis E-LOC\n", r"eng.train:2: tag 'E-LOC', expected one of"),
+        ("EU I-ORG\nParis X-LOC\n", r"eng.train:2: tag 'X-LOC', expected one of"),
         ("-DOCSTART- -X- O O\n\n", "no sentences"),
         ("", "no sentences"),
     ],
@@ -145,3 +148,77 @@ def test_real_file_has_the_published_counts(real_data):
     assert {kind: starts.count(f"B-{kind}") for kind in ("PER", "ORG", "LOC", "MISC")} == {
         "PER": 1842, "ORG": 1341, "LOC": 1837, "MISC": 922,
     }  # fmt: skip
+
+
+def own_task(**changes):
+    options = {"folder": ".", "name": "own", **changes}
+    return dataclasses.replace(TASKS["ner"], **options)
+
+
+def test_columns_of_words_and_tags_may_be_named(tmp_path):
+    columns = Columns(text_a="word", label="outer", headerless=("number", "word", "outer", "inner"))
+    content = "#\thttp://x\t[2009]\n1\tAnna Maria\tB-PER\tO\n2\t#\tO\tO\n\n1\tRom\tS-LOC\tO\n2\tx\tO\tO\n"
+    task = own_task(columns=columns, separator="\t")
+    file = tmp_path / "train.tsv"
+    file.write_text(content, encoding="utf-8")
+    assert [(e.words, e.tags) for e in read_examples(task, file)] == [
+        (("Anna Maria", "#"), ("B-PER", "O")),
+        (("Rom", "x"), ("B-LOC", "O")),
+    ]
+    with open_source(file) as source:
+        assert is_task_file(task, source)
+    file.write_text("1\ta\tX\tO\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"train.tsv:1: tag 'X', expected one of"):
+        read_examples(task, file)
+    description = {**to_mapping(task), "columns": {"text_a": "token", "headerless": ["a", "b"]}}
+    (tmp_path / "own.yaml").write_text(json.dumps(description), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="columns.text_a: found 'token', expected one of columns.headerless"):
+        get_task(str(tmp_path / "own.yaml"))
+
+
+def test_a_word_a_row_is_a_sentence_by_its_id(tmp_path):
+    task = own_task(columns=Columns(text_a="Word", label="Tag", index="Sentence #"))
+    file = tmp_path / "train.csv"
+    rows = 'Sentence #,Word,POS,Tag\nSentence: 1,Anna,NNP,B-PER\n,"a, b",X,O\nSentence: 2,Rome,NNP,U-LOC\n'
+    file.write_text(rows, encoding="utf-8")
+    assert [(e.example_id, e.words, e.tags) for e in read_examples(task, file)] == [
+        ("Sentence: 1", ("Anna", "a, b"), ("B-PER", "O")),
+        ("Sentence: 2", ("Rome",), ("B-LOC",)),
+    ]
+    with open_source(file) as source:
+        assert is_task_file(task, source)
+    assert [e.tags for e in read_examples(task, file, labeled=False)] == [None, None]
+    file.write_text(rows + "Sentence: 3,x,X,NO\n,y,X,O\nSentence: 4,z,X,O\n", encoding="utf-8")
+    errors = []
+    assert [e.example_id[-1] for e in read_examples(task, file, on_error=errors.append)] == ["1", "2", "4"]
+    assert [str(error).partition(": ")[0] for error in errors] == [f"{file}:5"]
+    with pytest.raises(
+        InputError, match=r"no column 'sentence1' \(found: Sentence #, Word, POS, Tag\), expected a word"
+    ):
+        read_examples(own_task(), file)
+
+
+def test_spans_of_characters_become_tags_of_words(tmp_path):
+    file = tmp_path / "train.jsonl"
+    text = "Anna Berg, of Rome-Ost."
+    doccano = {"id": 7, "text": text, "label": [[0, 9, "PER"], [14, 17, "LOC"], [5, 9, "PER"]]}
+    spans = [{"start": 0, "end": 9, "label": "PER"}]
+    prodigy = {"text": text, "tokens": [{"text": "Anna", "start": 0}], "spans": spans}
+    for row, tags in ((doccano, ["B-PER", "I-PER", "O", "O", "B-LOC"]), (prodigy, ["B-PER", "I-PER", "O", "O", "O"])):
+        file.write_text(json.dumps(row), encoding="utf-8")
+        counts = {}
+        (example,) = read_examples(TASKS["ner"], file, counts=counts)
+        assert example.words == ("Anna", "Berg", ",", "of", "Rome", "-", "Ost", ".")
+        assert list(example.tags) == [*tags, "O", "O", "O"]
+        assert len(counts) == (2 if row is doccano else 0)
+    for bad in ([0, 99, "PER"], [3, 3, "PER"], ["PER"], {"start": 1}):
+        file.write_text(json.dumps({"text": text, "label": [bad]}), encoding="utf-8")
+        with pytest.raises(InputError, match=r"train.jsonl:1: label has .*, expected start, end and type of a span"):
+            read_examples(TASKS["ner"], file)
+
+
+def test_bioes_and_back():
+    labels = TASKS["ner"].labels
+    for bioes in ("S-PER B-PER E-PER O B-LOC I-LOC E-LOC S-LOC", "S-PER", "O", "B-ORG E-ORG B-ORG E-ORG"):
+        assert to_bioes(to_iob2(bioes.split(), labels)) == bioes.split()
+    assert to_iob2(["U-PER", "B-LOC", "L-LOC", "U-LOC"], labels) == ["B-PER", "B-LOC", "I-LOC", "B-LOC"]
