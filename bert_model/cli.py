@@ -24,7 +24,9 @@ from bert_pipeline.storage import local_path, path_or_url, store_errors
 from bert_pipeline.tasks.catalogue import TASK_FILES, TASKS
 
 DEV_FRACTION_HELP = "share of the only data file to split off as the dev set, if the task has one file (own split)"
-MODEL_HELP = "a directory or its URL, a Hugging Face id, or an MLflow URI such as models:/bert-tiny-sst2@champion"
+MODEL_HELP = (
+    "a directory or its URL, a Hugging Face id[@revision], or an MLflow URI such as models:/bert-tiny-sst2@champion"
+)
 
 
 class Argument:
@@ -63,6 +65,7 @@ def commands() -> list[Command]:
                 Argument("--dev-fraction", type=float, default=0.0, metavar="SHARE", help=DEV_FRACTION_HELP),
                 Argument("--workers", type=int, metavar="N", help="training processes (default: one per core or GPU)"),
                 Argument("--replace", action="store_true", help="replace a finished model of another task or start"),
+                Argument("--json", action="store_true", help="print scores as JSON lines also on a terminal"),
             ],
             "bert_model.finetuning.config:FinetuningConfig",
         ),

@@ -32,7 +32,7 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     from bert_pipeline.tasks.task import load_task_data
 
     task = get_task(arguments.task)  # reports an unknown task before torch is loaded
-    from bert_model.finetuning.analysis import errors_path, kept_epoch
+    from bert_model.finetuning.analysis import errors_path, kept_epoch, scores_table
     from bert_model.finetuning.caveats import describe, read_caveats
     from bert_model.finetuning.config import task_configuration
     from bert_model.finetuning.display import TrialDisplay
@@ -50,7 +50,7 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     if task.kind != "tagging" and settings.get("document_context"):
         raise UsageError(f"{arguments.task}: document_context has no effect, expected it with tagging only")
     data = load_task_data(arguments.task, _fetched(arguments.data), arguments.dev_fraction)
-    for note in data.notes():
+    for note in (*data.summaries(), *data.notes()):
         print(f"{arguments.task}: {note}", file=sys.stderr)
     # The license of an earlier search that this one extends is kept; that of another model is no statement on this one.
     model = resolve_model(arguments.model)
@@ -74,9 +74,12 @@ def run_finetune(arguments: argparse.Namespace) -> int:
         if _lacks_readme(arguments.output) and (arguments.replace or not other):
             write_readme(arguments.output, {"license": license} if license else {})
 
-    # Metrics go to standard output, as JSON lines for programs; all else to standard error.
-    for key, entry in result.metrics.items():
-        print(json.dumps({"metric": key, **entry, "own_split": data.own_split}))
+    # Scores go to standard output, as a table on a terminal and as JSON lines for programs; all else to standard error.
+    if sys.stdout.isatty() and not arguments.json:
+        print(scores_table(result.results, "simple"))
+    else:
+        for key, entry in result.metrics.items():
+            print(json.dumps({"metric": key, **entry, "own_split": data.own_split}))
     if kept := kept_epoch(result.results["winner"]):
         print(f"published: {kept}", file=sys.stderr)
     print(f"known about this score: {describe(read_caveats(result.results['known']))}", file=sys.stderr)

@@ -54,14 +54,8 @@ _markdown = functools.partial(format_table, style="pipe", numbers=range(1, sys.m
 
 def results_table(results: Mapping[str, Any]) -> str:
     """Return the content of results.md from that of results.json."""
-    head, rows = ["metric", "N", "mean ± sd", "best", "seeds", "baseline"], []
-    for key, entry in results["metrics"].items():
-        baseline = "" if entry["majority"] is None else f"{entry['majority']:.1f}"
-        mean = f"{entry['mean']:.1f} ± {entry['sd']:.1f}"
-        rows.append([key, f"{entry['n']:,}", mean, f"{entry['best']:.1f}", str(len(entry["values"])), baseline])
-
     # After the means over seeds, the details of the one published model.
-    parts = [f"# {results['title']}", _markdown(head, rows), f"Baseline: {results['baseline']}."]
+    parts = [f"# {results['title']}", scores_table(results, "pipe"), f"Baseline: {results['baseline']}."]
     parts.append(f"Known about this score: {describe(read_caveats(results['known']))}.")
     parts += [results["note"]] if "note" in results else []
     parts += [f"Published: {kept}."] if (kept := kept_epoch(results["winner"])) else []
@@ -84,6 +78,16 @@ def results_table(results: Mapping[str, Any]) -> str:
             confusion = [[label, *(f"{count:,}" for count in row)] for label, row in counts]
             parts.append(_markdown(["gold \\ predicted", *labels], confusion))
     return "\n\n".join(parts) + "\n"
+
+
+def scores_table(results: Mapping[str, Any], style: str) -> str:
+    """Return the means over seeds as a table in a style of tabulate."""
+    head, rows = ["metric", "N", "mean ± sd", "best", "seeds", "baseline"], []
+    for key, entry in results["metrics"].items():
+        baseline = "" if entry["majority"] is None else f"{entry['majority']:.1f}"
+        mean = f"{entry['mean']:.1f} ± {entry['sd']:.1f}"
+        rows.append([key, f"{entry['n']:,}", mean, f"{entry['best']:.1f}", str(len(entry["values"])), baseline])
+    return format_table(head, rows, style, numbers=range(1, len(head)))
 
 
 def kept_epoch(winner: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ registry nor hub.
 
 import re
 from pathlib import Path
+from typing import Any
 
 from bert_model.training.home import artifact_cache
 from bert_pipeline.errors import UsageError
@@ -14,7 +15,10 @@ from bert_pipeline.storage import scheme_of
 
 
 def resolve_model(reference: str) -> Path:
-    """Return the local directory of a model, downloaded if the reference is a `models:/` URI, a hub id or a URL."""
+    """Return the local directory of a model, downloaded if the reference is a `models:/` URI, a hub id or a URL.
+
+    A hub id may name a branch, a tag or a commit: "name/model@v1.0".
+    """
     if reference.startswith("models:/"):
         from bert_model.registry import operations  # imports torch and the models, which a directory does not need
 
@@ -24,20 +28,28 @@ def resolve_model(reference: str) -> Path:
     if (directory := Path(reference)).is_dir():
         if (directory / MANIFEST_NAME).is_file():
             load_manifest(directory, verify="sha256")  # torch would load a flipped bit without a word
+        checkpoint = next(directory.glob("*.index"), None)
+        if checkpoint is not None and not (directory / "config.json").is_file():
+            raise UsageError(
+                f"{directory}: holds a TensorFlow checkpoint; convert it first: bert convert "
+                f"{checkpoint.with_suffix('')} --output DIR"
+            )
         return directory
 
     # Only what has the form of a hub id, and is no file here, is looked up on the network.
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", reference) or Path(reference).exists():
+    name, _, revision = reference.partition("@")
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?(@[\w./-]+)?", reference) or Path(reference).exists():
         raise UsageError(f"{reference}: no such model directory; give a directory, a models:/ URI or a hub id")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     # Configuration, vocabulary and one set of weights; many repositories hold the same weights in several forms.
     patterns = ["*.json", "vocab.txt", "*.safetensors"]
+    options: dict[str, Any] = {"revision": revision} if revision else {}
     try:
-        directory = Path(snapshot_download(reference, allow_patterns=patterns))
+        directory = Path(snapshot_download(name, allow_patterns=patterns, **options))
         if not any(directory.glob("*.safetensors")):
-            directory = Path(snapshot_download(reference, allow_patterns=[*patterns, "pytorch_model*.bin"]))
+            directory = Path(snapshot_download(name, allow_patterns=[*patterns, "pytorch_model*.bin"], **options))
         return directory
     except Exception as error:
         # The hub's library lets errors of its HTTP client pass, which is another one from version to version.

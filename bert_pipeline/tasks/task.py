@@ -11,12 +11,13 @@ import dataclasses
 import hashlib
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from bert_pipeline.compression import COMPRESSED_SUFFIXES
-from bert_pipeline.errors import ArtifactError, InputError, UsageError
+from bert_pipeline.errors import ArtifactError, InputError, UsageError, count_of
 from bert_pipeline.hashes import file_sha256
 from bert_pipeline.manifest import MANIFEST_NAME, load_manifest
 from bert_pipeline.records import STATE_NAME, Source, saved_files
@@ -67,6 +68,8 @@ class TaskData:
     """True if the files are those of `bert sample`, so that scores are not comparable to published ones."""
     downloaded: bool = False
     """True if the files are unchanged since `bert download` checked them by their published hashes."""
+    places: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Split -> its file, or the first of several."""
     repeated: dict[str, int] = dataclasses.field(default_factory=dict)
     """Dev or labeled test split -> number of its examples whose texts are in the training set too."""
 
@@ -76,6 +79,21 @@ class TaskData:
         published = {file.digest for _, files in OFFICIAL_FILES.values() for file in files}
         unchanged = bool(self.sha256) and published.issuperset(self.sha256.values())
         return not self.own_split and (self.downloaded or unchanged)
+
+    def summaries(self) -> list[str]:
+        """Return a line for each split: its file, size and labels, and how many texts are empty or repeated."""
+        lines = []
+        for split, examples in {"train": self.train, **self.dev, **self.test}.items():
+            gold = [example.gold for example in examples if is_labeled(example)]
+            parts = ["" if self.task.is_ranking else _labels_in_words(gold)]
+            empty = sum(not text.strip() for example in examples for text in example.texts)
+            repeated = len(examples) - len({_content([example]) for example in examples})
+            parts += [
+                count_of(count, what) for what, count in {"texts empty": empty, "repeated": repeated}.items() if count
+            ]
+            place = " ".join(filter(None, (split, self.places.get(split))))
+            lines.append(f"{place}, {count_of(len(examples), 'rows')}: {', '.join(filter(None, parts))}".rstrip(": "))
+        return lines
 
     def notes(self) -> list[str]:
         """Return a sentence about each file left out, each kind of defect, and dev examples seen in training."""
@@ -144,6 +162,7 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
         defect_ids=defect_ids,
         generated=_is_generated(files.train[0]),
         downloaded=all(map(_is_downloaded, used)),
+        places={split: str(paths[0]) for split, paths in {"train": files.train, **files.dev, **files.test}.items()},
         repeated={split: count for split, count in repeated.items() if count},
     )
 
@@ -166,6 +185,20 @@ def _is_downloaded(file: Path) -> bool:
                 entry = load_manifest(folder, kind=DOWNLOAD_KIND).files.get(str(file.resolve().relative_to(folder)))
                 return entry is not None and entry["sha256"] == file_sha256(file)
     return False
+
+
+def _labels_in_words(gold: Sequence[Any]) -> str:
+    """Return the shares of the most frequent labels or tags, or the range and mean of numbers; "" for answers."""
+    if not gold:
+        return "no labels"
+    if isinstance(gold[0], float):
+        return f"{min(gold):g} to {max(gold):g}, mean {sum(gold) / len(gold):.3g}"
+    labels = list(itertools.chain.from_iterable(own if isinstance(own, tuple) else (own,) for own in gold))
+    if not all(isinstance(label, str | int) for label in labels):
+        return ""
+    counts = Counter(labels).most_common()
+    shown = ", ".join(f"{100 * count / len(labels):.0f} % {label}" for label, count in counts[:5])
+    return shown + (f" and {len(counts) - 5} other labels" if len(counts) > 5 else "")
 
 
 LONG_SENTENCE = 8

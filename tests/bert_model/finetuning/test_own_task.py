@@ -5,6 +5,7 @@ import dataclasses
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -202,8 +203,18 @@ def test_custom_task_is_fine_tuned_predicted_and_scored(write, empty_store, tmp_
     finetune = ["finetune", "task.yaml", "--data", "mine", "--model", "tiny", "--output", "out", "--workers", "0"]
     assert main([*finetune, *settings]) == 0
     main_key = f"{NAME}/dev/{description['main_metric']}"
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    captured = capsys.readouterr()
+    lines = [json.loads(line) for line in captured.out.splitlines()]
     (entry,) = (line for line in lines if line["metric"] == main_key)
+    assert re.search(r"^task.yaml: train mine/train\.\w+, 48 rows", captured.err, re.MULTILINE)
+    # On a terminal the same scores are a table, unless JSON is asked for.
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main([*finetune, *settings]) == 0
+    head, _, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["metric", "N", "mean", "±", "sd", "best", "seeds", "baseline"]
+    assert [row.split()[0] for row in rows] == [line["metric"] for line in lines]
+    assert main([*finetune, *settings, "--json"]) == 0
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == lines
     assert entry["mean"] > entry["majority"] + 20
 
     question, expected = ASKED[write]

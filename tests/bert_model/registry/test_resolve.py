@@ -70,3 +70,23 @@ def test_proxy_that_refuses_is_one_sentence_with_the_reason(monkeypatch):
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):  # a defect stays one
         resolve_model("someone/model")
+
+
+def test_revision_of_the_hub_follows_the_name(tmp_path, monkeypatch):
+    asked = []
+
+    def snapshot_download(reference, allow_patterns, revision):
+        asked.append((reference, revision))
+        return str(tmp_path)
+
+    (tmp_path / "model.safetensors").touch()
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    assert resolve_model("someone/model@refs/pr/2") == tmp_path
+    assert asked == [("someone/model", "refs/pr/2")]
+
+
+def test_directory_of_a_tensorflow_checkpoint_names_the_command_that_converts_it(tmp_path):
+    for name in ("bert_config.json", "vocab.txt", "bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"):
+        (tmp_path / name).touch()
+    with pytest.raises(UsageError, match=r"convert it first: bert convert .*/bert_model\.ckpt --output DIR"):
+        resolve_model(str(tmp_path))

@@ -479,3 +479,15 @@ def test_keys_of_a_description_say_how_its_files_are_written(tmp_path):
         (tmp_path / f"{split}.csv.gz").write_bytes(gzip.compress(content))
     data = load_task_data(task, tmp_path)  # as the hub names its files
     assert [example.text_a for example in (*data.train, *data.dev["dev"])] == ["Zoë; train", "Zoë; validation"]
+
+
+def test_each_split_is_summed_up_in_a_line(tmp_path):
+    for name, rows in (("train", "x\t1\nx\t1\n \t1\ny\t0\n"), ("dev", "z\t0\n")):
+        (tmp_path / f"{name}.tsv").write_text(f"sentence1\tlabel\n{rows}", encoding="utf-8")
+    assert load_task_data(write_task(tmp_path), tmp_path).summaries() == [
+        f"train {tmp_path / 'train.tsv'}, 4 rows: 75 % 1, 25 % 0, 1 text empty, 1 repeated",
+        f"dev {tmp_path / 'dev.tsv'}, 1 row: 100 % 0",
+    ]
+    options = {"kind": "regression", "labels": [], "metrics": ["pearson"], "main_metric": "pearson"}
+    task = write_task(tmp_path, **options, label_range=[0, 1])
+    assert "4 rows: 0 to 1, mean 0.75" in load_task_data(task, tmp_path).summaries()[0]
