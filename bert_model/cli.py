@@ -73,10 +73,11 @@ def commands() -> list[Command]:
             "predict",
             run_commands.run_predict,
             "Predict for plain input or a task's own files, as JSON lines with id, prediction and probabilities. "
-            "Besides the tasks: mlm fills [MASK], nsp decides whether the second text follows the first. Rows that "
+            "Besides the tasks: mlm fills [MASK], nsp decides whether the second text follows the first, pll is the "
+            "pseudo-log-likelihood of a text, and each token's part of it. Rows that "
             "cannot be read go to FILE.rejected.jsonl, the others are answered, and the exit code is 1.",
             [
-                Argument("task", metavar="TASK|mlm|nsp"),
+                Argument("task", metavar="TASK|mlm|nsp|pll"),
                 Argument("--model", required=True, action="append", metavar="MODEL", help=MODEL_HELP),
                 Argument(
                     "--input",

@@ -117,7 +117,7 @@ def run_predict(arguments: argparse.Namespace) -> int:
     # An unknown task is reported before a model is fetched and torch is loaded. A model that exists may describe its
     # task itself, which then has no file here: a directory, or what has a slash, as URIs, URLs and hub ids do.
     describable = all("/" in model or Path(model).is_dir() for model in arguments.model)
-    if arguments.task not in ("mlm", "nsp") and not (describable and NAME_PATTERN.fullmatch(arguments.task)):
+    if arguments.task not in ("mlm", "nsp", "pll") and not (describable and NAME_PATTERN.fullmatch(arguments.task)):
         get_task(arguments.task)
     directories = [resolve_model(model) for model in arguments.model]
     from bert_model.inference.predict import predict

@@ -24,6 +24,7 @@ from bert_model.kinds.span import NULL_LOGIT_DIFFERENCE
 from bert_model.kinds.text import encode_texts
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.weights import NEXT_SENTENCE, WORD_HEADS, check_embeddings, load_model
+from bert_model.zero_shot.pseudo_likelihood import token_scores
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.failed_records import failure
 from bert_pipeline.records import Record
@@ -33,7 +34,7 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
-PRETRAINING_TASKS = ("mlm", "nsp")
+PRETRAINING_TASKS = ("mlm", "nsp", "pll")
 CHUNK = BLOCK
 """Number of inputs that are read, answered and written together."""
 NUM_CANDIDATES = 5
@@ -254,13 +255,13 @@ class PretrainingPredictor:
     def __init__(self, directory: Path, task: str, device: str = "cpu") -> None:
         self.task = task
         self.device = torch.device(device)
-        self.form = "text" if task == "mlm" else "pair"
+        self.form = "pair" if task == "nsp" else "text"
         self.data_task: Task | None = None
         self.tokenizer = Tokenizer.from_directory(directory)
         self.model, report = load_model(BertForPreTraining, directory)
 
         # A head of random weights would answer without any error.
-        heads = WORD_HEADS if task == "mlm" else (NEXT_SENTENCE,)
+        heads = (NEXT_SENTENCE,) if task == "nsp" else WORD_HEADS
         if any(name.startswith(heads) for name in report.created):
             raise UsageError(
                 f"{directory}: a {report.source_architecture} has no head for {task}; give a pre-trained model"
@@ -275,8 +276,23 @@ class PretrainingPredictor:
         self.max_seq_length = self.model.config.max_position_embeddings
 
     def answer(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
-        """Answer inputs of {"text"} with [MASK] in it, or of {"text", "text_b"}."""
-        return _with_ids(inputs, self._fill(inputs) if self.task == "mlm" else self._classify_pairs(inputs))
+        """Answer inputs of {"text"}, for mlm with [MASK] in it, or of {"text", "text_b"}."""
+        answer = {"mlm": self._fill, "nsp": self._classify_pairs, "pll": self._score}[self.task]
+        return _with_ids(inputs, answer(inputs))
+
+    def _score(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
+        """Return the pseudo-log-likelihood of each text, in nats, and its tokens' part of it."""
+        rows = [self.tokenizer.encode(item["text"]) for item in inputs]
+        for item, row in zip(inputs, rows):
+            if not 0 < len(row) <= self.max_seq_length - 2:
+                raise InputError(
+                    f"pll: {item['text'][:60]!r} has {len(row)} tokens, expected 1 to {self.max_seq_length - 2}"
+                )
+        answers = []
+        for row, scores in zip(rows, token_scores(self.model, self.tokenizer, rows)):
+            tokens = [[self.tokenizer.tokens[index], rounded(score)] for index, score in zip(row, scores)]
+            answers.append({"prediction": rounded(float(np.cumsum(scores)[-1])), "tokens": tokens})
+        return answers
 
     @torch.inference_mode()
     def _fill(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Take an exam: score a model on minimal pairs, beside a trigram model."""
 
 import collections
+import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,7 +45,9 @@ def take_exam(
     if not scores.pairs:
         raise InputError(f"{directory}: none of the {len(pairs)} pairs can be scored; its head or length does not fit")
 
-    return exam_result(scores, ngram_baseline_correct(ngram_baseline, scores.pairs), whole_words=whole_words)
+    result = exam_result(scores, ngram_baseline_correct(ngram_baseline, scores.pairs), whole_words=whole_words)
+    both = zip(scores.good.tolist(), scores.bad.tolist())
+    return dataclasses.replace(result, scores={pair.pair_id: texts for pair, texts in zip(scores.pairs, both)})
 
 
 def ngram_baseline_correct(ngram_baseline: Path | None, pairs: Sequence[Pair]) -> np.ndarray | None:

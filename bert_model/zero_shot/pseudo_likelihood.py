@@ -130,6 +130,16 @@ def score_pairs(
     )
 
 
+def token_scores(model: BertForPreTraining, tokenizer: Tokenizer, ids: Sequence[Sequence[int]]) -> list[np.ndarray]:
+    """Return the log-probability, in nats, of each token of some encoded texts, masked by itself: (S,) each.
+
+    The model is in evaluation mode, and reads all of them: a text has a token at least.
+    """
+    scorer = _Scorer(model, tokenizer, False, None, torch.get_num_threads())
+    parts = scorer.parts({(str(number),): (list(row),) for number, row in enumerate(ids)})
+    return [parts[str(number),] for number in range(len(ids))]
+
+
 def _encode_with_words(tokenizer: Tokenizer, parts: Sequence[str]) -> list[list[int]]:
     """Return the ids of each text, with `CONTINUES` those that continue a word."""
     rows = tokenizer.encode_batch_with_words(parts)
@@ -156,7 +166,11 @@ class _Scorer:
         self.num_workers = num_workers if is_cpu else None
 
     def scores(self, texts: dict[Text, Ids]) -> dict[Text, float]:
-        """Return the score of each text."""
+        """Return the score of each text, the sum of its parts in their order."""
+        return {text: float(np.cumsum(parts)[-1]) for text, parts in self.parts(texts).items()}
+
+    def parts(self, texts: dict[Text, Ids]) -> dict[Text, np.ndarray]:
+        """Return the log-probability of each token of a text, (S,), or of the order of two sentences, (1,)."""
         # Texts of one length make batches without padding.
         by_length: dict[tuple[int, int], list[Text]] = collections.defaultdict(list)
         for text, ids in texts.items():
@@ -164,14 +178,14 @@ class _Scorer:
 
         # The longest first: what a worker does alone at the end is short.
         batches: list[Callable[[], np.ndarray]] = []
-        totals: dict[tuple[int, int], np.ndarray] = {}
-        slots: list[tuple[np.ndarray, np.ndarray]] = []
+        found: dict[tuple[int, int], np.ndarray] = {}
+        slots: list[np.ndarray] = []
         for (num_parts, length), group in sorted(by_length.items(), reverse=True):
-            total = totals[num_parts, length] = np.zeros(len(group))
             cls_id, sep_id = self.tokenizer.cls_id, self.tokenizer.sep_id
             table = np.array([[cls_id, *(id for part in texts[text] for id in [*part, sep_id])] for text in group])
             # One row for each token to be masked, or for each two sentences.
             num_rows = len(group) * (length if num_parts == 1 else 1)
+            scores = found[num_parts, length] = np.zeros(num_rows)
             first_lengths = np.array([len(texts[text][0]) + 2 for text in group])
             size = max(1, self.max_batch_tokens // table.shape[1])
             for start in range(0, num_rows, size):
@@ -180,14 +194,17 @@ class _Scorer:
                     text_of_row, position = np.divmod(rows, length)
                     batches.append(functools.partial(self._masked_tokens, table, text_of_row, position + 1))
                 else:
-                    text_of_row = rows
                     batches.append(
                         functools.partial(self._next_sentences, table[rows] % CONTINUES, first_lengths[rows])
                     )
-                slots.append((total, text_of_row))
-        for (total, text_of_row), scores in zip(slots, self._computed(batches)):
-            np.add.at(total, text_of_row, scores)
-        return {text: float(score) for key, group in by_length.items() for text, score in zip(group, totals[key])}
+                slots.append(scores[start : start + size])
+        for slot, computed in zip(slots, self._computed(batches)):
+            slot[:] = computed
+        return {
+            text: parts
+            for key, group in by_length.items()
+            for text, parts in zip(group, found[key].reshape(len(group), -1))
+        }
 
     def _computed(self, batches: Sequence[Callable[[], np.ndarray]]) -> Iterator[np.ndarray]:
         """Yield the scores of the rows of each batch."""

@@ -48,6 +48,8 @@ class ExamResult:
     correct: dict[str, float] = dataclasses.field(default_factory=dict)
     """By the id of each scored pair: 1 if the model decides it rightly, 0 if not, 0.5 for a tie."""
     ngram_baseline_group_mean: float | None = None
+    scores: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    """By the id of each pair of `bert exam`: the log-likelihoods of the acceptable and of the other text, in nats."""
 
     def pair_mean(self, of: Literal["score", "ngram_baseline"] = "score") -> float:
         """Return the mean over all pairs, in which a kind weighs as many as it has."""
@@ -61,7 +63,7 @@ class ExamResult:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Return the result that `to_json` wrote, which may be part of a larger document."""
-        fields = {field.name: values[field.name] for field in dataclasses.fields(cls)}
+        fields = {field.name: values[field.name] for field in dataclasses.fields(cls) if field.name in values}
         kinds: dict[str, KindResult] = {}
         for kind, parts in fields["kinds"].items():
             scores = {name: KindScore(**part) for name, part in parts.items() if isinstance(part, Mapping)}

@@ -40,6 +40,7 @@ from bert_pipeline.storage import to_path
 from bert_pipeline.tasks.catalogue import Columns, get_task
 from bert_pipeline.tasks.ner import to_iob2
 from bert_pipeline.tasks.task import read_examples
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 INPUTS = {
     "sst2": "the film was lovely .\n",
@@ -262,6 +263,21 @@ def test_mlm_fills_every_mask_with_ranked_candidates(models, tmp_path):
         probabilities = [candidate["probability"] for candidate in candidates]
         assert probabilities == sorted(probabilities, reverse=True)
     assert "[MASK]" not in answer["text"]
+
+
+def test_pll_is_the_sum_of_each_tokens_log_probability_when_it_is_masked(models, tmp_path):
+    (answer, _) = answers_to("pll", [models["base"]], "the film was fine .\nthe film .\n", tmp_path)
+    assert [token for token, _ in answer["tokens"]] == ["the", "film", "was", "fine", "."]
+    assert answer["prediction"] == pytest.approx(sum(score for _, score in answer["tokens"]), abs=1e-4)
+    model, _ = load_model(BertForPreTraining, models["base"], log=False)
+    tokenizer = Tokenizer.from_directory(models["base"])
+    ids = torch.tensor([[tokenizer.cls_id, *tokenizer.encode("the film was fine ."), tokenizer.sep_id]])
+    for position, (_, score) in enumerate(answer["tokens"], start=1):
+        masked = ids.clone()
+        masked[0, position] = tokenizer.mask_id
+        with torch.inference_mode():
+            logits = model.eval()(masked).prediction_logits[0, position]
+        assert score == pytest.approx(float(logits.log_softmax(0)[ids[0, position]]), abs=1e-4)
 
 
 def test_next_sentence_gives_both_probabilities(models, tmp_path):

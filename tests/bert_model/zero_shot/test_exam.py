@@ -61,6 +61,9 @@ def test_made_pairs_are_built_once_and_reported_by_kind(home, capsys, monkeypatc
     assert set(result["kinds"]) == {pair.kind for pair in pairs} - {"next_sentence"}
     assert result["kinds"]["swap"]["score"]["count"] == sum(pair.kind == "swap" for pair in pairs)
     assert f"mean over {len(result['kinds'])} kinds: {result['mean']:.1f}" in table
+    assert {name: (good > bad) + 0.5 * (good == bad) for name, (good, bad) in result["scores"].items()} == (
+        result["correct"]
+    )
 
     # Again, on the other part and from the directory itself: nothing is built.
     monkeypatch.setattr(job, "build_exam", mock.Mock(side_effect=AssertionError))
