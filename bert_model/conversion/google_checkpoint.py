@@ -51,7 +51,7 @@ def convert_checkpoint(checkpoint: Path, output: Path, *, cased: bool | None = N
     config = BertConfig.from_file(directory / GOOGLE_CONFIG_NAME)
     tokens = read_vocabulary(directory / VOCABULARY_NAME)
     do_lower_case = not (_cased(directory) if cased is None else cased)
-    tokenizer = Tokenizer(tokens, do_lower_case, str(directory / VOCABULARY_NAME))
+    tokenizer = Tokenizer.from_tokens(tokens, do_lower_case, str(directory / VOCABULARY_NAME))
     if tokenizer.vocab_size != config.vocab_size:
         raise InputError(
             f"{directory / VOCABULARY_NAME}: {tokenizer.vocab_size} tokens, but {GOOGLE_CONFIG_NAME} has vocab_size "

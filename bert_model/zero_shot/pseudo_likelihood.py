@@ -24,8 +24,7 @@ from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import limited_threads
 from bert_model.zero_shot.result import KindScore
 from bert_pipeline.exam.pairs import Pair
-from bert_pipeline.vocabulary.encoder import CONTINUES
-from bert_pipeline.vocabulary.tokenizer import Tokenizer
+from bert_pipeline.vocabulary.tokenizer import CONTINUES, Tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -106,8 +105,8 @@ def score_pairs(
     kept = [pair for pair in pairs if next_sentence or len(pair.good) == 1]
     # Each different text is tokenized and scored once.
     texts = list(dict.fromkeys(text for pair in kept for text in (pair.good, pair.bad)))
-    parts = [part for text in texts for part in text]
-    encoded = iter(_encode_with_words(tokenizer, parts) if whole_words else tokenizer.encode_batch(parts))
+    encode_batch = tokenizer.encode_batch_with_words if whole_words else tokenizer.encode_batch
+    encoded = iter(encode_batch([part for text in texts for part in text]))
     ids_of = {text: tuple(next(encoded) for _ in text) for text in texts}
     limit = model.config.max_position_embeddings
     fitting = {text for text, ids in ids_of.items() if all(ids) and sum(map(len, ids)) + len(ids) + 1 <= limit}
@@ -138,12 +137,6 @@ def token_scores(model: BertForPreTraining, tokenizer: Tokenizer, ids: Sequence[
     scorer = _Scorer(model, tokenizer, False, None, torch.get_num_threads())
     parts = scorer.parts({(str(number),): (list(row),) for number, row in enumerate(ids)})
     return [parts[str(number),] for number in range(len(ids))]
-
-
-def _encode_with_words(tokenizer: Tokenizer, parts: Sequence[str]) -> list[list[int]]:
-    """Return the ids of each text, with `CONTINUES` those that continue a word."""
-    rows = tokenizer.encode_batch_with_words(parts)
-    return [[index + CONTINUES * joins for index, joins in zip(*row)] for row in rows]
 
 
 Text = tuple[str, ...]

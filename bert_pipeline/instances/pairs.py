@@ -19,7 +19,7 @@ from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.instances.columns import InstanceColumns, offsets_of, unpad
 from bert_pipeline.instances.masking import MaskedBatch, MaskingConfig, MaskingVocabulary, continuing, mask_batch
 from bert_pipeline.randomness import below, binomial_half, combine, fraction
-from bert_pipeline.vocabulary.encoder import CONTINUES
+from bert_pipeline.vocabulary.tokenizer import CONTINUES
 
 NUM_ADDED_TOKENS = 3  # [CLS] A [SEP] B [SEP]; a row of contiguous text has one [SEP] less
 

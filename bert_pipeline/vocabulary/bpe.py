@@ -6,14 +6,14 @@ from collections.abc import Sequence
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from bert_pipeline.vocabulary.files import MASK, SPECIAL_TOKENS
-from bert_pipeline.vocabulary.tokenizer import JsonTokenizer, byte_level_normalizer
+from bert_pipeline.vocabulary.files import MASK, Stated
+from bert_pipeline.vocabulary.tokenizer import Tokenizer, byte_level_normalizer
 from bert_pipeline.vocabulary.wordpiece import SPLITTER, VocabularyConfig, check_size, layout, repeated
 
 _SEPARATOR = "\0"
 
 
-def train_bpe(counts: Sequence[tuple[str, int]], config: VocabularyConfig) -> JsonTokenizer:
+def train_bpe(counts: Sequence[tuple[str, int]], config: VocabularyConfig) -> Tokenizer:
     """Train a tokenizer of `vocab_size` tokens: the head of a BERT vocabulary, 256 bytes, merges.
 
     `counts` are of words with the blank in front of them (`WordCounter`). The result depends on the counts alone.
@@ -39,9 +39,5 @@ def train_bpe(counts: Sequence[tuple[str, int]], config: VocabularyConfig) -> Js
     pipeline = json.loads(engine.to_str())
     tokens = (*head, *sorted(learned, key=learned.__getitem__))
     pipeline["model"]["vocab"] = {token: index for index, token in enumerate(tokens)}
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    pipeline["added_tokens"] = [
-        {"id": tokens.index(name), "content": name, **flags, "lstrip": name == MASK, "special": True}
-        for name in SPECIAL_TOKENS
-    ]
-    return JsonTokenizer(pipeline, tokens)
+    pipeline["added_tokens"] = [{"content": MASK, "lstrip": True}]
+    return Tokenizer(Stated(tokens=tokens, pipeline=pipeline))

@@ -74,10 +74,6 @@ class StringEncoder:
         return [cached[word] for word in words]
 
 
-CONTINUES = 1 << 30
-"""Added to an id that continues a word, where the id alone does not tell (`Tokenizer.is_continuation`)."""
-
-
 class SentenceEncoder(StringEncoder):
     """Tokenizes arrays of sentences, by their strings between spaces or as a whole."""
 
@@ -88,8 +84,7 @@ class SentenceEncoder(StringEncoder):
     def _encode_block(self, sentences: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
         if self.tokenizer.is_word_based:
             return super()._encode_block(sentences)
-        rows = self.tokenizer.encode_batch_with_words(sentences.to_pylist())
-        ids = np.array([index for own, _ in rows for index in own], dtype=np.int32)
-        if self.tokenizer.is_continuation is None:
-            ids[np.array([joins for _, own in rows for joins in own], dtype=bool)] |= CONTINUES
-        return ids, np.array([len(own) for own, _ in rows], dtype=np.int64)
+        known = self.tokenizer.is_continuation is not None
+        encode_batch = self.tokenizer.encode_batch if known else self.tokenizer.encode_batch_with_words
+        rows = encode_batch(sentences.to_pylist())
+        return np.fromiter(itertools.chain(*rows), dtype=np.int32), np.array(list(map(len, rows)), dtype=np.int64)

@@ -18,7 +18,11 @@ FAST_NAME = "tokenizer.json"
 SENTENCE_NAME = "sentence_bert_config.json"
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+"""What tokenizer_config.json calls them."""
 CONTINUATION_PREFIX = "##"
+NO_FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+"""Of an added token that is cut out of a text as it is."""
 
 
 def read_vocabulary(path: Path | str) -> tuple[str, ...]:
@@ -38,7 +42,7 @@ class Stated:
 
     tokens: tuple[str, ...]
     """In the order of their ids, added ones included; () if the directory has no vocabulary."""
-    where: str
+    where: str = ""
     """The file that they are from."""
     added: tuple[dict[str, Any], ...] = ()
     """Tokens besides the special ones that are cut out of a text: `content` and flags as in a tokenizer.json."""
@@ -68,7 +72,7 @@ def read_stated(directory: Path) -> Stated:
 
     tokens, where = _stated_tokens(directory, configuration, fast)
     if not tokens:
-        return Stated(tokens=(), where="")
+        return Stated(tokens=())
     # The case is never guessed: a wrong one gives other ids without any error. Some models on the hub state it in
     # tokenizer.json only, also beside a vocab.txt.
     do_lower_case = configuration.get("do_lower_case")
@@ -196,9 +200,8 @@ def _in_order(ids: dict[str, int], where: str) -> tuple[str, ...]:
 def _names(configuration: dict[str, Any], ids: dict[str, int], where: str) -> tuple[str, ...]:
     """Return what a vocabulary calls [PAD], [UNK], [CLS], [SEP] and [MASK]; InputError if one is not there."""
     names = []
-    for usual, others in zip(SPECIAL_TOKENS, ("<pad>", "<unk>", "<s>", "</s>", "<mask>")):
-        key = f"{usual.strip('[]').lower()}_token"
-        stated = [_content(configuration[key])] if configuration.get(key) else [usual, others]
+    for key, usual, other in zip(ROLES, SPECIAL_TOKENS, ("<pad>", "<unk>", "<s>", "</s>", "<mask>")):
+        stated = [_content(configuration[key])] if configuration.get(key) else [usual, other]
         name = next((name for name in stated if name in ids), None)
         if name is None:
             raise InputError(

@@ -91,7 +91,8 @@ def build_vocabulary(
     base = read_vocabulary(paths["extend"]) if "extend" in paths else None
     reference = None
     if "compare" in paths:
-        reference = Tokenizer(read_vocabulary(paths["compare"]), config.do_lower_case, str(paths["compare"]))
+        tokens = read_vocabulary(paths["compare"])
+        reference = Tokenizer.from_tokens(tokens, config.do_lower_case, str(paths["compare"]))
 
     # The manifest states the size that results, which an extension takes from its base.
     configuration = recorded_settings(config)
@@ -131,7 +132,7 @@ def build_vocabulary(
         others: list[tuple[str, ...]] = []
         num_added = 0
         if config.kind == "bpe":
-            tokenizer: Tokenizer = train_bpe(counts, config)
+            tokenizer = train_bpe(counts, config)
         elif base is None:
             longest = train(counts, config, characters, max_size=2 * config.vocab_size)
             tokens, half = longest[: config.vocab_size], longest[: config.vocab_size // 2]

@@ -19,7 +19,7 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 transformers = pytest.importorskip("transformers")
 
 WORDS = ["the", "cat", "cats", "sit", "##s", "##t", "##ing", "down", "mat", "on", ".", "ru", "##n"]
-TOKENIZER = Tokenizer([*SPECIAL_TOKENS, *WORDS], True)
+TOKENIZER = Tokenizer.from_tokens([*SPECIAL_TOKENS, *WORDS], True)
 CONFIG = BertConfig(
     vocab_size=TOKENIZER.vocab_size,
     hidden_size=32,
