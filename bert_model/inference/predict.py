@@ -299,18 +299,19 @@ class PretrainingPredictor:
         # One text at a time, since each has its own number of masks.
         answers = []
         for item in inputs:
-            ids, positions = self._masked_ids(item["text"])
+            # The mask may be spelled as the vocabulary does, or as [MASK].
+            text = item["text"].replace(self.tokenizer.names[-1], MASK)
+            ids, positions = self._masked_ids(text)
             output = self.model(
                 torch.tensor([ids], device=self.device),
                 masked_lm_positions=torch.tensor([positions], device=self.device),
             )
-            text = item["text"]
             masks = []
             # Each mask is filled with its best token, from left to right.
             for row in softmax(output.prediction_logits[0].float().cpu().numpy()):
                 best = np.argsort(-row, kind="stable")[:NUM_CANDIDATES]
                 masks.append([{"token": self.tokenizer.tokens[i], "probability": rounded(row[i])} for i in best])
-                text = text.replace(self._mask_in(text), self.tokenizer.surface(int(best[0]))[0], 1)
+                text = text.replace(MASK, self.tokenizer.surface(int(best[0]))[0], 1)
             answers.append({"prediction": text, "text": text, "masks": masks})
         return answers
 
@@ -321,7 +322,7 @@ class PretrainingPredictor:
         """
         ids = [self.tokenizer.cls_id]
         positions = []
-        parts = text.split(self._mask_in(text))
+        parts = text.split(MASK)
         for number, part in enumerate(parts):
             if number:
                 positions.append(len(ids))
@@ -335,11 +336,6 @@ class PretrainingPredictor:
                 f"mlm: {text[:60]!r} has {len(ids)} tokens, expected at most {self.max_seq_length}; shorten it"
             )
         return ids, positions
-
-    def _mask_in(self, text: str) -> str:
-        """Return how a text spells the mask: as the vocabulary does, or [MASK]."""
-        own = self.tokenizer.names[-1]
-        return own if own in text else MASK
 
     @torch.inference_mode()
     def _classify_pairs(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:

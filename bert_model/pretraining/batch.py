@@ -20,7 +20,8 @@ from bert_model.model.config import IGNORED_LABEL
 from bert_model.pretraining.data import Integers, Samples, rank_rows
 from bert_model.training.throughput import StepCounts
 from bert_pipeline.instances.columns import pad
-from bert_pipeline.instances.masking import MaskingConfig, MaskingVocabulary, mask_batch, sample_keys
+from bert_pipeline.instances.masking import MaskingConfig, mask_batch, sample_keys
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 CPU = torch.device("cpu")
 ALIGNED_LENGTH = 8
@@ -121,7 +122,7 @@ def split_micro_batches(
 def make_batch(
     samples: Samples,
     masking: MaskingConfig,
-    vocabulary: MaskingVocabulary,
+    vocabulary: Tokenizer,
     *,
     seed: int,
     device: torch.device = CPU,
@@ -162,7 +163,7 @@ def make_batch(
 
 
 def mask_samples(
-    samples: Samples, masking: MaskingConfig, vocabulary: MaskingVocabulary, *, seed: int, pad_to_multiple: int = 1
+    samples: Samples, masking: MaskingConfig, vocabulary: Tokenizer, *, seed: int, pad_to_multiple: int = 1
 ) -> MaskedInstances:
     """Pad samples, and mask tokens unless the instances hold static masks.
 

@@ -20,7 +20,6 @@ from bert_model.pretraining.run_directory import CONFIGURATION_NAME
 from bert_model.training.distributed import Group, autocast, process_group
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ArtifactError
-from bert_pipeline.instances.masking import MaskingVocabulary
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 EVALUATION_SEED = 20181011
@@ -35,7 +34,7 @@ def evaluate(
     model: BertForPreTraining,
     phase: Phase,
     config: PretrainingConfig,
-    vocabulary: MaskingVocabulary,
+    vocabulary: Tokenizer,
     group: Group,
     *,
     after_batch: Callable[[], None] = lambda: None,

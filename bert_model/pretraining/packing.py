@@ -24,7 +24,8 @@ from bert_model.pretraining.data import Integers, Samples, rank_rows
 from bert_model.pretraining.phases import Phase
 from bert_model.training.distributed import Group
 from bert_pipeline.errors import ConfigurationError
-from bert_pipeline.instances.masking import MaskingConfig, MaskingVocabulary, num_to_predict
+from bert_pipeline.instances.masking import MaskingConfig, num_to_predict
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -219,7 +220,7 @@ def packed_batches(
     samples: Samples,
     capacity: Capacity,
     masking: MaskingConfig,
-    vocabulary: MaskingVocabulary,
+    vocabulary: Tokenizer,
     *,
     seed: int,
     group: Group,

@@ -43,9 +43,9 @@ from bert_model.training.throughput import PeakRate, StepCounts, Throughput, pea
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import TrainingError
 from bert_pipeline.hashes import content_sha256
-from bert_pipeline.instances.masking import MaskingVocabulary
 from bert_pipeline.progress import Progress
 from bert_pipeline.randomness import combine
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class Trainer:
     model: BertForPreTraining
     """Sharded already if `config.data_parallel` resolves to "fsdp"."""
     optimizer: Optimizer
-    vocabulary: MaskingVocabulary
+    vocabulary: Tokenizer
     group: Group
     tracker: Tracker | None
     """On rank 0 only."""

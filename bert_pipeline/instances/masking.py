@@ -7,7 +7,7 @@ Shapes: B instances, S tokens of the longest, P = config.max_predictions(S).
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field, PositiveInt, model_validator
@@ -15,6 +15,7 @@ from pydantic import Field, PositiveInt, model_validator
 from bert_pipeline.configuration import Proportion, configuration
 from bert_pipeline.errors import ConfigurationError, InputError
 from bert_pipeline.randomness import below, combine, fraction
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 # The first counter of each draw of an instance, so that draws are independent.
 _CHOICE, _REPLACEMENT = 0, 1
@@ -76,19 +77,6 @@ class MaskingConfig:
         return rest | dict(zip(_SHARES, shares))
 
 
-class MaskingVocabulary(Protocol):
-    """The part of a `Tokenizer` that masking needs."""
-
-    @property
-    def vocab_size(self) -> int: ...
-    @property
-    def is_continuation(self) -> np.ndarray | None: ...
-
-    cls_id: int
-    sep_id: int
-    mask_id: int
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MaskedBatch:
     """Masked instances, and the tokens to predict."""
@@ -119,7 +107,7 @@ def mask_batch(
     input_ids: np.ndarray,
     lengths: np.ndarray,
     keys: np.ndarray,
-    vocabulary: MaskingVocabulary,
+    vocabulary: Tokenizer,
     config: MaskingConfig,
     continues_word: np.ndarray | None = None,
 ) -> MaskedBatch:
@@ -142,7 +130,7 @@ def mask_batch(
     return _replace(input_ids, positions, counts, keys, vocabulary, config)
 
 
-def continuing(ids: np.ndarray, vocabulary: MaskingVocabulary, continues_word: np.ndarray | None) -> np.ndarray:
+def continuing(ids: np.ndarray, vocabulary: Tokenizer, continues_word: np.ndarray | None) -> np.ndarray:
     """Return which tokens continue a word: what is stored with the instances, or else what the ids tell."""
     if continues_word is not None:
         return continues_word
@@ -241,7 +229,7 @@ def _replace(
     positions: np.ndarray,
     counts: np.ndarray,
     keys: np.ndarray,
-    vocabulary: MaskingVocabulary,
+    vocabulary: Tokenizer,
     config: MaskingConfig,
 ) -> MaskedBatch:
     # List the M chosen positions of all instances as pairs of row and slot.

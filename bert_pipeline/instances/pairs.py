@@ -17,9 +17,9 @@ from bert_pipeline.configuration import Proportion, configuration
 from bert_pipeline.corpus.mixture import MixtureConfig
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.instances.columns import InstanceColumns, offsets_of, unpad
-from bert_pipeline.instances.masking import MaskedBatch, MaskingConfig, MaskingVocabulary, continuing, mask_batch
+from bert_pipeline.instances.masking import MaskedBatch, MaskingConfig, continuing, mask_batch
 from bert_pipeline.randomness import below, binomial_half, combine, fraction
-from bert_pipeline.vocabulary.tokenizer import CONTINUES
+from bert_pipeline.vocabulary.tokenizer import CONTINUES, Tokenizer
 
 NUM_ADDED_TOKENS = 3  # [CLS] A [SEP] B [SEP]; a row of contiguous text has one [SEP] less
 
@@ -321,7 +321,7 @@ def _truncate(
 
 
 def assemble(
-    documents: TokenizedDocuments, pairs: Pairs, vocabulary: MaskingVocabulary, max_seq_length: int
+    documents: TokenizedDocuments, pairs: Pairs, vocabulary: Tokenizer, max_seq_length: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return [CLS] A [SEP] B [SEP] of each pair: padded ids (N, max_seq_length) int32 and lengths (N,) int64.
 
@@ -347,7 +347,7 @@ def assemble(
 def make_instances(
     documents: TokenizedDocuments,
     pairs: Pairs,
-    vocabulary: MaskingVocabulary,
+    vocabulary: Tokenizer,
     config: InstancesConfig,
     statistics: "InstanceStatistics",
 ) -> InstanceColumns:

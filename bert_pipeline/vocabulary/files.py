@@ -220,24 +220,21 @@ def _with_added(
     directory: Path,
 ) -> tuple[tuple[str, ...], tuple[dict[str, Any], ...]]:
     """Return all tokens and the added ones, which have an id of the vocabulary or follow it."""
-    found: dict[str, dict[str, Any]] = {}
     # Lists of names are special tokens and need no id; flags are in tokenizer.json and tokenizer_config.json alone.
-    for key in ("additional_special_tokens", "extra_special_tokens"):
-        stated = configuration.get(key) or ()
-        for entry in stated.values() if isinstance(stated, dict) else stated:
-            found[_content(entry)] = {"special": True, **(entry if isinstance(entry, dict) else {})}
-    for content, index in read_json(directory / "added_tokens.json").items():
-        found[content] = {"special": False, **found.get(content, {}), "id": index}
-    for entry in fast.get("added_tokens") or ():
-        found[_content(entry)] = found.get(_content(entry), {}) | entry
-    for index, entry in (configuration.get("added_tokens_decoder") or {}).items():
-        found[_content(entry)] = found.get(_content(entry), {}) | entry | {"id": int(index)}
+    lists = [configuration.get(key) or () for key in ("additional_special_tokens", "extra_special_tokens")]
+    listed = [entry for own in lists for entry in (own.values() if isinstance(own, dict) else own)]
+    found: dict[str, dict[str, Any]] = {}
+    for entry in (
+        *({"special": True} | (entry if isinstance(entry, dict) else {"content": entry}) for entry in listed),
+        *({"content": content, "id": index} for content, index in read_json(directory / "added_tokens.json").items()),
+        *(fast.get("added_tokens") or ()),
+        *(entry | {"id": int(index)} for index, entry in (configuration.get("added_tokens_decoder") or {}).items()),
+    ):
+        if entry["content"] not in names:
+            found[entry["content"]] = found.get(entry["content"], {}) | entry
 
     ids, added = {token: index for index, token in enumerate(tokens)}, []
-    by_id = sorted(found.items(), key=lambda item: item[1].get("id", len(tokens) + len(found)))
-    for content, entry in by_id:
-        if content in names:
-            continue
+    for content, entry in sorted(found.items(), key=lambda item: item[1].get("id", len(tokens) + len(found))):
         index = ids.setdefault(content, len(ids))
         if entry.get("id", index) != index:
             raise InputError(
@@ -245,9 +242,8 @@ def _with_added(
                 "vocabulary or behind it; give files of one vocabulary"
             )
         special = bool(entry.get("special"))
-        flags = {name: bool(entry.get(name)) for name in ("single_word", "lstrip", "rstrip")}
-        normalized = bool(entry.get("normalized", not special))
-        added.append({"content": content, **flags, "normalized": normalized, "special": special})
+        flags = {**NO_FLAGS, "normalized": not special} | {name: entry[name] for name in NO_FLAGS if name in entry}
+        added.append({"content": content, **flags, "special": special})
     return tuple(ids), tuple(sorted(added, key=lambda entry: ids[entry["content"]]))
 
 

@@ -141,18 +141,12 @@ def build_vocabulary(
         else:
             tokens, num_added = extend(base, counts, do_lower_case=config.do_lower_case, min_count=config.min_count)
             tokenizer = Tokenizer.from_tokens(tokens, config.do_lower_case)
-        # Loading the tokens checks them, so that nothing is saved that cannot be read.
         tokenizer = tokenizer.with_special_tokens(config.special_tokens)
-        tokens = tokenizer.tokens
         tokenizer.save(draft.path)
-        draft.rows[tokenizer.vocabulary_name] = len(tokens)
+        draft.rows[tokenizer.vocabulary_name] = tokenizer.vocab_size
         draft.files_without_rows.add(CONFIGURATION_NAME)
-        draft.counts |= {
-            "vocab_size": len(tokens),
-            **totals,
-            "added_words": num_added,
-            "alphabet": _num_characters(tokens),
-        }
+        draft.counts |= {"vocab_size": tokenizer.vocab_size, **totals, "added_words": num_added}
+        draft.counts["alphabet"] = _num_characters(tokenizer.tokens)
         # A corpus of one document has no held-out split: then quality is measured on the training words.
         draft.counts["quality_on"] = "held_out" if held_out else "train"
         measured = held_out or collections.Counter(dict(counts))
@@ -216,8 +210,7 @@ def _count(
     count = functools.partial(
         _count_shard,
         scratch=str(scratch),
-        do_lower_case=config.do_lower_case,
-        kind=config.kind,
+        config=config,
         num_partitions=num_partitions,
         texts=texts,
     )
@@ -260,8 +253,7 @@ def _count_shard(
     element: tuple[int, tuple[str, str]],
     *,
     scratch: str,
-    do_lower_case: bool,
-    kind: str,
+    config: VocabularyConfig,
     num_partitions: int,
     texts: Sequence[WeightedText],
 ) -> Sequence[Result]:
@@ -271,8 +263,8 @@ def _count_shard(
     with checked_copy(shard, sha256) as local:
         (train, held_out, num_read), failed = without_failures(
             local,
-            lambda leave_out: count_words(local, do_lower_case, texts, leave_out, kind),
-            lambda sentences: WordCounter(do_lower_case, kind).count(sentences),
+            lambda leave_out: count_words(local, config.do_lower_case, texts, leave_out, config.kind),
+            lambda sentences: WordCounter(config.do_lower_case, config.kind).count(sentences),
         )
         leave_out = [document_id for document_id, _ in failed]
         samples = [count_marks(sentences[:_SAMPLED_SENTENCES]) for *_, sentences in read_sentences(local, leave_out)]

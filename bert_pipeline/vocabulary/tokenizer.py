@@ -105,13 +105,14 @@ class Tokenizer:
     def sha256(self) -> str:
         """Hash of all that decides the ids: equal hashes mean equal tokenization."""
         if self.is_bert:
-            digest = hashlib.sha256("".join(f"{token}\n" for token in self.tokens).encode())
-            digest.update(f"do_lower_case={self.do_lower_case}".encode())
-            digest.update("".join(json.dumps(entry, sort_keys=True) for entry in self.added).encode())
-            return digest.hexdigest()
-        document = json.loads(self._engine.to_str())
-        del document["decoder"]
-        return hashlib.sha256(json.dumps([document, self.names], sort_keys=True).encode()).hexdigest()
+            lines = "".join(f"{token}\n" for token in self.tokens)
+            added = "".join(json.dumps(entry, sort_keys=True) for entry in self.added)
+            content = f"{lines}do_lower_case={self.do_lower_case}{added}"
+        else:
+            document = json.loads(self._engine.to_str())
+            del document["decoder"]
+            content = json.dumps([document, self.names], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
 
     def __str__(self) -> str:
         """Identify the vocabulary in messages: size, case and hash."""
