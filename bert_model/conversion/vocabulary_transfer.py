@@ -187,18 +187,7 @@ def pieces_of(token: str, vocabulary: Tokenizer) -> list[int]:
     word = token.removeprefix(CONTINUATION_PREFIX)
     prefix = token.removesuffix(word)
     rest = normalizer(vocabulary.do_lower_case).normalize_str(word).strip()
-    ids: list[int] = []
-    while rest:
-        # The longest piece first; if not even one character is known, the token cannot be spelled.
-        for end in range(len(rest), 0, -1):
-            piece = vocabulary.token_to_id(prefix + rest[:end])
-            if piece is not None:
-                break
-        else:
-            return []
-        ids.append(piece)
-        rest, prefix = rest[end:], CONTINUATION_PREFIX
-    return ids
+    return vocabulary.encode_word(prefix + rest) if rest else []
 
 
 def move_rows(weights: Weights, pieces: Sequence[Sequence[int]], initializer_range: float) -> Weights:

@@ -64,8 +64,8 @@ def read_stated(directory: Path) -> Stated:
     configuration, fast = read_json(directory / CONFIGURATION_NAME), read_json(directory / FAST_NAME)
     configuration = read_json(directory / "special_tokens_map.json") | configuration
     if fast and _is_other(fast, configuration, directory):
-        ids, where = _ids_of_fast(fast, directory / FAST_NAME), str(directory / FAST_NAME)
-        ids |= {_content(entry): entry["id"] for entry in fast.get("added_tokens") or ()}
+        where = str(directory / FAST_NAME)
+        ids = _ids_of_fast(fast, where) | {entry["content"]: entry["id"] for entry in fast.get("added_tokens") or ()}
         names = _names(configuration, ids, where)
         tokens, added = _with_added(_in_order(ids, where), names, configuration, fast, directory)
         return Stated(tokens=tokens, where=where, added=added, pipeline=fast, names=names)
@@ -145,22 +145,21 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def _stated_tokens(directory: Path, configuration: dict[str, Any], fast: dict[str, Any]) -> tuple[tuple[str, ...], str]:
     """Return the tokens of a directory and the path that they are from; InputError if another file contradicts them."""
-    vocabulary_path, fast_path = directory / VOCABULARY_NAME, directory / FAST_NAME
+    where, fast_path = str(directory / VOCABULARY_NAME), str(directory / FAST_NAME)
     fast_ids = _ids_of_fast(fast, fast_path) if fast else {}
-    if vocabulary_path.is_file():
-        tokens, where = read_vocabulary(vocabulary_path), str(vocabulary_path)
+    if (directory / VOCABULARY_NAME).is_file():
+        tokens = read_vocabulary(where)
     elif fast:  # newer Hugging Face directories have it in place of vocab.txt
-        tokens, where = _in_order(fast_ids, str(fast_path)), str(fast_path)
+        tokens, where = _in_order(fast_ids, fast_path), fast_path
     else:
         return (), ""
     ids = check_tokens(tokens, where)
 
     # transformers reads the other files. What they lack may be an unused entry: a repeated token has one id there.
-    added = [entry for entry in fast.get("added_tokens") or () if isinstance(entry, dict)]
     decoder = configuration.get("added_tokens_decoder") or {}
     stated: dict[str, dict[str, Any]] = {
-        FAST_NAME: {_content(entry): entry.get("id") for entry in added} | fast_ids,
-        CONFIGURATION_NAME: {_content(entry): index for index, entry in decoder.items()},
+        FAST_NAME: {entry["content"]: entry["id"] for entry in fast.get("added_tokens") or ()} | fast_ids,
+        CONFIGURATION_NAME: {entry["content"]: index for index, entry in decoder.items()},
     }
     for name, stated_ids in stated.items():
         own = [token for token in stated_ids if token in fast_ids or token in SPECIAL_TOKENS]
@@ -176,13 +175,13 @@ def _stated_tokens(directory: Path, configuration: dict[str, Any], fast: dict[st
     return tokens, where
 
 
-def _ids_of_fast(fast: dict[str, Any], path: Path) -> dict[str, int]:
+def _ids_of_fast(fast: dict[str, Any], where: str) -> dict[str, int]:
     """Return token -> id of a tokenizer.json's model; of a Unigram they are in a list, with their scores."""
     vocabulary = (fast.get("model") or {}).get("vocab")
     if isinstance(vocabulary, list):
         return {entry[0]: index for index, entry in enumerate(vocabulary)}
     if not isinstance(vocabulary, dict):
-        raise InputError(f"{path}: its model has no vocab; give a file of the tokenizers library")
+        raise InputError(f"{where}: its model has no vocab; give a file of the tokenizers library")
     return dict(vocabulary)
 
 
@@ -201,7 +200,8 @@ def _names(configuration: dict[str, Any], ids: dict[str, int], where: str) -> tu
     """Return what a vocabulary calls [PAD], [UNK], [CLS], [SEP] and [MASK]; InputError if one is not there."""
     names = []
     for key, usual, other in zip(ROLES, SPECIAL_TOKENS, ("<pad>", "<unk>", "<s>", "</s>", "<mask>")):
-        stated = [_content(configuration[key])] if configuration.get(key) else [usual, other]
+        own = configuration.get(key)
+        stated = [own["content"] if isinstance(own, dict) else own] if own else [usual, other]
         name = next((name for name in stated if name in ids), None)
         if name is None:
             raise InputError(
@@ -308,8 +308,3 @@ def _is_other(fast: dict[str, Any], configuration: dict[str, Any], directory: Pa
         or model.get("unk_token", UNK) != UNK
         or model.get("continuing_subword_prefix", CONTINUATION_PREFIX) != CONTINUATION_PREFIX
     )
-
-
-def _content(entry: Any) -> str:
-    """Return the text of an added token, which is an object or the text itself."""
-    return str(entry.get("content") if isinstance(entry, dict) else entry)

@@ -201,6 +201,11 @@ class Tokenizer:
         whole = [own or [self.unk_id] for own in pieces]
         return [index for own in whole for index in own], [word for word, own in enumerate(whole) for _ in own]
 
+    def encode_word(self, word: str) -> list[int]:
+        """Spell a word by the model alone, without normalization; [] if it cannot be spelled."""
+        ids = [token.id for token in self._engine.model.tokenize(word)]
+        return [] if self.unk_id in ids else ids
+
     def surface(self, index: int) -> tuple[str, bool]:
         """Return the text of a token, and whether a word begins with it."""
         text = self._surfaces[index]
