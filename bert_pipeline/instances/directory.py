@@ -101,10 +101,7 @@ def _sha256(path: str, version: str) -> str:
 def open_writers(
     stack: contextlib.ExitStack, directory: Path, index: int, config: InstancesConfig, *, with_words: bool = False
 ) -> dict[Path, InstanceWriter | TfrecordWriter]:
-    """Open the files of a new shard below `directory`; they get their final names when `stack` is closed.
-
-    `with_words` is that of `InstanceWriter`.
-    """
+    """Open the files of a new shard below `directory`; they get their final names when `stack` is closed."""
     writers: dict[Path, InstanceWriter | TfrecordWriter] = {}
     # The stack closes a writer before it renames the file: last entered, first left.
     if config.format in ("parquet", "both"):

@@ -37,8 +37,6 @@ class StringEncoder:
         # Some text at a time, because the ids of the strings take ten times its size: a row group may hold books.
         ends = np.cumsum(pc.binary_length(sentences).to_numpy(zero_copy_only=False).astype(np.int64))
         cuts = [0, *(np.flatnonzero(np.diff(ends // self._block_bytes)) + 1).tolist(), len(sentences)]
-        if len(cuts) == 2:
-            return self._encode_block(sentences)
         blocks = [self._encode_block(sentences.slice(start, stop - start)) for start, stop in itertools.pairwise(cuts)]
         ids, counts = map(np.concatenate, zip(*blocks))
         return ids, counts

@@ -73,6 +73,7 @@ def read_stated(directory: Path) -> Stated:
     tokens, where = _stated_tokens(directory, configuration, fast)
     if not tokens:
         return Stated(tokens=())
+
     # The case is never guessed: a wrong one gives other ids without any error. Some models on the hub state it in
     # tokenizer.json only, also beside a vocab.txt.
     do_lower_case = configuration.get("do_lower_case")
