@@ -5,7 +5,6 @@ words. So a worker holds the words of one shard or of one partition, and Beam gr
 """
 
 import collections
-import dataclasses
 import functools
 import logging
 import math
@@ -151,13 +150,11 @@ def build_vocabulary(
         draft.counts["quality_on"] = "held_out" if held_out else "train"
         measured = held_out or collections.Counter(dict(counts))
         draft.counts["quality"] = quality(tokenizer, measured)
-        of_others = {
-            len(other): quality(Tokenizer.from_tokens(other, config.do_lower_case), measured) for other in others
-        }
-        draft.counts["quality_by_size"] = {
-            str(size): {name: of_size[name] for name in ("tokens_per_word", "unk_share")}
-            for size, of_size in of_others.items()
-        }
+        by_size = {}
+        for other in others:
+            of_size = quality(Tokenizer.from_tokens(other, config.do_lower_case), measured)
+            by_size[str(len(other))] = {name: of_size[name] for name in ("tokens_per_word", "unk_share")}
+        draft.counts["quality_by_size"] = by_size
         for warning in unknown_warnings(draft.counts["quality"]):
             log.warning("%s", warning)
         if reference is not None:
@@ -173,13 +170,10 @@ def _num_characters(tokens: Sequence[str]) -> int:
 
 
 def _refuse_ignored(config: VocabularyConfig) -> None:
-    for field in dataclasses.fields(VocabularyConfig):
-        value = getattr(config, field.name)
-        ignored = ("kind", "vocab_size", "num_unused", "max_alphabet", "pad_with_unused")
-        if field.name in ignored and value != field.default:
-            raise UsageError(
-                f"{field.name}={value!r}: extending keeps the given vocabulary's size and layout; leave it"
-            )
+    for name in ("kind", "vocab_size", "num_unused", "max_alphabet", "pad_with_unused"):
+        value = getattr(config, name)
+        if value != getattr(VocabularyConfig(), name):
+            raise UsageError(f"{name}={value!r}: extending keeps the given vocabulary's size and layout; leave it")
 
 
 def _check_case(path: Path, do_lower_case: bool) -> None:
