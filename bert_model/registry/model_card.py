@@ -15,7 +15,7 @@ import yaml
 from bert_model.finetuning.caveats import describe, read_caveats
 from bert_model.finetuning.results import WITH_CONTEXT
 from bert_model.kinds import KINDS
-from bert_model.model.config import BILSTM_MODEL_TYPE, CONFIG_NAME
+from bert_model.model.config import BILSTM_MODEL_TYPE, CONFIG_NAME, ModernConfig
 from bert_model.registry.versions import FINETUNED, TaskScore, Version, describe_model, read_results
 from bert_model.tables import format_table
 from bert_model.training.metrics_log import read_history
@@ -28,7 +28,8 @@ README_NAME = "README.md"
 CURVES_NAME = "curves.png"
 SECTIONS = ("Scores", "Data", "Limits", "License", "Curves", "Configuration")
 """Sections in order of importance: the registry shows only the first 5,000 characters of a card."""
-PRETRAINED_TITLE, FINETUNED_TITLE = "a pre-trained BERT", "BERT fine-tuned for"
+ENCODERS = {"bert": "BERT", ModernConfig.model_type: "encoder of ModernBERT's architecture"}
+"""What titles call a model, by the `model_type` of its config.json."""
 
 MAX_DESCRIPTION_LENGTH = 5000
 MAX_EVALUATIONS = 12
@@ -196,6 +197,12 @@ def hub_metadata(manifest: Manifest, document: Version) -> dict[str, Any]:
     return header
 
 
+def encoder_of(manifest: Manifest) -> str:
+    """Return what titles call a model."""
+    config = json.loads((manifest.path / CONFIG_NAME).read_text(encoding="utf-8"))
+    return ENCODERS.get(config.get("model_type", ""), ENCODERS["bert"])
+
+
 def model_card(
     name: str, manifest: Manifest, document: Version, *, events: Sequence[Mapping[str, Any]] = (), curves: bool
 ) -> str:
@@ -207,7 +214,8 @@ def model_card(
     # The order is that of SECTIONS: what comes first survives the registry's limit on a description.
     finetuned = manifest.kind == FINETUNED
     results = read_results(manifest) if finetuned else {}
-    title = f"{name}: {FINETUNED_TITLE} {results['title']}" if finetuned else f"{name}: {PRETRAINED_TITLE}"
+    encoder = encoder_of(manifest)
+    title = f"{name}: {encoder} fine-tuned for {results['title']}" if finetuned else f"{name}: a pre-trained {encoder}"
     sections = {
         "Scores": _result_rows(results, document) if finetuned else NO_SCORES,
         "Data": _data(manifest, document),
@@ -279,7 +287,9 @@ def readme_problem(directory: Path) -> str | None:
     has_header = text.startswith("---\n")
     body = text.split("---\n", 2)[-1] if has_header else text
     is_closed = not has_header or text.count("---\n") >= 2
-    is_ours = re.search(rf"^# .*: ({PRETRAINED_TITLE}|{FINETUNED_TITLE} )", body, re.MULTILINE) is not None
+    encoders = "|".join(ENCODERS.values())
+    title = rf"^# .*: (a pre-trained ({encoders})|({encoders}) fine-tuned for )"
+    is_ours = re.search(title, body, re.MULTILINE) is not None
     if not text.strip():
         return f"{path}: is empty"
     if not is_closed or body.count("```") % 2 or (is_ours and f"\n## {SECTIONS[-1]}\n" not in body):

@@ -37,6 +37,7 @@ from bert_model.registry.model_card import (
     README_NAME,
     card_sha256,
     description_of,
+    encoder_of,
     model_card,
     readme_problem,
     with_license,
@@ -128,7 +129,7 @@ def register(
         damaged = earlier.version if earlier is not None and damage is not None else 0
         with registry_lock(name):
             with ignoring("RESOURCE_ALREADY_EXISTS"):
-                client.create_registered_model(name, description=_description(document.task))
+                client.create_registered_model(name, description=_description(document.task, encoder_of(manifest)))
             versions = find_versions(client, name)
             _refuse_other_task(versions, document.task, name)
             version = _newest_with(manifest, versions)
@@ -149,9 +150,9 @@ def _newest_with(manifest: Manifest, versions: Sequence[RegisteredVersion]) -> R
     return next((version for version in reversed(versions) if version.content_sha256 == manifest.sha256), None)
 
 
-def _description(task: str) -> str:
+def _description(task: str, encoder: str) -> str:
     """Describe a registered model in Markdown: what its versions are, and which of them to load."""
-    what = f"BERT fine-tuned for {task}" if task else "A pre-trained BERT"
+    what = f"{encoder[0].upper()}{encoder[1:]} fine-tuned for {task}" if task else f"A pre-trained {encoder}"
     return (
         f"{what}; one version for each trained model. `@{CHAMPION}` is the version in use: the last one that passed "
         f"every promotion gate. `@{CANDIDATE}` is the newest, `@{PREVIOUS}` the one that a rollback restores."

@@ -1,11 +1,12 @@
 """The description of a model card fits MLflow; its scores are replaceable."""
 
+import json
 import re
 
 import pytest
 from judged_versions import task_score
 
-from bert_model.registry.model_card import description_of, model_card, with_scores
+from bert_model.registry.model_card import description_of, model_card, readme_problem, with_scores
 from bert_model.registry.versions import Version
 from bert_pipeline.manifest import load_manifest, publishing
 
@@ -25,6 +26,22 @@ def test_scores_in_a_card_are_replaced_and_the_rest_is_kept():
     assert re.search(r"\| 80.0 ± 1.0 +\| 50.0 +\|", scored)
     assert scored.endswith("\n\n## Data\n\n- a dump\n")
     assert with_scores(scored, [task_score(sd=1.0, majority=50.0)]) == scored
+
+
+@pytest.mark.parametrize(
+    ("model_type", "title"),
+    [("bert", "# m: a pre-trained BERT"), ("modernbert", "# m: a pre-trained encoder of ModernBERT's architecture")],
+)
+def test_title_names_the_architecture(tmp_path, model_type, title):
+    with publishing(tmp_path / "model", kind="pretrained_model", configuration={}, inputs={}) as draft:
+        (draft.path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    card = model_card("m", load_manifest(tmp_path / "model"), Version(), curves=False)
+    assert card.startswith(f"{title}\n")
+    # A card that ends before its last section is not whole.
+    (tmp_path / "README.md").write_text(card)
+    assert readme_problem(tmp_path) is None
+    (tmp_path / "README.md").write_text(card.partition("## License")[0])
+    assert "is cut off" in (readme_problem(tmp_path) or "")
 
 
 @pytest.mark.parametrize("objective", ["mlm", "mlm_nsp"])
