@@ -102,17 +102,13 @@ def _read_variables(prefix: Path) -> dict[str, Tensor]:
     try:
         reader = tensorflow.train.load_checkpoint(str(prefix))
         names = [name for name in reader.get_variable_to_shape_map() if not _TRAINING_STATE.search(name)]
-        return {_torch_name(name): _torch_tensor(name, reader.get_tensor(name)) for name in sorted(names)}
+        tensors = {name: torch.as_tensor(reader.get_tensor(name)) for name in sorted(names)}
     except Exception as error:  # TensorFlow raises its error codes as exceptions of many types
         raise InputError(f"{prefix}: TensorFlow cannot read this checkpoint ({error})") from error
+    return {_torch_name(name): tensor.t() if name.endswith("/kernel") else tensor for name, tensor in tensors.items()}
 
 
 def _torch_name(name: str) -> str:
     for pattern, replacement in _RENAMED:
         name = re.sub(pattern, replacement, name)
     return name.replace("/", ".")
-
-
-def _torch_tensor(name: str, values: object) -> Tensor:
-    tensor = torch.as_tensor(values)
-    return tensor.t() if name.endswith("/kernel") else tensor

@@ -80,6 +80,8 @@ def export_onnx(directory: Path, output: Path) -> float:
     description = read_task_description(directory) or {}
     model = _task_model(directory, description) if description else _foreign_model(directory)
     inputs = _example(model, batch_size=2, length=EXAMPLE_LENGTH)
+    # All dimensions may vary.
+    names = ("batch", "choices", "length") if model.kind and model.kind.rows_shape else ("batch", "length")
     output.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(output) as temporary:
         with _silence_exporter():
@@ -88,13 +90,21 @@ def export_onnx(directory: Path, output: Path) -> float:
                 tuple(inputs.values()),
                 input_names=list(model.inputs),
                 output_names=list(model.outputs),
-                dynamic_shapes=(tuple(map(_dynamic_shape, inputs.values())),),
+                dynamic_shapes=(tuple(dict(enumerate(names)) for _ in inputs),),
                 opset_version=OPSET,
                 dynamo=True,
                 verbose=False,
             )
         assert program is not None, "the exporter returns a program unless it writes a file"
-        program.model.metadata_props.update(_metadata(directory, model, description))
+        # What a program needs to read the logits.
+        metadata = {
+            "source": directory.name,
+            "task": description.get("task") or (model.kind.name if model.kind else "pretraining"),
+            "labels": json.dumps(description.get("labels", model.config.labels)),
+        }
+        if description:
+            metadata["max_seq_length"] = str(description["configuration"]["max_seq_length"])
+        program.model.metadata_props.update(metadata)
         for node in program.model.graph.all_nodes():  # the exporter notes stack traces, with paths of this machine
             node.metadata_props.clear()
         program.save(temporary, external_data=False)
@@ -150,25 +160,6 @@ def _example(model: _Plain, *, batch_size: int, length: int) -> dict[str, Tensor
     segments = (torch.arange(length) >= length // 2).long().clamp(max=last_segment).expand(shape).contiguous()
     ids = torch.randint(model.config.vocab_size, shape, generator=generator)
     return dict(zip(model.inputs, (ids, mask, segments)))
-
-
-def _dynamic_shape(tensor: Tensor) -> dict[int, Any]:
-    """Name the dimensions of (B, S) or (B, C, S), all of which may vary."""
-    names = ("batch", "choices", "length") if tensor.dim() == 3 else ("batch", "length")
-    return dict(enumerate(names))
-
-
-def _metadata(directory: Path, model: _Plain, description: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a program needs to read the logits."""
-    task = description.get("task") or (model.kind.name if model.kind else "pretraining")
-    metadata = {
-        "source": directory.name,
-        "task": task,
-        "labels": json.dumps(description.get("labels", model.config.labels)),
-    }
-    if description:
-        metadata["max_seq_length"] = str(description["configuration"]["max_seq_length"])
-    return metadata
 
 
 @torch.inference_mode()

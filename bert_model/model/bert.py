@@ -295,13 +295,13 @@ class BertModel(nn.Module):
     def _block(
         self, layer: nn.Module, queries: Tensor, source: KeyValueInput, output_attentions: bool = False
     ) -> tuple[Tensor, Tensor | None]:
+        computed: tuple[Tensor, Tensor | None]
         if self.recomputes_blocks and torch.is_grad_enabled():
             # Dropout is drawn again from the generator's state of the first time, so gradients are the same.
             computed = checkpoint(layer, queries, source, output_attentions, use_reentrant=False)
         else:
             computed = layer(queries, source, output_attentions)
-        hidden, probabilities = computed
-        return hidden, probabilities
+        return computed
 
     def _view(
         self,

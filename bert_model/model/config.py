@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -123,7 +123,16 @@ class BertConfig:
         document = read_document(path)
         if document.get("model_type") == ModernConfig.model_type:
             return ModernConfig.from_document(document, path, overrides)
-        _refuse_other_models(document, path)
+        # Files of this project name `attention`, and `is_decoder` must agree with it; in others `is_decoder` decides.
+        expected = {
+            "model_type": BILSTM_MODEL_TYPE if document.get("model_type") == BILSTM_MODEL_TYPE else "bert",
+            "position_embedding_type": "absolute",
+            "is_decoder": document["attention"] == "causal" if "attention" in document else document.get("is_decoder"),
+            "add_cross_attention": False,
+        }
+        for key, value in expected.items():
+            if document.get(key, value) != value:
+                raise InputError(f"{path}: {key} is {document[key]!r}, expected {value!r}; only BERT encoders are read")
 
         # Other keys are ignored: Hugging Face stores many that do not change what an encoder computes.
         names = {item.name for item in dataclasses.fields(cls)} - {"labels"}
@@ -134,17 +143,25 @@ class BertConfig:
         return from_mapping(cls, {**values, **overrides}, where=str(path))
 
     def to_json(self, architecture: str, *, problem_type: str = "") -> str:
-        """Return the text of a Hugging Face `config.json` for a model class such as "BertForPreTraining".
+        """Return the text of a Hugging Face `config.json` for a role such as "BertForPreTraining".
 
         `problem_type` is transformers' key for what a classifier's outputs mean: without "regression", its pipeline
         applies a sigmoid to a single output.
         """
-        document = to_mapping(self)
-        labels = document.pop("labels")
-        model_type = BILSTM_MODEL_TYPE if architecture.startswith(BILSTM_PREFIX) else "bert"
-        document |= {"architectures": [architecture], "model_type": model_type, "dtype": "float32"}
-        document["is_decoder"] = self.attention == "causal"  # transformers' name for causal attention
-        return _json_text(document, labels, problem_type)
+        document = self._document(architecture) | {"dtype": "float32"}
+        if problem_type:
+            document["problem_type"] = problem_type
+        if labels := document.pop("labels"):
+            document["id2label"] = {str(index): label for index, label in enumerate(labels)}
+            document["label2id"] = {label: index for index, label in enumerate(labels)}
+        return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+    def _document(self, architecture: str) -> dict[str, Any]:
+        return to_mapping(self) | {
+            "architectures": [architecture],
+            "model_type": BILSTM_MODEL_TYPE if architecture.startswith(BILSTM_PREFIX) else "bert",
+            "is_decoder": self.attention == "causal",  # transformers' name for causal attention
+        }
 
 
 @configuration
@@ -237,6 +254,8 @@ class ModernConfig(BertConfig):
         stored = {cls.RENAMED.get(item.name, item.name): item.name for item in dataclasses.fields(cls)}
         known = {key: name for key, name in stored.items() if name not in cls.LACKING}
         values = {name: document[key] for key, name in known.items() if document.get(key) is not None}
+        if "pad_token_id" in document:
+            values.setdefault("pad_token_id", 0)  # null: a vocabulary of any size has this id
         for kind, key in (("full_attention", "global_rope_theta"), ("sliding_attention", "local_rope_theta")):
             rope = (document.get("rope_parameters") or {}).get(kind) or {}
             if rope.get("rope_type", "default") != "default":
@@ -251,20 +270,14 @@ class ModernConfig(BertConfig):
         values["labels"] = _stored_labels(document, path)
         return from_mapping(cls, {**values, **overrides}, where=str(path))
 
-    def to_json(self, architecture: str, *, problem_type: str = "") -> str:
-        """Return the text of a config.json; `architecture` is BERT's of the same role.
-
-        Windows and bases are written as transformers 5 reads them, and as 4.57 does.
-        """
-        document = {self.RENAMED.get(key, key): value for key, value in to_mapping(self).items()}
-        labels, dropout = document.pop("labels"), self.classifier_dropout
-        for key in self.LACKING:
-            del document[key]
+    def _document(self, architecture: str) -> dict[str, Any]:
+        values = {key: value for key, value in to_mapping(self).items() if key not in self.LACKING}
+        dropout = self.classifier_dropout
+        # Windows and bases are written as transformers 5 reads them, and as 4.57 does.
         kinds = {"full_attention": self.global_rope_theta, "sliding_attention": self.local_rope_theta}
-        document |= {
+        return {self.RENAMED.get(key, key): value for key, value in values.items()} | {
             "architectures": [MODERN_PREFIX + architecture],
             "model_type": self.model_type,
-            "dtype": "float32",
             "embedding_dropout": self.hidden_dropout_prob,
             "classifier_dropout": self.hidden_dropout_prob if dropout is None else dropout,
             "decoder_bias": True,
@@ -274,7 +287,6 @@ class ModernConfig(BertConfig):
             # The tokenizer's own ids count; transformers' defaults are those of another vocabulary.
             **dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")),
         }
-        return _json_text(document, labels, problem_type)
 
 
 ARCHITECTURES = {"bert": BertConfig, "modern": ModernConfig}
@@ -287,15 +299,6 @@ def size_name(preset: str, architecture: str = "bert") -> str:
 
 def _layer_types(every: int, count: int) -> list[str]:
     return ["sliding_attention" if layer % every else "full_attention" for layer in range(count)]
-
-
-def _json_text(document: dict[str, Any], labels: Sequence[str], problem_type: str) -> str:
-    if problem_type:
-        document["problem_type"] = problem_type
-    if labels:
-        document["id2label"] = {str(index): label for index, label in enumerate(labels)}
-        document["label2id"] = {label: index for index, label in enumerate(labels)}
-    return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
 def _stored_labels(document: Mapping[str, Any], path: Path) -> list[Any]:
@@ -321,12 +324,6 @@ def _stored_labels(document: Mapping[str, Any], path: Path) -> list[Any]:
     return [f"LABEL_{index}" for index in range(number)]
 
 
-def stored_architectures(document: Mapping[str, Any]) -> list[str]:
-    """Return the architectures that a config.json names, by their roles: without the prefixes of shape and BiLSTM."""
-    names = document.get("architectures") or []
-    return [name.removeprefix(MODERN_PREFIX).replace(BILSTM_PREFIX, "Bert", 1) for name in names]
-
-
 def read_document(path: Path) -> dict[str, Any]:
     """Return the JSON object of a `config.json`; InputError if it cannot be read."""
     try:
@@ -338,17 +335,3 @@ def read_document(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise InputError(f"{path}: a JSON {type(document).__name__}, expected an object; give a model directory")
     return document
-
-
-def _refuse_other_models(document: Mapping[str, Any], path: Path) -> None:
-    """Raise InputError if a setting changes what a model computes and is not supported here."""
-    # Files of this project name `attention`, and `is_decoder` must agree with it; in other files `is_decoder` decides.
-    expected = {
-        "model_type": BILSTM_MODEL_TYPE if document.get("model_type") == BILSTM_MODEL_TYPE else "bert",
-        "position_embedding_type": "absolute",
-        "is_decoder": document["attention"] == "causal" if "attention" in document else document.get("is_decoder"),
-        "add_cross_attention": False,
-    }
-    for key, value in expected.items():
-        if document.get(key, value) != value:
-            raise InputError(f"{path}: {key} is {document[key]!r}, expected {value!r}; only BERT encoders are read")

@@ -105,10 +105,7 @@ def _uses_onednn(hidden: Tensor, weight: Tensor) -> bool:
 
 def _onednn_linear(hidden: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     rows = hidden.reshape(-1, hidden.shape[-1]).contiguous()  # (N, I); strided rows take a far slower kernel
-    if torch.is_grad_enabled():
-        product = _differentiable_linear(rows, weight, bias)  # (N, O)
-    else:
-        product = _matmul_nt(rows, weight, bias)
+    product = _differentiable_linear(rows, weight, bias)  # (N, O)
     return product.view(*hidden.shape[:-1], weight.shape[0])  # (..., O)
 
 

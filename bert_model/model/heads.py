@@ -22,11 +22,6 @@ from bert_model.model.cpu_kernels import Dropout
 logger = logging.getLogger(__name__)
 
 
-def _classifier_dropout(config: BertConfig) -> Dropout:
-    probability = config.classifier_dropout
-    return Dropout(config.hidden_dropout_prob if probability is None else probability)
-
-
 class OutputLayer(nn.Linear):
     """The last layer of a head, always in float32.
 
@@ -117,13 +112,18 @@ class BertForTask(nn.Module):
         return pooled
 
 
-class BertForSequenceClassification(BertForTask):
-    """Classification, or with one label regression, of a sentence or a pair."""
+class BertForClassification(BertForTask):
+    """Base of the task models whose head is dropout and a classifier, by default with an output for each label."""
 
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__(config, add_pooling_layer=True)
-        self.dropout = _classifier_dropout(config)
-        self.classifier = OutputLayer(config.hidden_size, config.num_labels)
+    def __init__(self, config: BertConfig, *, num_outputs: int = 0, add_pooling_layer: bool = True) -> None:
+        super().__init__(config, add_pooling_layer=add_pooling_layer)
+        probability = config.classifier_dropout
+        self.dropout = Dropout(config.hidden_dropout_prob if probability is None else probability)
+        self.classifier = OutputLayer(config.hidden_size, num_outputs or config.num_labels)
+
+
+class BertForSequenceClassification(BertForClassification):
+    """Classification, or with one label regression, of a sentence or a pair."""
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
@@ -134,13 +134,11 @@ class BertForSequenceClassification(BertForTask):
         return logits
 
 
-class BertForMultipleChoice(BertForTask):
+class BertForMultipleChoice(BertForClassification):
     """A score for each of C continuations (SWAG): the dot product of one vector with each pooled output."""
 
     def __init__(self, config: BertConfig) -> None:
-        super().__init__(config, add_pooling_layer=True)
-        self.dropout = _classifier_dropout(config)
-        self.classifier = OutputLayer(config.hidden_size, 1)
+        super().__init__(config, num_outputs=1)
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
@@ -169,13 +167,11 @@ class BertForQuestionAnswering(BertForTask):
         return start, end
 
 
-class BertForTokenClassification(BertForTask):
+class BertForTokenClassification(BertForClassification):
     """A label for every token."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config, add_pooling_layer=False)
-        self.dropout = _classifier_dropout(config)
-        self.classifier = OutputLayer(config.hidden_size, config.num_labels)
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None

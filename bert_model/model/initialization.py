@@ -66,6 +66,5 @@ def empty_model(model_class: type[Model], config: BertConfig) -> Model:
 
 def in_shape(model_class: type[Model], config: BertConfig) -> type[Model]:
     """Return the class of a role, which BERT's class names, in the shape of a configuration."""
-    return (
-        cast(type[Model], IN_SHAPE.get(model_class, model_class)) if isinstance(config, ModernConfig) else model_class
-    )
+    shaped = IN_SHAPE.get(model_class, model_class) if isinstance(config, ModernConfig) else model_class
+    return cast(type[Model], shaped)

@@ -17,12 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bert_model.model.bert import (
-    BertForPreTraining,
-    BertLMPredictionHead,
-    BertModel,
-    activate,
-)
+from bert_model.model.bert import BertForPreTraining, BertLMPredictionHead, BertModel, activate
 from bert_model.model.config import ModernConfig
 from bert_model.model.cpu_kernels import Dropout, Linear, linear
 from bert_model.model.heads import (
@@ -155,7 +150,6 @@ class ModernBertLayer(nn.Module):
 class ModernBertModel(BertModel):
     """The encoder; its forward pass is that of `BertModel`, whose segments are not read."""
 
-    published_as = "BertModel"
     rotations: Tensor
     """Cosines and sines of every position in global and in local layers, (2, 2, positions, 1, D / 2)."""
 
@@ -236,7 +230,7 @@ class ModernBertForMaskedLM(BertForPreTraining):
 
     bert = property(lambda self: self.model)
     published_as = "BertForMaskedLM"
-    """The role that its architecture's name in transformers ends with."""
+    """Its role, stated: FSDP puts its own name in front of the class's."""
     has_trained_next_sentence = False
 
     def __init__(self, config: ModernConfig) -> None:

@@ -50,23 +50,23 @@ class Unpadding:
 
     def unpad_input(self, padded: Tensor) -> Tensor:
         """Return the vectors of the real tokens: (B, S, H) to (T, H)."""
-        return index_first_axis(padded.flatten(0, 1), *self.tokens)
+        return _move_rows(padded.flatten(0, 1), *self.tokens, False)
 
     def pad_input(self, real: Tensor) -> Tensor:
         """Return the vectors at their positions, zeros in the padding: (T, H) to (B, S, H)."""
-        padded: Tensor = index_put_first_axis(real, *self.tokens).unflatten(0, (self.batch_size, self.length))
+        padded: Tensor = _move_rows(real, *self.tokens, True).unflatten(0, (self.batch_size, self.length))
         return padded
 
     def pad_heads(self, real: Tensor) -> Tensor:
         """Split the vectors into heads and pad each head's sequences with zeros: (T, A * D) to (B, A, S, D)."""
         rows = real.unflatten(-1, (self.num_heads, -1)).flatten(0, 1)  # (T * A, D)
-        padded = index_put_first_axis(rows, *self.heads)  # (B * A * S, D)
+        padded = _move_rows(rows, *self.heads, True)  # (B * A * S, D)
         heads: Tensor = padded.unflatten(0, (self.batch_size, self.num_heads, self.length))
         return heads
 
     def unpad_heads(self, padded: Tensor) -> Tensor:
         """Join the heads of each real token: (B, A, S, D) to (T, A * D)."""
-        rows = index_first_axis(padded.flatten(0, 2), *self.heads)  # (T * A, D)
+        rows = _move_rows(padded.flatten(0, 2), *self.heads, False)  # (T * A, D)
         real: Tensor = rows.unflatten(0, (-1, self.num_heads)).flatten(1)
         return real
 
@@ -191,44 +191,30 @@ def _row_map(to_padded: Tensor, num_padded: int) -> RowMap:
     return RowMap(to_padded, to_real.scatter(0, to_padded, torch.arange(count, device=to_padded.device)))
 
 
-def _pad_rows(real: Tensor, to_real: Tensor) -> Tensor:
-    """Gather with one appended row of zeros for the padding: four times as fast on a CPU as writing into zeros."""
-    return functional.pad(real, (0, 0, 0, 1)).index_select(0, to_real)
+def _moved(rows: Tensor, to_padded: Tensor, to_real: Tensor, pads: bool) -> Tensor:
+    if not pads:
+        return rows.index_select(0, to_padded)
+    # A gather with one appended row of zeros is four times as fast on a CPU as writing into zeros.
+    return functional.pad(rows, (0, 0, 0, 1)).index_select(0, to_real)
 
 
-# torch's gradient of a gather accumulates row by row. No row occurs twice here, so each function is the gradient of the
-# other.
+class _MoveRows(torch.autograd.Function):
+    """Gather real rows out of padded ones, or scatter them among padded ones, which are zero elsewhere.
 
-
-class IndexFirstAxis(torch.autograd.Function):
-    """Gather real rows out of padded ones."""
-
-    @staticmethod
-    def forward(context: Any, padded: Tensor, to_padded: Tensor, to_real: Tensor) -> Tensor:
-        context.save_for_backward(to_real)
-        return padded.index_select(0, to_padded)
+    torch's gradient of a gather accumulates row by row. No row occurs twice here, so each is the gradient of the other.
+    """
 
     @staticmethod
-    @once_differentiable
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        (to_real,) = context.saved_tensors
-        return _pad_rows(gradient, to_real), None, None
-
-
-class IndexPutFirstAxis(torch.autograd.Function):
-    """Scatter real rows among padded ones, which are zero elsewhere."""
-
-    @staticmethod
-    def forward(context: Any, real: Tensor, to_padded: Tensor, to_real: Tensor) -> Tensor:
-        context.save_for_backward(to_padded)
-        return _pad_rows(real, to_real)
+    def forward(context: Any, rows: Tensor, to_padded: Tensor, to_real: Tensor, pads: bool) -> Tensor:
+        context.save_for_backward(to_padded, to_real)
+        context.pads = pads
+        return _moved(rows, to_padded, to_real, pads)
 
     @staticmethod
     @once_differentiable
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        (to_padded,) = context.saved_tensors
-        return gradient.index_select(0, to_padded), None, None
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        to_padded, to_real = context.saved_tensors
+        return _moved(gradient, to_padded, to_real, not context.pads), None, None, None
 
 
-index_first_axis: Callable[..., Tensor] = IndexFirstAxis.apply
-index_put_first_axis: Callable[..., Tensor] = IndexPutFirstAxis.apply
+_move_rows: Callable[..., Tensor] = _MoveRows.apply

@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,15 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from bert_model.model.bert import BertForPreTraining, BertModel
-from bert_model.model.config import (
-    BILSTM_PREFIX,
-    CONFIG_NAME,
-    MODERN_PREFIX,
-    BertConfig,
-    ModernConfig,
-    read_document,
-    stored_architectures,
-)
+from bert_model.model.config import BILSTM_PREFIX, CONFIG_NAME, MODERN_PREFIX, BertConfig, ModernConfig, read_document
 from bert_model.model.initialization import empty_model, in_shape, initialize_weights
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import InputError, UsageError
@@ -72,6 +64,7 @@ WORD_HEADS = (MASKED_LM, DECODER)
 """The masked-LM head in either architecture."""
 SHARED_HEADS = {POOLER, MASKED_LM, NEXT_SENTENCE, MODERN_HEAD, DECODER}
 TASK_HEADS = {CLASSIFIER, QA_OUTPUTS}
+ALL_HEADS = SHARED_HEADS | TASK_HEADS | {BILSTM}
 
 FLOATING_POINT = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 ENCODER_PREFIXES = {False: "bert.", True: "model."}
@@ -122,7 +115,7 @@ class LoadReport:
 
 def _summary(names: Sequence[str]) -> str:
     """Count tensors and name their heads: "4 (cls.predictions, classifier)"."""
-    heads = {next((head.rstrip(".") for head in _all_heads() if name.startswith(head)), name) for name in names}
+    heads = {next((head.rstrip(".") for head in ALL_HEADS if name.startswith(head)), name) for name in names}
     return f"{len(names)} ({', '.join(sorted(heads))})" if names else "0"
 
 
@@ -174,10 +167,10 @@ def fill_model(
 
     # Which heads are kept, created and dropped; everything else must match exactly.
     target_heads, source_heads = _heads_of(parameters), _heads_of(tensors)
-    loadable = SHARED_HEADS if source != target or new_task_head else _all_heads()
+    loadable = SHARED_HEADS if source != target or new_task_head else ALL_HEADS
     kept = target_heads & source_heads & loadable
-    created = {name for name in parameters if _starts(name, target_heads - kept)}
-    dropped = {name for name in tensors if _starts(name, source_heads - kept) or name == POSITION_IDS}
+    created = {name for name in parameters if name.startswith(tuple(target_heads - kept))}
+    dropped = {name for name in tensors if name.startswith(tuple(source_heads - kept)) or name == POSITION_IDS}
     expected, stored = set(parameters) - created, set(tensors) - dropped
 
     # All problems in one error: one at a time would take as many runs.
@@ -214,10 +207,7 @@ def fill_model(
 
 
 def architecture_of(model_class: type[nn.Module]) -> str:
-    """Return the role of a model class, its name in transformers, or the one that `published_as` states.
-
-    `ModernConfig` puts the prefix of its shape in front of it.
-    """
+    """Return the role of a model class: its name in transformers without the prefix of its shape, or `published_as`."""
     name: str = getattr(model_class, "published_as", model_class.__name__)
     return name.removeprefix(MODERN_PREFIX)
 
@@ -255,8 +245,10 @@ def _warn_of_padding(directory: str, num_rows: int, num_tokens: int) -> None:
 
 def read_weights(directory: Path) -> Weights:
     """Read the weights of a directory; InputError for values that are not finite and for an unknown mix of heads."""
-    document = read_document(directory / CONFIG_NAME)
-    return name_weights(read_tensors(directory), str(directory), stored_architectures(document))
+    names = read_document(directory / CONFIG_NAME).get("architectures") or []
+    # By their roles: without the prefixes of shape and BiLSTM.
+    roles = [name.removeprefix(MODERN_PREFIX).replace(BILSTM_PREFIX, "Bert", 1) for name in names]
+    return name_weights(read_tensors(directory), str(directory), roles)
 
 
 def name_weights(tensors: Mapping[str, Tensor], where: str, architectures: Sequence[str] = ()) -> Weights:
@@ -266,11 +258,7 @@ def name_weights(tensors: Mapping[str, Tensor], where: str, architectures: Seque
     tokens and choices have the same names. InputError for a name that occurs twice, for values that are no tensors or
     not finite, and for an unknown mix of heads; `where` begins its text.
     """
-    canonical = _canonical(tensors, where)
-    return Weights(where=where, tensors=canonical, architecture=_architecture(canonical, where, architectures))
-
-
-def _architecture(tensors: Collection[str], where: str, architectures: Sequence[str]) -> str:
+    tensors = _canonical(tensors, where)
     # Only heads of tasks must be known in this combination; shared heads may be there or not.
     present = _heads_of(tensors) - {BILSTM}
     known = MODERN_HEADS if any(name.startswith(ENCODER_PREFIXES[True]) for name in tensors) else HEADS
@@ -279,17 +267,12 @@ def _architecture(tensors: Collection[str], where: str, architectures: Sequence[
         raise InputError(f"{where}: holds the heads {', '.join(sorted(present))}, which no known architecture has")
     named = [name for name in architectures if name in fitting]
     nearest = sorted(fitting, key=lambda name: (not present <= set(known[name]), len(present ^ set(known[name]))))
-    return (named or nearest)[0]
-
-
-def _all_heads() -> set[str]:
-    return {*SHARED_HEADS, *TASK_HEADS, BILSTM}
+    return Weights(where=where, tensors=tensors, architecture=(named or nearest)[0])
 
 
 def _heads_of(names: Iterable[str]) -> set[str]:
     """Return the prefixes of the heads that some of the tensors belong to."""
-    names = list(names)
-    return {head for head in _all_heads() if any(name.startswith(head) for name in names)}
+    return {head for name in names for head in ALL_HEADS if name.startswith(head)}
 
 
 def save_model(
@@ -424,7 +407,3 @@ def _current_name(name: str) -> str:
 def _first(texts: Sequence[str], separator: str) -> str:
     more = [f"and {len(texts) - MAX_NAMES} more"] if len(texts) > MAX_NAMES else []
     return separator.join([*texts[:MAX_NAMES], *more])
-
-
-def _starts(name: str, prefixes: Iterable[str]) -> bool:
-    return name.startswith(tuple(prefixes))

@@ -326,6 +326,11 @@ def test_both_generations_are_read_and_written(generation, tmp_path):
     assert not hasattr(theirs, "token_type_ids")
 
 
+def test_a_small_vocabulary_without_a_padding_id_is_read(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(DOCUMENT | {"vocab_size": 1000, "pad_token_id": None}))
+    assert BertConfig.from_directory(tmp_path).pad_token_id == 0
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
