@@ -31,7 +31,7 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.command == "create":
             manifest = create_backup(home, arguments.directory)
-            for sentence in parts_elsewhere(home):
+            for sentence in parts_elsewhere(home).values():
                 print(sentence, file=sys.stderr)
         else:
             manifest = restore_backup(arguments.directory, home)

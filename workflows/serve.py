@@ -28,13 +28,7 @@ from bert_pipeline.atomic import locked
 from bert_pipeline.errors import UsageError, exit_code_of
 from bert_pipeline.parent import start
 from bert_pipeline.signals import handling
-from workflows.lib.instance import (
-    database_errors,
-    end_abandoned_runs,
-    fail_runs,
-    open_instance,
-    unfinished_runs,
-)
+from workflows.lib.instance import database_errors, end_abandoned_runs, fail_runs, open_instance, unfinished_runs
 from workflows.lib.processes import holder_of_port, wait_for_left_over
 from workflows.lib.resources import CODE_LOCATION, MLFLOW_ADDRESS_VARIABLE, BertHome
 
@@ -204,12 +198,8 @@ def ui_services(home: BertHome, arguments: argparse.Namespace, folder: Path) -> 
         page = ["--host", arguments.host, "--port", str(arguments.mlflow_port)]
         if not is_loopback(arguments.host):  # of other names MLflow answers neither Host nor Origin
             at = [f"{name}:{arguments.mlflow_port}" for name in names]
-            page += [
-                "--allowed-hosts",
-                ",".join(at),
-                "--cors-allowed-origins",
-                ",".join(f"http://{name}" for name in at),
-            ]
+            page += ["--allowed-hosts", ",".join(at)]
+            page += ["--cors-allowed-origins", ",".join(f"http://{name}" for name in at)]
         services.append(Service(name="MLflow", command=_module("mlflow", "server", *words, *page), address=address))
     return services
 

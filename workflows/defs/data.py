@@ -15,7 +15,7 @@ from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.sources import parse_source, split_name
 from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.exam.pairs import ExamConfig, Pair, read_pairs, sample_pairs
+from bert_pipeline.exam.pairs import ExamConfig, read_pairs, sample_pairs
 from bert_pipeline.hashes import content_sha256, file_sha256
 from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, foreign_input, load_manifest, publishing
@@ -411,10 +411,8 @@ def exam(context: dg.AssetExecutionContext, config: ExamLaunchpad, home: BertHom
             context.log.warning(f"{error}; trainings are not examined")
             return materialization(content_sha256({}), {"pairs": 0})
     context.log.info(", ".join(f"{count:,} pairs {kind}" for kind, count in manifest.counts["pairs"].items()))
-    sample = [_pair_row(pair) for pair in sample_pairs(read_pairs(directory), 2)]
+    sample = []
+    for pair in sample_pairs(read_pairs(directory), 2):
+        good, bad = (shortened(" / ".join(text), 240) for text in (pair.good, pair.bad))
+        sample.append({"kind": pair.kind, "part": pair.part, "good": good, "bad": bad})
     return materialization(manifest.sha256, manifest_metadata(manifest) | {"pairs_sample": table(sample)})
-
-
-def _pair_row(pair: Pair) -> dict[str, Any]:
-    good, bad = (shortened(" / ".join(text), 240) for text in (pair.good, pair.bad))
-    return {"kind": pair.kind, "part": pair.part, "good": good, "bad": bad}

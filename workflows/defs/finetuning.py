@@ -173,7 +173,6 @@ def _publish_task_data(directory: Path, path: Path, dev_fraction: float, data: A
 
 
 def _sample_examples(examples: list[Any]) -> list[dict[str, Any]]:
-
     def label(example: Any) -> str:
         return str(getattr(example, "label", getattr(example, "tags", getattr(example, "answers", ""))))
 

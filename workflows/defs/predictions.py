@@ -140,7 +140,7 @@ def _answer(task: str, model: Path, files: Sequence[Path], inputs: dict[str, Any
         started = time.monotonic()
         totals: Counter[str] = Counter()
         for path in files:
-            answers = draft.path / answers_name(path)
+            answers = draft.path / f"{path.name}.jsonl"
             counts = answer_file(predictor, str(path), str(answers))
             draft.rows[answers.name] = counts.lines
             if counts.rejected:
@@ -155,11 +155,6 @@ def _answer(task: str, model: Path, files: Sequence[Path], inputs: dict[str, Any
     return load_manifest(directory, kind="predictions")
 
 
-def answers_name(path: Path) -> str:
-    """Return the name of the file with the answers to `path`."""
-    return f"{path.name}.jsonl"
-
-
 def sample_answers(manifest: Manifest, files: Sequence[Path], task: Task) -> list[dict[str, Any]]:
     """Return the first inputs with their answers as table rows."""
     from bert_model.inference.inputs import read_rows
@@ -171,7 +166,7 @@ def sample_answers(manifest: Manifest, files: Sequence[Path], task: Task) -> lis
     for path in files:
         inputs = itertools.islice(read_rows(str(path), manifest.configuration["form"], task), NUM_CANDIDATE_ROWS)
         items = {str(row.fields["id"]): row.fields for row in inputs}
-        with open(manifest.path / answers_name(path), encoding="utf-8") as lines:
+        with open(manifest.path / f"{path.name}.jsonl", encoding="utf-8") as lines:
             for answer in map(json.loads, itertools.islice(lines, NUM_CANDIDATE_ROWS)):
                 item = items.get(str(answer["id"]))
                 if item is None or answer["prediction"] is None:

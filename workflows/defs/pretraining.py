@@ -1,5 +1,6 @@
 """The asset `pretrained_model`: torchrun over the instances, monitored by the step, and the exported model."""
 
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -16,7 +17,7 @@ from bert_pipeline.atomic import replace_text
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import BertError
 from bert_pipeline.exam.pairs import read_pairs
-from bert_pipeline.manifest import Manifest, load_manifest
+from bert_pipeline.manifest import load_manifest
 from bert_pipeline.step import STEPS
 from bert_pipeline.storage import without_secrets
 from workflows.defs.automation import MONTHLY
@@ -58,12 +59,7 @@ PretrainingLaunchpad: Any = config_class(
 )
 
 
-@step_asset(
-    deps=[instances, exam],
-    kinds={"pytorch", "huggingface"},
-    pool=TRAINING_POOL,
-    freshness_policy=MONTHLY,
-)
+@step_asset(deps=[instances, exam], kinds={"pytorch", "huggingface"}, pool=TRAINING_POOL, freshness_policy=MONTHLY)
 def pretrained_model(
     context: dg.AssetExecutionContext, config: PretrainingLaunchpad, home: BertHome
 ) -> dg.MaterializeResult[None]:
@@ -91,7 +87,9 @@ def pretrained_model(
             settings = dataclasses.replace(settings, initial_model=str(resolve_model(settings.initial_model)))
         # The directory follows from settings and data, so a rerun finds its finished model or its checkpoints.
         output = _training_directory(home, name, settings)
-        manifest = _finished(output)
+        manifest = None
+        with contextlib.suppress(BertError):  # it has to be started or resumed
+            manifest = load_manifest(output / "model", kind="pretrained_model", verify="sha256")
         if manifest is None:
             _train(context, home, name, settings, launch, output)
             for event in _evaluations(read_history(output))[-1:]:
@@ -152,14 +150,6 @@ def _training_directory(home: BertHome, dump: str, settings: PretrainingConfig) 
 
     manifests = [load_manifest(phase.instances, kind="instances") for phase in settings.phases]
     return home.pretraining(dump, training_id(settings, manifests))
-
-
-def _finished(output: Path) -> Manifest | None:
-    """Return the model of a finished training; None if it has to be started or resumed."""
-    try:
-        return load_manifest(output / "model", kind="pretrained_model", verify="sha256")
-    except BertError:
-        return None
 
 
 def _train(

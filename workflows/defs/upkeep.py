@@ -88,7 +88,7 @@ def restore_backup(directory: Path, home: BertHome) -> Manifest:
     target = home.path
     if target.exists() and any(target.iterdir()):
         raise ArtifactError(f"{target}: not empty; set BERT_HOME to a new directory, or move it away")
-    if dagster_directory(home) != target / DAGSTER or MLFLOW_DATABASE in outside_home(home):
+    if dagster_directory(home) != target / DAGSTER or MLFLOW_DATABASE in parts_elsewhere(home):
         raise UsageError("DAGSTER_HOME or MLFLOW_TRACKING_URI leads out of BERT_HOME; unset them to restore it")
 
     # The home appears when it is complete, with the paths of its new place.
@@ -99,20 +99,15 @@ def restore_backup(directory: Path, home: BertHome) -> Manifest:
         relocate(temporary, Path(manifest.provenance["home"]), target)
 
     # Runs that were going on when the backup was made have no process here. Those that a server keeps may be going on.
-    if DAGSTER_DATABASE not in outside_home(home):
+    if DAGSTER_DATABASE not in parts_elsewhere(home):
         with open_instance(home) as instance:
             fail_runs(instance, unfinished_runs(instance), "this home was restored from a backup made during the run")
             end_abandoned_runs(instance)
     return manifest
 
 
-def parts_elsewhere(home: BertHome) -> list[str]:
+def parts_elsewhere(home: BertHome) -> dict[str, str]:
     """Return a sentence for each part that a backup lacks, because a server stores it."""
-    return [f"{part} is kept elsewhere, by {path}: back it up there" for part, path in outside_home(home).items()]
-
-
-def outside_home(home: BertHome) -> dict[str, str]:
-    """Return the parts that are not stored in the home, and what stores them."""
     parts = {}
     if home.tracking_uri != f"sqlite:///{home.path / MLFLOW}":
         parts[MLFLOW_DATABASE] = "what MLFLOW_TRACKING_URI names"
@@ -120,7 +115,7 @@ def outside_home(home: BertHome) -> dict[str, str]:
     lines = settings.read_text(encoding="utf-8").splitlines() if settings.is_file() else []
     if any(line.startswith("storage:") for line in lines):
         parts[DAGSTER_DATABASE] = f"what {settings} names under `storage`"
-    return parts
+    return {part: f"{part} is kept elsewhere, by {place}: back it up there" for part, place in parts.items()}
 
 
 def copy_tree(source: Path, target: Path) -> None:
@@ -171,7 +166,7 @@ def back_up(context: dg.OpExecutionContext, config: BackupLaunchpad, home: BertH
             raise UsageError(f"folder: no folder is given, and {BACKUPS_VARIABLE} is not set; name one on another disk")
         folder = Path(name).absolute()
         manifest = create_backup(home, folder / f"{BACKUP_PREFIX}{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}")
-        for sentence in parts_elsewhere(home):
+        for sentence in parts_elsewhere(home).values():
             context.log.warning(sentence)
         context.log.info(f"{manifest.path}: {len(manifest.files):,} files")
         for path in remove_old_backups(home, folder, config.keep):

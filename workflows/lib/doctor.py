@@ -92,17 +92,13 @@ def abandoned_drafts(home: BertHome) -> list[Path]:
     abandoned = set()
     for root in (home.path,) if not data or is_remote(data) else (home.path, Path(data)):
         for folder, directories, files in os.walk(root):
-            drafts = [Path(folder, name) for name in (*directories, *files) if DRAFT.fullmatch(name)]
-            abandoned |= set(filter(_has_lost_its_writer, drafts))
+            for draft in (Path(folder, name) for name in (*directories, *files) if DRAFT.fullmatch(name)):
+                with contextlib.suppress(FileNotFoundError):  # finished meanwhile
+                    is_old = time.time() - draft.stat().st_mtime > ABANDONED_DAYS * 24 * 3600
+                    if is_abandoned(draft) if draft.is_dir() else is_old:  # a file has no lock
+                        abandoned.add(draft)
             directories[:] = [name for name in directories if not DRAFT.fullmatch(name)]
     return sorted(abandoned)
-
-
-def _has_lost_its_writer(draft: Path) -> bool:
-    with contextlib.suppress(FileNotFoundError):  # finished meanwhile
-        is_old = time.time() - draft.stat().st_mtime > ABANDONED_DAYS * 24 * 3600
-        return is_abandoned(draft) if draft.is_dir() else is_old  # a file has no lock
-    return False
 
 
 def _left(topic: str, items: Sequence[object], what: str) -> Finding:

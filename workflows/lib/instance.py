@@ -76,8 +76,8 @@ def open_instance(home: BertHome | None = None, *, dumps: tuple[str, ...] = (DEF
     if not settings.exists():
         replace_text(settings, DAGSTER_YAML)
     instance = dg.DagsterInstance.get()
-    add_partitions(instance, dump_partitions, [checked_dump_name(dump) for dump in dumps])
-    add_partitions(instance, task_partitions, home.task_names)
+    instance.add_dynamic_partitions(str(dump_partitions.name), [*dict.fromkeys(map(checked_dump_name, dumps))])
+    instance.add_dynamic_partitions(str(task_partitions.name), home.task_names)
     return instance
 
 
@@ -101,16 +101,6 @@ def database_errors() -> Iterator[None]:
             f"Dagster's database, of {place}: {error.orig}; `fuser {place}/history/*.db` names the processes that use "
             "one of SQLite; run the same command to continue"
         ) from error
-
-
-def add_partitions(
-    instance: dg.DagsterInstance, definition: dg.DynamicPartitionsDefinition, names: Sequence[str]
-) -> None:
-    """Add the partitions that are missing."""
-    existing = instance.get_dynamic_partitions(str(definition.name))
-    missing = [name for name in dict.fromkeys(names) if name not in existing]
-    if missing:
-        instance.add_dynamic_partitions(str(definition.name), missing)
 
 
 def end_abandoned_runs(instance: dg.DagsterInstance) -> list[str]:

@@ -61,11 +61,7 @@ def load_published_task(home: BertHome, dump: str, task: str) -> Any:
 
 def lineage_tags(dump: str, pretrained: Path, *, run_id: str) -> dict[str, str]:
     """Return the registry tags of a model: its dump, the data of its pre-training, the code and the Dagster run."""
-    tags = {
-        "dump": dump,
-        "dagster_run_id": run_id,
-        "code_version": packages_version(),
-    }
+    tags = {"dump": dump, "dagster_run_id": run_id, "code_version": packages_version()}
     if sample_seed(dump) is not None:  # else the files of its task tell whether they were generated
         tags["generated_sample"] = "true"
     if commit := code_commit():

@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -43,16 +43,18 @@ def process_mark(process_id: int | None = None) -> str:
     return f"{socket.gethostname()}:{process_id}:{started}"
 
 
-def left_over(home: Path) -> list[int]:
-    """Return the processes of a home that have lost the one that started them: they save, and end within a minute."""
-    process_ids = []
+def processes_with(variable: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield id and environment of each process in which a variable is set."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):  # of another user, or it has ended
-            environment = process.environ()
-            owner = environment.get(OWNER_VARIABLE, "")
-            if owner and environment.get("BERT_HOME") == str(home) and not process_mark(int(owner)):
-                process_ids.append(process.pid)
-    return process_ids
+            if (environment := process.environ()).get(variable):
+                yield process.pid, environment
+
+
+def left_over(home: Path) -> list[int]:
+    """Return the processes of a home that have lost the one that started them: they save, and end within a minute."""
+    owned = [(pid, each) for pid, each in processes_with(OWNER_VARIABLE) if each.get("BERT_HOME") == str(home)]
+    return [pid for pid, each in owned if not process_mark(int(each[OWNER_VARIABLE]))]
 
 
 def wait_for_left_over(home: Path, log: Callable[[str], None]) -> None:

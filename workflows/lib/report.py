@@ -1,5 +1,6 @@
 """The report of a dump: results of all tasks as CSV, text and Markdown, the exam of the model, and the plots."""
 
+import contextlib
 import csv
 import dataclasses
 import io
@@ -112,7 +113,10 @@ def collect_results(home: BertHome, dump: str, model: Manifest) -> Results:
     inputs: dict[str, dict[str, str]] = {}
     for task in home.tasks_of(dump):
         directory = home.finetuning(dump, task)
-        reason = _reason_skipped(home.task_data(dump, task))
+        reason = ""
+        with contextlib.suppress(BertError):
+            data = load_manifest(home.task_data(dump, task))
+            reason = str(data.counts["reason"]) if data.kind == "skipped_task" else ""
         # Without data, or not fine-tuned so far: the report names which.
         if reason or not (directory / "manifest.json").is_file():
             skipped[task] = reason or "not fine-tuned on this dump yet"
@@ -124,20 +128,9 @@ def collect_results(home: BertHome, dump: str, model: Manifest) -> Results:
             continue
         inputs[task] = input_of(manifest)
         rows.append(result_row(results, generated=sample_seed(dump) is not None))
-    return Results(dump=dump, rows=tuple(rows), skipped=skipped, inputs=inputs, exam=_read_exam(model.path))
-
-
-def _read_exam(model: Path) -> ExamResult | None:
-    path = model / EXAM_NAME
-    return ExamResult.from_json(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
-
-
-def _reason_skipped(task_data: Path) -> str:
-    try:
-        manifest = load_manifest(task_data)
-    except BertError:
-        return ""
-    return str(manifest.counts["reason"]) if manifest.kind == "skipped_task" else ""
+    path = model.path / EXAM_NAME
+    exam = ExamResult.from_json(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+    return Results(dump=dump, rows=tuple(rows), skipped=skipped, inputs=inputs, exam=exam)
 
 
 def result_row(results: Mapping[str, Any], *, generated: bool) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from typing import Any
 from bert_model.training.metrics_log import LogReader, read_history
 from bert_pipeline.errors import TrainingError
 from bert_pipeline.parent import start
+from workflows.lib.processes import processes_with
 
 LAUNCH_VARIABLE = "BERT_LAUNCH_ID"
 """Environment variable that marks every process of one launch: torchrun gives each rank a session of its own."""
@@ -181,17 +182,9 @@ def _last_line(path: Path) -> str:
 
 
 def launch_processes(launch_id: str) -> list[int]:
-    """Return the ids of processes that carry the mark of a launch (Linux; empty without /proc)."""
-    mark = f"{LAUNCH_VARIABLE}={launch_id}".encode()
-    process_ids = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        if entry.name == str(os.getpid()):
-            continue
-        # Other users' processes cannot be read, and a process may end meanwhile.
-        with contextlib.suppress(OSError):
-            if mark in (entry / "environ").read_bytes().split(b"\0"):
-                process_ids.append(int(entry.name))
-    return process_ids
+    """Return the ids of the other processes that carry the mark of a launch."""
+    marked = [pid for pid, environment in processes_with(LAUNCH_VARIABLE) if environment[LAUNCH_VARIABLE] == launch_id]
+    return [pid for pid in marked if pid != os.getpid()]
 
 
 def _end_launch(process: subprocess.Popen[bytes], launch_id: str, grace_seconds: float) -> None:

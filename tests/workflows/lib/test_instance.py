@@ -18,7 +18,6 @@ from training_processes import empty_job, wait_until
 from workflows.defs import automation
 from workflows.defs.pretraining import TRAINING_POOL
 from workflows.lib.instance import (
-    add_partitions,
     end_abandoned_runs,
     fail_runs,
     open_instance,
@@ -77,9 +76,9 @@ def test_run_of_the_command_waits_for_the_run_that_holds_its_pool(instance):
 
 
 def test_partition_is_added_once(instance):
-    add_partitions(instance, dump_partitions, ("enwiki-1", "enwiki-1", "samplewiki-1"))
-    add_partitions(instance, dump_partitions, ("enwiki-1",))
-    assert sorted(instance.get_dynamic_partitions(str(dump_partitions.name))) == ["enwiki-1", "samplewiki-1"]
+    for dumps in (("enwiki-1", "enwiki-1", "samplewiki-1"), ("enwiki-1",)):
+        with open_instance(dumps=dumps) as opened:
+            assert sorted(opened.get_dynamic_partitions(str(dump_partitions.name))) == ["enwiki-1", "samplewiki-1"]
 
 
 def started_run(instance: dg.DagsterInstance, mark: str) -> str:
