@@ -142,9 +142,6 @@ bench-duel: install-dev  ## an hour of pre-training each, with transformers' run
 proof: install-dev  ## figures in public units, hours on public data; resumes: P=p1 DATA=dir (benchmarks/proofs)
 	$(BIN)/python -m benchmarks.proof $(P) --data $(DATA)
 
-proof: install-dev  ## figures in public units, hours on public data; resumes: P=p1 DATA=dir (benchmarks/proofs)
-	$(BIN)/python -m benchmarks.proof $(P) --data $(DATA)
-
 constraints: $(VENV)/.installed-services $(VENV)/.installed-cluster  ## write the installed versions to constraints.txt
 	@{ echo "# The versions that this project was last tested with; pip reads them by -c. Regenerate: make constraints"; \
 	   $(PIP) freeze --exclude-editable | sed 's/+cpu$$//'; } > constraints.txt.new && mv constraints.txt.new constraints.txt
