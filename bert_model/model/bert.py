@@ -368,6 +368,9 @@ class BertPreTrainingHeads(nn.Module):
 class BertForPreTraining(nn.Module):
     """BERT with the two heads of pre-training (paper section 3.1)."""
 
+    graphs = "4 graphs"
+    """What compiled layers are over packed rows: embeddings, layers, the last layer and the loss."""
+
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.config = config

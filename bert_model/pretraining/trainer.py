@@ -254,7 +254,7 @@ class Trainer:
         packing.choose(phase, compute, moments)
         if self.compiles:
             compile_layers(self.model, packed=True)
-            logger.info("phase %d: compiling", phase.index + 1)
+            logger.info("phase %d: compiling %s", phase.index + 1, self.model.graphs)
             self._compiling_since = time.perf_counter()
 
     def _all_reduce_counts(self, batches: list[MicroBatch]) -> tuple[StepCounts, float, float]:

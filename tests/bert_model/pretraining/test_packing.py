@@ -340,7 +340,8 @@ def test_rank_that_overflows_makes_the_other_compute_dummies(data, tmp_path):
     assert tokens[0] == tokens[1]
 
 
-def test_compiled_training_of_two_phases_compiles_four_graphs_a_phase_and_no_more(data, tmp_path, monkeypatch):
+def test_compiled_training_of_two_phases_compiles_four_graphs_a_phase_and_no_more(data, tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO", "bert_model.pretraining.trainer")
     monkeypatch.setattr(trainer, "compile_layers", functools.partial(compile_layers, backend="aot_eager"))
     torch._dynamo.utils.counters.clear()
     graphs: list[int] = []
@@ -363,3 +364,4 @@ def test_compiled_training_of_two_phases_compiles_four_graphs_a_phase_and_no_mor
         torch.compiler.set_stance("default")
     assert len(graphs) == 500
     assert (graphs[0], graphs[249], graphs[-1]) == (4, 4, 8)
+    assert [f"phase {number}: compiling 4 graphs" in caplog.messages for number in (1, 2)] == [True, True]
