@@ -44,6 +44,8 @@ class Proof:
 
     title: str
     """What the table shows."""
+    directory: str = ""
+    """Where text and trainings are kept: those of equal names serve every proof that names it. Default: its own."""
     text: tuple[str, ...]
     """Sources of the corpus, such as parquet:wikipedia."""
     max_words: int = 0
@@ -141,7 +143,8 @@ def table(proof: Proof, scores: dict[str, dict[str, float]]) -> str:
     for name, own in scores.items():
         columns.setdefault(name.rpartition(" ")[0] or name, []).append(own)
     rows = []
-    for row in next(iter(scores.values())):
+    named = {HELD_OUT, *proof.exams, *(f"{name}, mean over kinds" for name in proof.exams), *proof.tasks}
+    for row in (row for row in next(iter(scores.values())) if row in named):
         cells = []
         for seeds in columns.values():
             values = [own[row] for own in seeds if row in own]
@@ -161,7 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     path = PROOFS / f"{args.proof}.yaml" if (PROOFS / f"{args.proof}.yaml").is_file() else Path(args.proof)
     proof = from_mapping(Proof, read_yaml(path), where=str(path))
-    directory = bert_home() / "proofs" / path.stem
+    directory = bert_home() / "proofs" / (proof.directory or path.stem)
     corpus_settings = preset_from_mapping(override(read_yaml(preset_path(proof.preset)), proof.settings), name="proof")
     sources = [
         "".join((kind, colon, str(args.data / place)))
