@@ -29,7 +29,7 @@ from bert_pipeline.vocabulary.tokenizer import CONTINUES, Tokenizer
 logger = logging.getLogger(__name__)
 
 CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 2048, 32768
-"""Tokens of a batch by default: a CPU's fit in its caches, a GPU's fill it."""
+"""Tokens of a batch: a CPU's fit in its caches, a GPU's fill it."""
 _Z = 1.959963984540054
 """Quantile of the normal distribution for intervals of 95 %."""
 
@@ -90,7 +90,6 @@ def score_pairs(
     *,
     whole_words: bool = False,
     next_sentence: bool = True,
-    max_batch_tokens: int | None = None,
     num_workers: int | None = None,
 ) -> PairScores:
     """Score pairs with a loaded model, on the model's device.
@@ -117,7 +116,7 @@ def score_pairs(
             "tokens, or none"
         )
 
-    scorer = _Scorer(model, tokenizer, whole_words, max_batch_tokens, num_workers)
+    scorer = _Scorer(model, tokenizer, whole_words, num_workers)
     was_training = model.training
     model.eval()
     try:
@@ -134,7 +133,7 @@ def token_scores(model: BertForPreTraining, tokenizer: Tokenizer, ids: Sequence[
 
     The model is in evaluation mode, and reads all of them: a text has a token at least.
     """
-    scorer = _Scorer(model, tokenizer, False, None, torch.get_num_threads())
+    scorer = _Scorer(model, tokenizer, False, torch.get_num_threads())
     parts = scorer.parts({(str(number),): (list(row),) for number, row in enumerate(ids)})
     return [parts[str(number),] for number in range(len(ids))]
 
@@ -145,17 +144,12 @@ Ids = tuple[list[int], ...]
 
 class _Scorer:
     def __init__(
-        self,
-        model: BertForPreTraining,
-        tokenizer: Tokenizer,
-        whole_words: bool,
-        max_batch_tokens: int | None,
-        num_workers: int | None,
+        self, model: BertForPreTraining, tokenizer: Tokenizer, whole_words: bool, num_workers: int | None
     ) -> None:
         self.model, self.tokenizer, self.whole_words = model, tokenizer, whole_words
         self.device = next(model.parameters()).device
         is_cpu = self.device.type == "cpu"
-        self.max_batch_tokens = max_batch_tokens or (CPU_BATCH_TOKENS if is_cpu else GPU_BATCH_TOKENS)
+        self.batch_tokens = CPU_BATCH_TOKENS if is_cpu else GPU_BATCH_TOKENS
         self.num_workers = num_workers if is_cpu else None
 
     def scores(self, texts: dict[Text, Ids]) -> dict[Text, float]:
@@ -180,7 +174,7 @@ class _Scorer:
             num_rows = len(group) * (length if num_parts == 1 else 1)
             scores = found[num_parts, length] = np.zeros(num_rows)
             first_lengths = np.array([len(texts[text][0]) + 2 for text in group])
-            size = max(1, self.max_batch_tokens // table.shape[1])
+            size = max(1, self.batch_tokens // table.shape[1])
             for start in range(0, num_rows, size):
                 rows = np.arange(start, min(start + size, num_rows))
                 if num_parts == 1:

@@ -74,7 +74,7 @@ def slow_score(theirs, tokenizer, text, whole_words):
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_scores_equal_a_slow_loop_through_transformers(models, whole_words):
     ours, theirs, tokenizer = models
-    found = score_pairs(ours, TOKENIZER, PAIRS, whole_words=whole_words, max_batch_tokens=30)
+    found = score_pairs(ours, TOKENIZER, PAIRS, whole_words=whole_words)
     for side in ("good", "bad"):
         expected = [slow_score(theirs, tokenizer, getattr(pair, side), whole_words) for pair in PAIRS]
         np.testing.assert_allclose(getattr(found, side), expected, atol=1e-4, rtol=0)
@@ -90,8 +90,8 @@ def test_masking_whole_words_changes_texts_with_words_of_several_pieces(models):
 
 
 def test_scores_do_not_depend_on_the_batch(models):
-    large, small = (score_pairs(models[0], TOKENIZER, PAIRS, max_batch_tokens=size) for size in (8192, 1))
-    np.testing.assert_allclose(large.good, small.good, atol=1e-5)
+    alone = [score_pairs(models[0], TOKENIZER, [pair]).good for pair in PAIRS]
+    np.testing.assert_allclose(score_pairs(models[0], TOKENIZER, PAIRS).good, np.concatenate(alone), atol=1e-5)
 
 
 @pytest.mark.parametrize("whole_words", [False, True])
@@ -100,15 +100,16 @@ def test_scores_are_equal_for_any_number_of_workers(models, whole_words):
         Pair(pair_id=str(number), kind="k", good=(f"the {first} on {second}",), bad=(f"{second} on the {first}",))
         for number, (first, second) in enumerate(itertools.product(WORDS, WORDS))
     ] + PAIRS
-    options = {"whole_words": whole_words, "max_batch_tokens": 100}
     threads = torch.get_num_threads()
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=whole_words):  # a property of each thread
-        one, three = (score_pairs(models[0], TOKENIZER, pairs, num_workers=number, **options) for number in (1, 3))
+        one, three = (
+            score_pairs(models[0], TOKENIZER, pairs, num_workers=number, whole_words=whole_words) for number in (1, 3)
+        )
     assert (one.good == three.good).all()
     assert (one.bad == three.bad).all()
     assert torch.get_num_threads() == threads
     # In bfloat16 the scores differ from those of float32.
-    whole = score_pairs(models[0], TOKENIZER, pairs, **options)
+    whole = score_pairs(models[0], TOKENIZER, pairs, whole_words=whole_words)
     assert (np.abs(one.good - whole.good).max() > 1e-3) == whole_words
 
 
