@@ -244,7 +244,7 @@ def _write_instances(
     )
     pairs = make_pairs(tokenized, config)
     statistics = InstanceStatistics(config.max_seq_length, tokenizer.unk_id, tokenizer.mask_id)
-    with InstanceWriter(path, static_masks=False) as writer:
+    with InstanceWriter(path) as writer:
         for start in range(0, len(pairs), INSTANCES_PER_ROW_GROUP):
             part = pairs.take(slice(start, start + INSTANCES_PER_ROW_GROUP))
             writer.write(make_instances(tokenized, part, tokenizer, config, statistics))

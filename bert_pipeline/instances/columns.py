@@ -1,8 +1,6 @@
 """Instances as columns: flat arrays with offsets, returned by all readers and accepted by all writers."""
 
-import abc
 import dataclasses
-from typing import Self
 
 import numpy as np
 
@@ -45,20 +43,6 @@ class InstanceColumns:
     def is_masked(self) -> bool:
         """True if masks are static."""
         return self.masked_lm_positions is not None
-
-
-class Closing(abc.ABC):
-    """Base of the readers and writers of shards: they are closed at the end of a `with` block."""
-
-    @abc.abstractmethod
-    def close(self) -> None:
-        """Close the file."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:

@@ -99,28 +99,25 @@ def _sha256(path: str, version: str) -> str:
 
 
 def open_writers(
-    stack: contextlib.ExitStack, directory: Path, index: int, config: InstancesConfig, *, with_words: bool = False
+    stack: contextlib.ExitStack, directory: Path, index: int, config: InstancesConfig
 ) -> dict[Path, InstanceWriter | TfrecordWriter]:
     """Open the files of a new shard below `directory`; they get their final names when `stack` is closed."""
     writers: dict[Path, InstanceWriter | TfrecordWriter] = {}
-    # The stack closes a writer before it renames the file: last entered, first left.
-    if config.format in ("parquet", "both"):
-        path = directory / f"instances-{index:05d}.parquet"
+    for suffix in ("parquet", "tfrecord") if config.format == "both" else (config.format,):
+        path = directory / f"instances-{index:05d}.{suffix}"
+        # The stack closes a writer before it renames the file: last entered, first left.
         temporary = stack.enter_context(atomic_write(path))
-        writers[path] = stack.enter_context(
-            InstanceWriter(temporary, static_masks=config.has_static_masks, with_words=with_words)
-        )
-    if config.format in ("tfrecord", "both"):
-        path = directory / f"instances-{index:05d}.tfrecord"
-        temporary = stack.enter_context(atomic_write(path))
-        writers[path] = stack.enter_context(
-            TfrecordWriter(
-                temporary,
-                max_seq_length=config.max_seq_length,
-                max_predictions_per_seq=config.masking_config().max_predictions(config.max_seq_length),
-                compression=config.tfrecord_compression,
+        if suffix == "parquet":
+            writers[path] = stack.enter_context(InstanceWriter(temporary))
+        else:
+            writers[path] = stack.enter_context(
+                TfrecordWriter(
+                    temporary,
+                    max_seq_length=config.max_seq_length,
+                    max_predictions_per_seq=config.masking_config().max_predictions(config.max_seq_length),
+                    compression=config.tfrecord_compression,
+                )
             )
-        )
     return writers
 
 

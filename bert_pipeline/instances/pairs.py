@@ -6,6 +6,7 @@ of (seed, document id, pass, number of the pair), so neither the runner nor the 
 Shapes: D documents, S sentences, T tokens, N pairs.
 """
 
+import collections
 import dataclasses
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
@@ -354,7 +355,7 @@ def make_instances(
     """Assemble pairs, mask them if masks are static, and add them to `statistics`."""
     input_ids, lengths = assemble(documents, pairs, vocabulary, config.max_seq_length)
     continues = None
-    if vocabulary.is_continuation is None:
+    if not vocabulary.is_bert:
         continues = (input_ids & CONTINUES) > 0  # (N, W)
         input_ids &= ~CONTINUES
     statistics.add_pairs(input_ids, lengths, pairs.is_random_next)
@@ -393,7 +394,7 @@ class InstanceStatistics:
         self.max_seq_length = max_seq_length
         self.unk_id = unk_id
         self.mask_id = mask_id
-        self.sums: dict[str, int] = dict.fromkeys(_SUMS, 0)
+        self.sums: collections.Counter[str] = collections.Counter()
         self.lengths = np.zeros(max_seq_length + 1, dtype=np.int64)
 
     def add_pairs(self, input_ids: np.ndarray, lengths: np.ndarray, is_random_next: np.ndarray) -> None:
@@ -421,17 +422,3 @@ class InstanceStatistics:
     def as_counts(self) -> dict[str, Any]:
         """Return the sums and the histogram of lengths, one bin per length."""
         return {**self.sums, "length_histogram": self.lengths.tolist()}
-
-
-_SUMS = (
-    "instances",
-    "tokens",
-    "random_next",
-    "unk_tokens",
-    "capped",
-    "continuing",
-    "masked_tokens",
-    "masked_as_mask",
-    "masked_as_same",
-    "masked_as_random",
-)

@@ -1,12 +1,13 @@
 """Instances in Parquet, written and read one row group at a time."""
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_pipeline.instances.columns import Closing, InstanceColumns
+from bert_pipeline.instances.columns import InstanceColumns
 from bert_pipeline.parquet_io import list_array, list_offsets, one_chunk, open_parquet, read_row_group
 from bert_pipeline.storage import to_path
 
@@ -19,54 +20,51 @@ MASKED_INSTANCE_SCHEMA = pa.schema(
 INSTANCES_PER_ROW_GROUP = 4096
 
 
-class InstanceWriter(Closing):
-    """Writes unpadded instances to one Parquet file, in row groups of at most 4,096 instances."""
+class InstanceWriter(contextlib.AbstractContextManager["InstanceWriter"]):
+    """Writes unpadded instances to one Parquet file, in row groups of at most 4,096 instances.
 
-    def __init__(self, path: Path | str, *, static_masks: bool, with_words: bool = False) -> None:
-        """`with_words` stores `continues_word`."""
+    The file has the columns that the first instances have: with or without masks, `continues_word` or not.
+    """
+
+    def __init__(self, path: Path | str) -> None:
         self.rows = 0
-        self.static_masks = static_masks
-        self.schema = MASKED_INSTANCE_SCHEMA if static_masks else INSTANCE_SCHEMA
-        if with_words:
-            self.schema = self.schema.append(pa.field("continues_word", pa.list_(pa.bool_())))
-        # Token ids repeat too little for dictionary pages; byte streams of equal significance compress well.
-        lists = [f"{name}.list.element" for name in ("input_ids", "masked_lm_ids") if name in self.schema.names]
-        self._writer = pq.ParquetWriter(
-            path,
-            self.schema,
-            compression="zstd",
-            use_dictionary=False,
-            use_byte_stream_split=lists,
-            write_statistics=False,
-            write_page_checksum=True,
-        )
+        self._path = path
+        self._writer: pq.ParquetWriter | None = None
 
     def write(self, columns: InstanceColumns) -> None:
         """Append instances. ValueError if they have masks and the file does not, or the reverse."""
-        if columns.is_masked != self.static_masks:
-            raise ValueError(f"instances {'with' if columns.is_masked else 'without'} masks, opened for the other kind")
-        # In the order of the schema, the masked fields last.
-        arrays = [
-            list_array(columns.offsets, columns.input_ids),
-            pa.array(columns.segment_b_start, type=pa.int32()),
-            pa.array(columns.is_random_next, type=pa.bool_()),
-        ]
+        arrays = {
+            "input_ids": list_array(columns.offsets, columns.input_ids),
+            "segment_b_start": pa.array(columns.segment_b_start, type=pa.int32()),
+            "is_random_next": pa.array(columns.is_random_next, type=pa.bool_()),
+        }
         if columns.masked_offsets is not None:
-            assert columns.masked_lm_positions is not None
-            assert columns.masked_lm_ids is not None
-            arrays.append(list_array(columns.masked_offsets, columns.masked_lm_positions))
-            arrays.append(list_array(columns.masked_offsets, columns.masked_lm_ids))
+            for name in ("masked_lm_positions", "masked_lm_ids"):
+                arrays[name] = list_array(columns.masked_offsets, getattr(columns, name))
         if columns.continues_word is not None:
-            arrays.append(list_array(columns.offsets, pa.array(columns.continues_word)))
-        table = pa.Table.from_arrays(arrays, schema=self.schema)
+            arrays["continues_word"] = list_array(columns.offsets, pa.array(columns.continues_word))
+        table = pa.table(arrays)
+        if self._writer is None:
+            # Token ids repeat too little for dictionary pages; byte streams of equal significance compress well.
+            lists = [f"{name}.list.element" for name in ("input_ids", "masked_lm_ids") if name in arrays]
+            self._writer = pq.ParquetWriter(
+                self._path,
+                table.schema,
+                compression="zstd",
+                use_dictionary=False,
+                use_byte_stream_split=lists,
+                write_statistics=False,
+                write_page_checksum=True,
+            )
         self._writer.write_table(table, row_group_size=INSTANCES_PER_ROW_GROUP)
         self.rows += columns.num_instances
 
-    def close(self) -> None:
-        self._writer.close()
+    def __exit__(self, *_: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
 
 
-class ParquetInstances(Closing):
+class ParquetInstances(contextlib.AbstractContextManager["ParquetInstances"]):
     """One instance shard, read a row group at a time."""
 
     def __init__(self, path: Path | str) -> None:
@@ -108,5 +106,5 @@ class ParquetInstances(Closing):
             **masked,
         )
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()

@@ -23,7 +23,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from google.protobuf.message import DecodeError
 
 from bert_pipeline.errors import InputError
-from bert_pipeline.instances.columns import Closing, InstanceColumns, pad, unpad
+from bert_pipeline.instances.columns import InstanceColumns, pad, unpad
 
 RECORDS_PER_ROW_GROUP = 4096
 
@@ -63,7 +63,7 @@ Example = message_factory.GetMessageClass(_POOL.FindMessageTypeByName("bert.Exam
 """`tf.train.Example`."""
 
 
-class TfrecordWriter(Closing):
+class TfrecordWriter(contextlib.AbstractContextManager["TfrecordWriter"]):
     """Writes instances with static masks to one file, zero padded, with the features of google's script."""
 
     def __init__(
@@ -115,7 +115,7 @@ class TfrecordWriter(Closing):
         messages = (b"".join(parts) for parts in zip(*encoded))
         return [b"\n" + _varint(len(message)) + message for message in messages]
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             if self._stream is not self._file:
                 self._stream.close()
@@ -181,7 +181,7 @@ def _feature_head(name: str, length: int) -> bytes:
     return b"\n" + _varint(len(key) + len(value) + length) + key + value
 
 
-class TfrecordInstances(Closing):
+class TfrecordInstances(contextlib.AbstractContextManager["TfrecordInstances"]):
     """One TFRecord file of instances, plain or gzip, read in groups of 4,096 records."""
 
     def __init__(self, path: Path | str) -> None:
@@ -282,7 +282,7 @@ class TfrecordInstances(Closing):
             records.append(record)
         return records
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         if isinstance(self._memory, mmap.mmap):
             self._memory.close()
 

@@ -90,7 +90,7 @@ def write_instances(
             name = f"{split}/instances-{index:05d}.{file_format}"
             writer: InstanceWriter | TfrecordWriter
             if file_format == "parquet":
-                writer = InstanceWriter(draft.path / name, static_masks=static_masks)
+                writer = InstanceWriter(draft.path / name)
             else:
                 writer = TfrecordWriter(draft.path / name, max_seq_length=max_seq_length, max_predictions_per_seq=20)
             with writer:

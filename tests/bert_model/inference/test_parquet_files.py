@@ -28,7 +28,7 @@ def corpus_shard(directory: Path) -> Path:
 
 
 def instance_shard(directory: Path) -> Path:
-    with InstanceWriter(directory / "instances.parquet", static_masks=False) as writer:
+    with InstanceWriter(directory / "instances.parquet") as writer:
         writer.write(make_columns(20, static=False))
     return directory / "instances.parquet"
 

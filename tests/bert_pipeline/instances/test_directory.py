@@ -209,7 +209,7 @@ def test_flipped_bit_of_a_corpus_shard_is_found(built, tmp_path):
 def test_flipped_bits_are_harmless_or_found(tmp_path):
     """Also those of page headers, which no checksum covers."""
     path, columns = tmp_path / "instances.parquet", make_columns(20, static=False)
-    with InstanceWriter(path, static_masks=False) as writer:
+    with InstanceWriter(path) as writer:
         writer.write(columns)
     whole, footer = path.read_bytes(), footer_sha256(path)
     found = 0

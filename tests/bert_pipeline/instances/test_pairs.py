@@ -1,5 +1,6 @@
 """Sentence pairs: invariants, and distributions against a plain reference algorithm."""
 
+import collections
 import dataclasses
 import itertools
 import random
@@ -179,7 +180,7 @@ def test_instances_are_cls_a_sep_b_sep(sentence_lengths, max_seq_length, static,
         assert ids.tolist() == expected
         assert plain[index].tolist() == expected + [0] * (max_seq_length - len(expected))
         assert columns.segment_b_start[index] == len(a) + 2
-    counts = statistics.as_counts()
+    counts = collections.defaultdict(int, statistics.as_counts())
     assert counts["instances"] == len(pairs) == sum(counts["length_histogram"])
     assert counts["tokens"] == len(columns.input_ids)
     assert counts["random_next"] == pairs.is_random_next.sum()

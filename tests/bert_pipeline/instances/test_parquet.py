@@ -41,7 +41,7 @@ def test_sentences_are_read_without_their_documents(tmp_path):
 def test_instances_round_trip_by_row_group(tmp_path, static):
     path = tmp_path / "instances.parquet"
     columns = [make_columns(count, static=static, seed=count) for count in (4096, 4096, 100)]
-    with InstanceWriter(path, static_masks=static) as writer:
+    with InstanceWriter(path) as writer:
         for some in columns:
             writer.write(some)
     assert writer.rows == 8292
@@ -57,14 +57,16 @@ def test_instances_round_trip_by_row_group(tmp_path, static):
 def test_equal_instances_have_equal_bytes(tmp_path):
     columns = make_columns(500, static=True)
     for name in ("one", "two"):
-        with InstanceWriter(tmp_path / name, static_masks=True) as writer:
+        with InstanceWriter(tmp_path / name) as writer:
             writer.write(columns)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
 def test_writer_of_other_masking_raises(tmp_path):
-    with InstanceWriter(tmp_path / "x", static_masks=False) as writer, pytest.raises(ValueError, match="with masks"):
-        writer.write(make_columns(5, static=True))
+    with InstanceWriter(tmp_path / "x") as writer:
+        writer.write(make_columns(5, static=False))
+        with pytest.raises(ValueError, match="schema"):
+            writer.write(make_columns(5, static=True))
 
 
 def test_file_that_is_not_parquet_raises(tmp_path):

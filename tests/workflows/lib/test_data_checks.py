@@ -323,7 +323,7 @@ def rewrite_instances(path: Path, spoil: Callable[[Any], None]) -> None:
 
     with ParquetInstances(path) as shard:
         groups = [shard.read_row_group(index) for index in range(shard.num_row_groups)]
-    with InstanceWriter(path, static_masks=False) as writer:
+    with InstanceWriter(path) as writer:
         for columns in groups:
             copy = dataclasses.replace(
                 columns,
