@@ -49,7 +49,7 @@ from bert_pipeline.instances.tfrecord import TfrecordWriter
 from bert_pipeline.manifest import Manifest
 from bert_pipeline.vocabulary.encoder import SentenceEncoder
 from bert_pipeline.vocabulary.job import build_vocabulary, count_words
-from bert_pipeline.vocabulary.tokenizer import Tokenizer, normalizer, pre_tokenizer
+from bert_pipeline.vocabulary.tokenizer import WORDS, Tokenizer, normalizer
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 
 REFERENCE = "reference in plain Python"
@@ -209,7 +209,7 @@ class InstanceParts:
         return float(self.inputs.one_copy_bytes * copies / 1e6 / max(self.clock() - started, 1e-6))
 
     def _count_plainly(self, sentences: pa.StringArray) -> collections.Counter[str]:
-        clean, split = normalizer(self.tokenizer.do_lower_case), pre_tokenizer()
+        clean, split = normalizer(self.tokenizer.do_lower_case), WORDS
         return collections.Counter(
             word for text in sentences.to_pylist() for word, _ in split.pre_tokenize_str(clean.normalize_str(text))
         )
@@ -244,7 +244,7 @@ class InstanceParts:
         pairs = make_pairs(documents, config)
         writer: InstanceWriter | TfrecordWriter
         if file_format == "parquet":
-            writer = InstanceWriter(path, static_masks=config.has_static_masks)
+            writer = InstanceWriter(path)
         else:
             writer = TfrecordWriter(path, max_seq_length=128, max_predictions_per_seq=20)
         with writer:

@@ -137,57 +137,40 @@ def with_positions(weights: Weights, positions: int) -> Weights:
 def rows_of(new: Tokenizer, old: Tokenizer) -> tuple[list[list[int]], list[bool]]:
     """Return the old rows that each new token starts from, and whether it is a token of both vocabularies.
 
-    Of two WordPiece vocabularies the tokens are compared, else their texts: "Ġtown" and "▁town" are the word "town",
-    and "##ing" is "ing" within a word. A special token has the row of its role.
+    The texts of the tokens are compared: "Ġtown" and "▁town" are the word "town", and "##ing" is "ing" within a word. A
+    special token has the row of its role.
     """
-    if old.is_continuation is not None and new.is_continuation is not None:
-        kept = [old.token_to_id(token) is not None for token in new.tokens]
-        rows = [pieces_of(token, old) for token in new.tokens]
-    else:
-        # Parts of characters, whose text is the same, are told apart by their tokens.
-        surfaces = [old.surface(index) for index in range(old.vocab_size)]
-        known = {text: index for index, text in enumerate(surfaces) if "\ufffd" not in text[0]}
-        texts = [new.surface(index) for index in range(new.vocab_size)]
-        stated = [old.token_to_id(token) for token in new.tokens]
-        same = [
-            own if own is not None and surfaces[own] == text else known.get(text) for own, text in zip(stated, texts)
-        ]
-        for name, other in zip(new.names, old.names):
-            same[new.tokens.index(name)] = old.token_to_id(other)
-        kept = [own is not None for own in same]
-        rows = [_spelled(*text, old) if own is None else [own] for own, text in zip(same, texts)]
+    # Parts of characters, whose text is the same, are told apart by their tokens.
+    known = {text: index for index, text in enumerate(old.surfaces) if "\ufffd" not in text[0]}
+    stated = [old.token_to_id(token) for token in new.tokens]
+    same = [
+        own if own is not None and old.surfaces[own] == text else known.get(text)
+        for own, text in zip(stated, new.surfaces)
+    ]
+    for name, other in zip(new.names, old.names):
+        same[new.tokens.index(name)] = old.token_to_id(other)
+    rows = [_spelled(*text, old, new) if own is None else [own] for own, text in zip(same, new.surfaces)]
     # A token of the user's is read as the text that it is.
     added = [entry["content"] for entry in new.added if old.token_to_id(entry["content"]) is None]
     for content, ids in zip(added, old.encode_batch(added)):
         rows[new.tokens.index(content)] = [index for index in ids if index != old.unk_id]
-    return rows, kept
+    return rows, [own is not None for own in same]
 
 
-def _spelled(text: str, begins: bool, old: Tokenizer) -> list[int]:
+def _spelled(text: str, begins: bool, old: Tokenizer, new: Tokenizer) -> list[int]:
     """Spell the text of a token by another vocabulary; [] if it is a part of a character, or is unknown there."""
     if not text or "\ufffd" in text:
         return []
-    if old.is_continuation is not None:
-        # To BERT punctuation is a word, to others it may be glued to one.
-        return pieces_of(text if begins else CONTINUATION_PREFIX + text, old) or pieces_of(text, old)
-    ids = old.encode(" " * (begins and text[0].isalnum()) + text)
-    return [] if old.unk_id in ids else ids
-
-
-def pieces_of(token: str, vocabulary: Tokenizer) -> list[int]:
-    """Spell a token by the longest pieces of a vocabulary, as WordPiece does; [] if that is impossible.
-
-    A token of the vocabulary is its own only piece. "##" stays in front of the first piece of a continuation.
-    """
-    own = vocabulary.token_to_id(token)
-    if own is not None:
-        return [own]
-
-    # The word is normalized as the old vocabulary's texts were, so that a cased token finds its lower-case pieces.
-    word = token.removeprefix(CONTINUATION_PREFIX)
-    prefix = token.removesuffix(word)
-    rest = normalizer(vocabulary.do_lower_case).normalize_str(word).strip()
-    return vocabulary.encode_word(prefix + rest) if rest else []
+    if not old.is_bert:
+        ids = old.encode(" " * (begins and text[0].isalnum()) + text)
+        return [] if old.unk_id in ids else ids
+    # Normalized as the old vocabulary's texts were, so that a cased token finds its lower-case pieces.
+    word = normalizer(old.do_lower_case).normalize_str(text).strip()
+    if not word:
+        return []
+    ids = old.encode_word(word if begins else CONTINUATION_PREFIX + word)
+    # To BERT punctuation is a word, to others it may be glued to one.
+    return ids if ids or new.is_bert else old.encode_word(word)
 
 
 def move_rows(weights: Weights, pieces: Sequence[Sequence[int]], initializer_range: float) -> Weights:
@@ -251,6 +234,5 @@ def _passages(corpus: Manifest) -> tuple[list[str], str]:
 
 
 def _quality(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, Any]:
-    counter = WordCounter(tokenizer.do_lower_case, "wordpiece" if tokenizer.is_continuation is not None else "bpe")
-    counter.add(texts)
-    return quality(tokenizer, counter.counts())
+    counter = WordCounter(tokenizer.do_lower_case, "wordpiece" if tokenizer.is_bert else "bpe")
+    return quality(tokenizer, counter.count(texts))

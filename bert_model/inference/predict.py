@@ -311,7 +311,7 @@ class PretrainingPredictor:
             for row in softmax(output.prediction_logits[0].float().cpu().numpy()):
                 best = np.argsort(-row, kind="stable")[:NUM_CANDIDATES]
                 masks.append([{"token": self.tokenizer.tokens[i], "probability": rounded(row[i])} for i in best])
-                text = text.replace(MASK, self.tokenizer.surface(int(best[0]))[0], 1)
+                text = text.replace(MASK, self.tokenizer.surfaces[best[0]][0], 1)
             answers.append({"prediction": text, "text": text, "masks": masks})
         return answers
 

@@ -118,11 +118,10 @@ class Span(Kind):
         questions = tokenizer.encode_batch([e.question for e in examples])
         # A paragraph has several questions: tokenize it once.
         contexts = list(dict.fromkeys(e.context for e in examples))
-        encoded = dict(zip(contexts, tokenizer.encode_batch_with_offsets(contexts)))
         arrays = {}
-        for context, e in encoded.items():
-            characters = np.asarray(e.offsets, dtype=np.int32).reshape(-1, 2)
-            arrays[context] = np.asarray(e.ids, dtype=np.int32), characters, _text_ends(context, characters)
+        for context, (ids, offsets) in zip(contexts, tokenizer.encode_batch_with_offsets(contexts)):
+            characters = np.asarray(offsets, dtype=np.int32).reshape(-1, 2)
+            arrays[context] = np.asarray(ids, dtype=np.int32), characters, _text_ends(context, characters)
 
         # One row for each window of each question.
         collector = RowCollector()

@@ -37,7 +37,7 @@ from bert_pipeline.records import Source
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.example import TaggedExample
 from bert_pipeline.tasks.ner import COLUMN_SEPARATOR, DOCUMENT_MARK, documents, to_bioes, to_iob2
-from bert_pipeline.vocabulary.tokenizer import Tokenizer, pre_tokenizer
+from bert_pipeline.vocabulary.tokenizer import WORDS, Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,11 +86,7 @@ class Tagging(Kind):
             owners: list[tuple[int, int]] = []
             labels: list[int] = []
             for example, number in zip(document, numbers):
-                ids, words = tokenizer.encode_words(example.words, follows=bool(pieces))
-                own: list[list[int]] = [[] for _ in example.words]
-                for piece, word in zip(ids, words):
-                    if len(own[word]) < max_pieces:
-                        own[word].append(piece)
+                own = [word[:max_pieces] for word in tokenizer.encode_words(example.words, follows=bool(pieces))]
                 pieces.extend(own)
                 owners.extend((number, word) for word in range(len(own)))
                 if labeled:
@@ -240,7 +236,7 @@ class Tagging(Kind):
 
 def split_words(text: str) -> tuple[str, ...]:
     """Split a sentence at white space and around punctuation, as BERT's tokenizer does before WordPiece."""
-    return tuple(word for word, _ in pre_tokenizer().pre_tokenize_str(text))
+    return tuple(word for word, _ in WORDS.pre_tokenize_str(text))
 
 
 def scored_words(encoded: EncodedSet) -> Iterator[tuple[int, int, int]]:

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models, normalizers
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.exam.pairs import Pair
-from bert_pipeline.vocabulary.tokenizer import pre_tokenizer
+from bert_pipeline.vocabulary.tokenizer import WORDS
 
 NGRAM_BASELINE_NAME = "trigrams.npz"
 """The trigrams in a directory of `build_exam`."""
@@ -40,7 +40,7 @@ class WordSplitter:
         self._engine.normalizer = normalizers.BertNormalizer(
             clean_text=True, handle_chinese_chars=True, strip_accents=False, lowercase=True
         )
-        self._engine.pre_tokenizer = pre_tokenizer()
+        self._engine.pre_tokenizer = WORDS
 
     def split(self, text: str) -> list[str]:
         """Return the words of a text, unknown ones as they are."""

@@ -52,6 +52,7 @@ from bert_pipeline.randomness import key_of_text
 from bert_pipeline.storage import local_copy, make_directory, remove_tree, to_path
 from bert_pipeline.vocabulary.encoder import SentenceEncoder
 from bert_pipeline.vocabulary.files import CONFIGURATION_NAME
+from bert_pipeline.vocabulary.quality import ratio
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -246,10 +247,9 @@ def make_shard(
         else:
             pairs = make_pairs(documents, config)
         statistics = InstanceStatistics(config.max_seq_length, tokenizer.unk_id, tokenizer.mask_id)
-        with_words = tokenizer.is_continuation is None and not config.has_static_masks
         # Files get their names when the stack closes. A split without pairs has no file.
         with contextlib.ExitStack() as stack:
-            writers = open_writers(stack, output / split, index, config, with_words=with_words) if len(pairs) else {}
+            writers = open_writers(stack, output / split, index, config) if len(pairs) else {}
             for start in range(0, len(pairs), INSTANCES_PER_ROW_GROUP):
                 batch = pairs.take(slice(start, start + INSTANCES_PER_ROW_GROUP))
                 columns = make_instances(documents, batch, tokenizer, config, statistics)
@@ -296,7 +296,7 @@ def tokenize_shard(
     num_read = 0
     # Two bytes per id where they suffice: the tokens are the largest array that a worker holds.
     tokenizer = encoder.tokenizer
-    dtype = np.uint16 if tokenizer.vocab_size <= 65_536 and tokenizer.is_continuation is not None else np.int32
+    dtype = np.uint16 if tokenizer.vocab_size <= 65_536 and tokenizer.is_bert else np.int32
     tokens: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
     lengths: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
     num_sentences: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
@@ -345,23 +345,19 @@ def _shares(counts: collections.Counter[str], histogram: np.ndarray, max_seq_len
         name: counts[name]
         for name in ("documents", "sentences", "instances", "tokens", "random_next", "chunks_without_partner")
     }
-    result["random_next_share"] = _ratio(counts["random_next"], instances)
-    result["padding_share"] = round(1 - _ratio(tokens, instances * max_seq_length), 6) if instances else 0.0
-    result["unk_share"] = _ratio(counts["unk_tokens"], tokens)
+    result["random_next_share"] = ratio(counts["random_next"], instances)
+    result["padding_share"] = round(1 - ratio(tokens, instances * max_seq_length), 6) if instances else 0.0
+    result["unk_share"] = ratio(counts["unk_tokens"], tokens)
     result["lengths"] = {
         f"{low + 1}-{high}": int(histogram[low + 1 : high + 1].sum()) for low, high in itertools.pairwise(edges)
     }
     # Dynamic masks are drawn in training, so there is nothing to count here.
     if masked:
-        result["masked_share"] = _ratio(masked, tokens)
-        result["capped_share"] = _ratio(counts["capped"], instances)
+        result["masked_share"] = ratio(masked, tokens)
+        result["capped_share"] = ratio(counts["capped"], instances)
         for name in ("mask", "same", "random"):
-            result[f"masked_as_{name}_share"] = _ratio(counts[f"masked_as_{name}"], masked)
+            result[f"masked_as_{name}_share"] = ratio(counts[f"masked_as_{name}"], masked)
     return result
-
-
-def _ratio(part: int, whole: int) -> float:
-    return round(part / whole, 6) if whole else 0.0
 
 
 def show_instances(directory: Path | str, count: int) -> Iterator[str]:

@@ -7,8 +7,8 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from bert_pipeline.vocabulary.files import MASK, Stated
-from bert_pipeline.vocabulary.tokenizer import Tokenizer, byte_level_normalizer
-from bert_pipeline.vocabulary.wordpiece import SPLITTER, VocabularyConfig, check_size, layout, repeated
+from bert_pipeline.vocabulary.tokenizer import WORDS_WITH_BLANKS, Tokenizer, normalizer
+from bert_pipeline.vocabulary.wordpiece import VocabularyConfig, check_size, layout, repeated
 
 _SEPARATOR = "\0"
 
@@ -34,7 +34,7 @@ def train_bpe(counts: Sequence[tuple[str, int]], config: VocabularyConfig) -> To
     head = layout(check_size(config, len(learned), ""))
 
     # The trainer numbers from 0; the head comes before.
-    engine.normalizer, engine.pre_tokenizer = byte_level_normalizer(config.do_lower_case), SPLITTER
+    engine.normalizer, engine.pre_tokenizer = normalizer(config.do_lower_case, "bpe"), WORDS_WITH_BLANKS
     engine.decoder = decoders.ByteLevel()
     pipeline = json.loads(engine.to_str())
     tokens = (*head, *sorted(learned, key=learned.__getitem__))

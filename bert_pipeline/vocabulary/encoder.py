@@ -14,21 +14,15 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 class StringEncoder:
     """Encodes arrays of sentences, and caches the ids of the strings between spaces."""
 
-    def __init__(
-        self,
-        encode_batch: Callable[[Sequence[str]], list[list[int]]],
-        *,
-        max_cached: int = 500_000,
-        max_characters: int = 8_000_000,
-        block_bytes: int = 8 << 20,
-    ) -> None:
-        """`encode_batch` returns the ids of many strings; it must not look across a space.
+    MAX_CACHED, MAX_CHARACTERS = 500_000, 8_000_000
+    """The cache is emptied at so many distinct strings, or at so many characters in them: first in scripts without
+    spaces, where a string is a sentence."""
+    BLOCK_BYTES = 8 << 20
+    """Text that is tokenized at a time."""
 
-        The cache is emptied at `max_cached` distinct strings, or at `max_characters` in them: first in scripts without
-        spaces, where a string is a sentence. `block_bytes` of text are tokenized at a time.
-        """
+    def __init__(self, encode_batch: Callable[[Sequence[str]], list[list[int]]]) -> None:
+        """`encode_batch` returns the ids of many strings; it must not look across a space."""
         self._encode_batch = encode_batch
-        self._max_cached, self._max_characters, self._block_bytes = max_cached, max_characters, block_bytes
         self._ids: dict[str, bytes] = {}
         self._num_characters = 0
 
@@ -36,7 +30,7 @@ class StringEncoder:
         """Tokenize S sentences; returns all their ids (T,) int32, and the number of ids of each sentence (S,) int64."""
         # Some text at a time, because the ids of the strings take ten times its size: a row group may hold books.
         ends = np.cumsum(pc.binary_length(sentences).to_numpy(zero_copy_only=False).astype(np.int64))
-        cuts = [0, *(np.flatnonzero(np.diff(ends // self._block_bytes)) + 1).tolist(), len(sentences)]
+        cuts = [0, *(np.flatnonzero(np.diff(ends // self.BLOCK_BYTES)) + 1).tolist(), len(sentences)]
         blocks = [self._encode_block(sentences.slice(start, stop - start)) for start, stop in itertools.pairwise(cuts)]
         ids, counts = map(np.concatenate, zip(*blocks))
         return ids, counts
@@ -61,7 +55,7 @@ class StringEncoder:
         return tokens, np.diff(ends[offsets - offsets[0]] if len(offsets) else ends)
 
     def _encode_words(self, words: list[str]) -> list[bytes]:
-        if len(self._ids) > self._max_cached or self._num_characters > self._max_characters:
+        if len(self._ids) > self.MAX_CACHED or self._num_characters > self.MAX_CHARACTERS:
             self._ids.clear()
             self._num_characters = 0
         cached = self._ids
@@ -82,7 +76,7 @@ class SentenceEncoder(StringEncoder):
     def _encode_block(self, sentences: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
         if self.tokenizer.is_word_based:
             return super()._encode_block(sentences)
-        known = self.tokenizer.is_continuation is not None
-        encode_batch = self.tokenizer.encode_batch if known else self.tokenizer.encode_batch_with_words
+        tokenizer = self.tokenizer
+        encode_batch = tokenizer.encode_batch if tokenizer.is_bert else tokenizer.encode_batch_with_words
         rows = encode_batch(sentences.to_pylist())
         return np.fromiter(itertools.chain(*rows), dtype=np.int32), np.array(list(map(len, rows)), dtype=np.int64)

@@ -245,7 +245,7 @@ def _with_added(
         special = bool(entry.get("special"))
         flags = {**NO_FLAGS, "normalized": not special} | {name: entry[name] for name in NO_FLAGS if name in entry}
         added.append({"content": content, **flags, "special": special})
-    return tuple(ids), tuple(sorted(added, key=lambda entry: ids[entry["content"]]))
+    return tuple(ids), tuple(added)
 
 
 def _normalization_of_fast(fast: dict[str, Any]) -> dict[str, Any]:

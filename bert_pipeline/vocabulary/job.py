@@ -85,13 +85,8 @@ def build_vocabulary(
     # Read and check the other vocabularies before the count, which takes most of the time.
     vocabularies = {"extend": extend_vocabulary, "compare": compare_vocabulary}
     paths = {name: vocabulary_file(path) for name, path in vocabularies.items() if path}
-    for path in paths.values():
-        _check_case(path, config.do_lower_case)
-    base = read_vocabulary(paths["extend"]) if "extend" in paths else None
-    reference = None
-    if "compare" in paths:
-        tokens = read_vocabulary(paths["compare"])
-        reference = Tokenizer.from_tokens(tokens, config.do_lower_case, str(paths["compare"]))
+    others = {name: _read_other(path, config.do_lower_case) for name, path in paths.items()}
+    base, reference = others.get("extend"), others.get("compare")
 
     # The manifest states the size that results, which an extension takes from its base.
     configuration = recorded_settings(config)
@@ -101,21 +96,18 @@ def build_vocabulary(
     texts = () if config.is_plain else tuple(weigh_texts(source, config))
     if base is not None:
         _refuse_ignored(config)
-        configuration |= {"vocab_size": len(base)}
+        configuration |= {"vocab_size": base.vocab_size}
 
     # The other vocabularies decide the result too: they are inputs by name and hash.
     inputs: dict[str, Any] = {"corpus": input_of(source)}
     inputs |= {name: foreign_input(path) for name, path in paths.items()}
     with publishing(output, kind="vocabulary", configuration=configuration, inputs=inputs, by_workers=True) as draft:
-        scratch = draft.path / "counts"
-        make_directory(scratch)
         # Count in the workers; the words that return are few enough for one process.
         options = pipeline_options(beam_options)
-        num_partitions = max(1, math.ceil(sum(file["bytes"] for file in source.files.values()) / _BYTES_PER_PARTITION))
+        scratch = (draft.path / "counts").resolve()
+        make_directory(scratch)
         unit = _WEIGHT_UNIT if texts else 1
-        shards, partitions = _count(
-            source, draft, scratch.resolve(), config, texts, unit, num_partitions, options, progress
-        )
+        shards, partitions = _count(source, draft, scratch, config, texts, unit, options, progress)
         counts, characters, totals = _training_counts(scratch, shards, partitions, unit)
         held_out = _held_out_counts(scratch, shards)
         remove_tree(scratch)
@@ -128,18 +120,17 @@ def build_vocabulary(
         log.info("counted %d words, %d of them distinct", totals["words"], totals["distinct_words"])
 
         # Extending changes [unused] slots only, so that models of the base keep the ids of their tokens.
-        others: list[tuple[str, ...]] = []
+        sizes: list[tuple[str, ...]] = []
         num_added = 0
         if config.kind == "bpe":
             tokenizer = train_bpe(counts, config)
         elif base is None:
             longest = train(counts, config, characters, max_size=2 * config.vocab_size)
             tokens, half = longest[: config.vocab_size], longest[: config.vocab_size // 2]
-            others = [half] * (_num_characters(half) == _num_characters(tokens)) + [longest] * (longest != tokens)
+            sizes = [half] * (_num_characters(half) == _num_characters(tokens)) + [longest] * (longest != tokens)
             tokenizer = Tokenizer.from_tokens(tokens, config.do_lower_case)
         else:
-            tokens, num_added = extend(base, counts, do_lower_case=config.do_lower_case, min_count=config.min_count)
-            tokenizer = Tokenizer.from_tokens(tokens, config.do_lower_case)
+            tokenizer, num_added = extend(base, counts, config.min_count)
         tokenizer = tokenizer.with_special_tokens(config.special_tokens)
         tokenizer.save(draft.path)
         draft.rows[tokenizer.vocabulary_name] = tokenizer.vocab_size
@@ -151,9 +142,9 @@ def build_vocabulary(
         measured = held_out or collections.Counter(dict(counts))
         draft.counts["quality"] = quality(tokenizer, measured)
         by_size = {}
-        for other in others:
-            of_size = quality(Tokenizer.from_tokens(other, config.do_lower_case), measured)
-            by_size[str(len(other))] = {name: of_size[name] for name in ("tokens_per_word", "unk_share")}
+        for tokens in sizes:
+            of_size = quality(Tokenizer.from_tokens(tokens, config.do_lower_case), measured)
+            by_size[str(len(tokens))] = {name: of_size[name] for name in ("tokens_per_word", "unk_share")}
         draft.counts["quality_by_size"] = by_size
         for warning in unknown_warnings(draft.counts["quality"]):
             log.warning("%s", warning)
@@ -176,8 +167,8 @@ def _refuse_ignored(config: VocabularyConfig) -> None:
             raise UsageError(f"{name}={value!r}: extending keeps the given vocabulary's size and layout; leave it")
 
 
-def _check_case(path: Path, do_lower_case: bool) -> None:
-    """Raise UsageError if the vocabulary's directory states the other case."""
+def _read_other(path: Path, do_lower_case: bool) -> Tokenizer:
+    """Read a vocab.txt. UsageError if its directory states the other case."""
     if (path.parent / CONFIGURATION_NAME).is_file():
         stated = Tokenizer.from_directory(path.parent).do_lower_case
         if stated != do_lower_case:
@@ -185,6 +176,7 @@ def _check_case(path: Path, do_lower_case: bool) -> None:
                 f"do_lower_case={do_lower_case}: {path.parent / CONFIGURATION_NAME} states {stated}; "
                 "a vocabulary can only be extended or compared in its own case"
             )
+    return Tokenizer.from_tokens(read_vocabulary(path), do_lower_case, str(path))
 
 
 def _count(
@@ -194,13 +186,13 @@ def _count(
     config: VocabularyConfig,
     texts: Sequence[WeightedText],
     unit: int,
-    num_partitions: int,
     options: Any,
     progress: Progress | None,
 ) -> tuple[list[Result], list[Result]]:
     """Count the words of the corpus into files in `scratch`; returns the results of shards and of partitions."""
     plan = {name: entry.get("rows") for name, entry in source.files.items() if name.startswith("documents-")}
     shards = [(str((source.path / name).resolve()), source.files[name]["sha256"]) for name in plan]
+    num_partitions = max(1, math.ceil(sum(file["bytes"] for file in source.files.values()) / _BYTES_PER_PARTITION))
     count = functools.partial(
         _count_shard,
         scratch=str(scratch),

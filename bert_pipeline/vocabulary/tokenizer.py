@@ -36,16 +36,13 @@ from bert_pipeline.vocabulary.files import (
 
 MAX_INPUT_CHARS_PER_WORD = 200  # google-research/bert, tokenization.py
 
+WORDS = pre_tokenizers.BertPreTokenizer()
+"""BERT's splitter, at white space and around every punctuation character."""
+WORDS_WITH_BLANKS = pre_tokenizers.ByteLevel(add_prefix_space=False)
+"""GPT-2's, which leaves the blank in front of a word."""
+
 CONTINUES = 1 << 30
 """Added to an id that continues a word, where the id alone does not tell (`Tokenizer.is_continuation`)."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Encoded:
-    """One text as token ids with each token's (start, end) characters in the original text."""
-
-    ids: list[int]
-    offsets: list[tuple[int, int]]
 
 
 class Tokenizer:
@@ -54,11 +51,12 @@ class Tokenizer:
     def __init__(self, stated: Stated) -> None:
         """InputError if the library refuses the tokenizer.json."""
         self._stated = stated
-        self.tokens, self.names, self.added = stated.tokens, stated.names, stated.added
+        self.tokens, self.names, self.vocab_size = stated.tokens, stated.names, len(stated.tokens)
         self.is_bert = stated.pipeline is None
         self.vocabulary_name = VOCABULARY_NAME if self.is_bert else FAST_NAME
-        self._pipeline = stated.pipeline or _wordpiece(stated.tokens, stated.do_lower_case)
+        self._pipeline = stated.pipeline or json.loads(_wordpiece(stated.tokens, stated.do_lower_case))
         self._ids = {token: index for index, token in enumerate(self.tokens)}
+        self.added = sorted(stated.added, key=lambda entry: self._ids[entry["content"]])
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (self._ids[name] for name in self.names)
         # Special tokens are plain text to our reader, and added ones are not; so no added one is special.
         document = self._document()
@@ -97,10 +95,6 @@ class Tokenizer:
             raise UsageError(stated.refusal)
         return cls(stated)
 
-    @property
-    def vocab_size(self) -> int:
-        return len(self.tokens)
-
     @functools.cached_property
     def sha256(self) -> str:
         """Hash of all that decides the ids: equal hashes mean equal tokenization."""
@@ -138,19 +132,13 @@ class Tokenizer:
         """
         if not contents:
             return self
-        tokens = list(self.tokens)
-        slots = [index for index, token in enumerate(tokens) if re.fullmatch(r"\[unused\d+\]", token)]
-        for content in contents:
-            if content in tokens or not content or content.split() != [content]:
+        for number, content in enumerate(contents):
+            if content in self._ids or content in contents[:number] or content.split() != [content]:
                 raise UsageError(f"special token {content!r}: expected a new one without blanks")
-            if slots:
-                tokens[slots.pop(0)] = content
-            else:
-                tokens.append(content)
+        tokens = fill_unused(self.tokens, contents)
         added = [*self.added, *({"content": content, **NO_FLAGS, "special": True} for content in contents)]
-        kept = [entry for entry in added if entry["content"] in tokens]
-        in_order = tuple(sorted(kept, key=lambda entry: tokens.index(entry["content"])))
-        return Tokenizer(dataclasses.replace(self._stated, tokens=tuple(tokens), added=in_order))
+        kept = tuple(entry for entry in added if entry["content"] in tokens)
+        return Tokenizer(dataclasses.replace(self._stated, tokens=tokens, added=kept))
 
     def token_to_id(self, token: str) -> int | None:
         """Return the id of a vocabulary entry, None if there is no such entry."""
@@ -164,11 +152,14 @@ class Tokenizer:
         """Tokenize many texts, in parallel unless TOKENIZERS_PARALLELISM is "false"."""
         return [encoding.ids for encoding in self._engine.encode_batch_fast(list(texts), add_special_tokens=False)]
 
-    def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[Encoded]:
-        """Tokenize many texts, with the characters that each token covers but for blanks in front of others."""
+    def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        """Tokenize many texts; return the ids of each, and the (start, end) characters that each token covers.
+
+        Blanks in front of other characters are left out.
+        """
         encodings = self._engine.encode_batch(list(texts), add_special_tokens=False)
         return [
-            Encoded(encoding.ids, [_without_blanks(text, *offsets) for offsets in encoding.offsets])
+            (encoding.ids, [_without_blanks(text, *offsets) for offsets in encoding.offsets])
             for text, encoding in zip(texts, encodings)
         ]
 
@@ -179,17 +170,17 @@ class Tokenizer:
             words = encoding.word_ids
             # Without a splitter the library sees one word; then a blank in a token tells them apart.
             same = [index > 0 and words[index - 1] == word is not None for index, word in enumerate(words)]
-            rows.append([i + CONTINUES * (own and not self.surface(i)[1]) for own, i in zip(same, encoding.ids)])
+            rows.append([i + CONTINUES * (own and not self.surfaces[i][1]) for own, i in zip(same, encoding.ids)])
         return rows
 
-    def encode_words(self, words: Sequence[str], *, follows: bool = False) -> tuple[list[int], list[int]]:
-        """Tokenize the words of a sentence; returns the ids, and for each id the index of its word.
+    def encode_words(self, words: Sequence[str], *, follows: bool = False) -> list[list[int]]:
+        """Tokenize a sentence; returns the ids of each of its words.
 
         Every word has at least one piece: [UNK] if nothing is left of it after normalization. With `follows` other
         text is before the sentence, which WordPiece does not care for.
         """
         if not words:
-            return [], []
+            return []
         text = " " * follows + " ".join(words)
         ends = np.cumsum([len(word) + 1 for word in words]) - (not follows)
         encoding = self._engine.encode(text, add_special_tokens=False)
@@ -198,28 +189,25 @@ class Tokenizer:
         last = [max(start, end - 1) for start, end in encoding.offsets]
         for index, word in zip(encoding.ids, np.searchsorted(ends, last, side="right").tolist()):
             pieces[min(word, len(words) - 1)].append(index)
-        whole = [own or [self.unk_id] for own in pieces]
-        return [index for own in whole for index in own], [word for word, own in enumerate(whole) for _ in own]
+        return [own or [self.unk_id] for own in pieces]
 
     def encode_word(self, word: str) -> list[int]:
         """Spell a word by the model alone, without normalization; [] if it cannot be spelled."""
         ids = [token.id for token in self._engine.model.tokenize(word)]
         return [] if self.unk_id in ids else ids
 
-    def surface(self, index: int) -> tuple[str, bool]:
-        """Return the text of a token, and whether a word begins with it."""
-        text = self._surfaces[index]
-        return text.removeprefix(" "), text.startswith(" ")
-
     @functools.cached_property
-    def _surfaces(self) -> list[str]:
+    def surfaces(self) -> list[tuple[str, bool]]:
+        """The text of each token, and whether a word begins with it."""
         model = self._pipeline["model"]
         if model["type"] == "WordPiece":
             prefix = model.get("continuing_subword_prefix", CONTINUATION_PREFIX)
-            return [token.removeprefix(prefix) if token.startswith(prefix) else f" {token}" for token in self.tokens]
+            return [(token.removeprefix(prefix), not token.startswith(prefix)) for token in self.tokens]
         if "ByteLevel" in json.dumps(self._pipeline.get("decoder")):
-            return [decoders.ByteLevel().decode([token]) for token in self.tokens]
-        return [token.replace("▁", " ") for token in self.tokens]
+            texts = [decoders.ByteLevel().decode([token]) for token in self.tokens]
+        else:
+            texts = [token.replace("▁", " ") for token in self.tokens]
+        return [(text.removeprefix(" "), text.startswith(" ")) for text in texts]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Join tokens to text."""
@@ -286,31 +274,30 @@ def _without_blanks(text: str, start: int, end: int) -> tuple[int, int]:
     return (end - len(kept) if kept else start), end
 
 
-def normalizer(do_lower_case: bool) -> normalizers.Normalizer:
-    """Return BERT's text normalization: control characters, CJK spacing, and for uncased models case and accents."""
+def fill_unused(tokens: Sequence[str], entries: Sequence[str]) -> tuple[str, ...]:
+    """Return a vocabulary with entries in place of its first [unused] ones; what is left of them follows the last."""
+    left = iter(entries)
+    filled = [next(left, token) if re.fullmatch(r"\[unused\d+\]", token) else token for token in tokens]
+    return (*filled, *left)
+
+
+def normalizer(do_lower_case: bool, kind: str = "wordpiece") -> normalizers.Normalizer:
+    """Return BERT's text normalization: control characters, CJK spacing, and for uncased models case and accents.
+
+    Of `kind` bpe it has no CJK spacing, and composes the characters of cased models instead.
+    """
+    if kind == "bpe" and not do_lower_case:
+        return normalizers.NFC()
     return normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=do_lower_case
+        clean_text=True, handle_chinese_chars=kind != "bpe", strip_accents=None, lowercase=do_lower_case
     )
 
 
-def byte_level_normalizer(do_lower_case: bool) -> normalizers.Normalizer:
-    """Return the normalization in front of byte-level BPE: composed characters, or BERT's without CJK spacing."""
-    if not do_lower_case:
-        return normalizers.NFC()
-    return normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=False, strip_accents=None, lowercase=True)
-
-
-def pre_tokenizer() -> pre_tokenizers.PreTokenizer:
-    """Return the splitter at white space and around every punctuation character."""
-    return pre_tokenizers.BertPreTokenizer()
-
-
-def _wordpiece(tokens: Sequence[str], do_lower_case: bool) -> dict[str, Any]:
+def _wordpiece(tokens: Sequence[str], do_lower_case: bool) -> str:
     """Return the tokenizer.json of BERT's own code."""
     ids = {token: index for index, token in enumerate(tokens)}
     model = models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=MAX_INPUT_CHARS_PER_WORD)
     engine = tokenizers.Tokenizer(model)
-    engine.normalizer, engine.pre_tokenizer = normalizer(do_lower_case), pre_tokenizer()
+    engine.normalizer, engine.pre_tokenizer = normalizer(do_lower_case), WORDS
     engine.decoder = decoders.WordPiece(prefix=CONTINUATION_PREFIX)
-    document: dict[str, Any] = json.loads(engine.to_str())
-    return document
+    return engine.to_str()

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
@@ -19,10 +20,11 @@ from bert_pipeline.errors import ConfigurationError, InputError
 from bert_pipeline.vocabulary.files import CONTINUATION_PREFIX, PAD, SPECIAL_TOKENS, UNK
 from bert_pipeline.vocabulary.tokenizer import (
     MAX_INPUT_CHARS_PER_WORD,
+    WORDS,
+    WORDS_WITH_BLANKS,
     Tokenizer,
-    byte_level_normalizer,
+    fill_unused,
     normalizer,
-    pre_tokenizer,
 )
 
 NUM_UNUSED_BEFORE_UNK = 99
@@ -32,9 +34,6 @@ ALPHABET_COVERAGE = 0.9995
 """Share of the characters of the text that the alphabet makes up, if no size is given."""
 MIN_ALPHABET = 1_000
 """Characters of the alphabet in any case, if no size is given: more than English and its foreign names need."""
-
-SPLITTER = pre_tokenizers.ByteLevel(add_prefix_space=False)
-"""GPT-2's, which leaves the blank in front of a word."""
 
 _BLOCK_CHARACTERS = 1 << 16
 """Characters that are split into words at a time: the library's result takes 300 bytes for each Han character."""
@@ -85,18 +84,15 @@ class WordCounter:
     in one call. The result is exact, since no rule of the normalization looks across a space.
     """
 
-    def __init__(
-        self, do_lower_case: bool, kind: str = "wordpiece", *, max_rows: int = 1_000_000, max_bytes: int = 16 << 20
-    ) -> None:
-        """Raw strings are kept up to `max_rows`, or `max_bytes`: reached first in scripts without spaces.
+    MAX_ROWS, MAX_BYTES = 1_000_000, 16 << 20
+    """Raw strings that are kept; in scripts without spaces their bytes are reached first."""
 
-        Words of `kind` bpe have the blank in front of them.
-        """
+    def __init__(self, do_lower_case: bool, kind: str = "wordpiece") -> None:
+        """Words of `kind` bpe have the blank in front of them."""
         self._do_lower_case = do_lower_case
-        self._max_rows, self._max_bytes = max_rows, max_bytes
         self._blank = " " * (kind == "bpe")
-        self._normalizer = byte_level_normalizer(do_lower_case) if self._blank else normalizer(do_lower_case)
-        self._pre_tokenizer = SPLITTER if self._blank else pre_tokenizer()
+        self._normalizer = normalizer(do_lower_case, kind)
+        self._pre_tokenizer = WORDS_WITH_BLANKS if self._blank else WORDS
         self._raw: list[pa.Table] = []
         self._num_raw = 0
         self._num_raw_bytes = 0
@@ -109,7 +105,7 @@ class WordCounter:
         self._raw.append(pa.table({"text": counts.field("values"), "count": counts.field("counts")}))
         self._num_raw += len(counts)
         self._num_raw_bytes += counts.nbytes
-        if self._num_raw > self._max_rows or self._num_raw_bytes > self._max_bytes:
+        if self._num_raw > self.MAX_ROWS or self._num_raw_bytes > self.MAX_BYTES:
             self._flush()
 
     def counts(self) -> collections.Counter[str]:
@@ -315,16 +311,12 @@ def repeated(counts: Sequence[tuple[str, int]], separator: str = " ") -> Iterato
             left -= times
 
 
-def extend(
-    tokens: Sequence[str], counts: Sequence[tuple[str, int]], *, do_lower_case: bool, min_count: int
-) -> tuple[tuple[str, ...], int]:
+def extend(tokenizer: Tokenizer, counts: Sequence[tuple[str, int]], min_count: int) -> tuple[Tokenizer, int]:
     """Replace [unused] slots by the words that save the most pieces; the ids of all other tokens are unchanged.
 
     Returns the vocabulary and the number of new words. Use it to add a domain's words to an existing model.
     """
-    slots = [index for index, token in enumerate(tokens) if _UNUSED.fullmatch(token)]
-    tokenizer = Tokenizer.from_tokens(tokens, do_lower_case)
-    present = set(tokens)
+    present = set(tokenizer.tokens)
     candidates = [
         (word, count)
         for word, count in counts
@@ -337,11 +329,7 @@ def extend(
         for (word, count), ids in zip(candidates, pieces)
     ]
     # The largest gain first; equal gains in the order of the words.
-    best = sorted((-gain, word) for gain, word in saved if gain > 0)[: len(slots)]
-    extended = list(tokens)
-    for slot, (_, word) in zip(slots, best):
-        extended[slot] = word
-    return tuple(extended), len(best)
-
-
-_UNUSED = re.compile(r"\[unused\d+\]")
+    best = sorted((-gain, word) for gain, word in saved if gain > 0)
+    extended = fill_unused(tokenizer.tokens, [word for _, word in best])[: tokenizer.vocab_size]
+    num_added = sum(map(operator.ne, extended, tokenizer.tokens))
+    return Tokenizer.from_tokens(extended, tokenizer.do_lower_case), num_added

@@ -41,7 +41,7 @@ def model_with(tokenizer, directory):
 
 def start_of(tokenizer, word):
     """The id of a word that is one token with the blank in front of it."""
-    (index,) = [i for i in range(tokenizer.vocab_size) if tokenizer.surface(i) == (word, True)]
+    (index,) = [i for i, surface in enumerate(tokenizer.surfaces) if surface == (word, True)]
     return index
 
 
@@ -71,7 +71,7 @@ def test_new_token_is_the_mean_of_what_the_old_vocabulary_reads(vocabularies):
     pieces = [i for i in range(new.vocab_size) if len(rows[i]) > 1]
     assert len(pieces) > 3
     for piece in pieces:
-        text, begins = new.surface(piece)
+        text, begins = new.surfaces[piece]
         expected = old.encode(text) if begins else old.encode(f"r{text}")[1:] or old.encode(text)
         assert rows[piece] == expected
         assert not kept[piece]

@@ -27,6 +27,11 @@ def assert_same(tokenizer, sentences, encoder=None):
     assert lengths.tolist() == [len(ids) for ids in expected]
 
 
+def limited(encode_batch, **limits):
+    """An encoder that reaches a limit soon."""
+    return type("Limited", (StringEncoder,), limits)(encode_batch)
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.text(alphabet=ODD, max_size=30) | st.text(max_size=20), max_size=5), st.sampled_from(TOKENIZERS))
 def test_encoder_equals_tokenizer_for_any_sentences(sentences, tokenizer):
@@ -36,14 +41,14 @@ def test_encoder_equals_tokenizer_for_any_sentences(sentences, tokenizer):
 @pytest.mark.parametrize("number", [1, 7, 40])
 def test_encoder_equals_tokenizer_in_blocks(number):
     encode_batch = mock.Mock(side_effect=TOKENIZERS[0].encode_batch)
-    encoder = StringEncoder(encode_batch, block_bytes=number)
+    encoder = limited(encode_batch, BLOCK_BYTES=number)
     sentences = ["left out", "", "eas is", "a" * 90, "", "i e a s", "中日 É", ""]
     assert_same(TOKENIZERS[0], sentences, encoder)
     assert encode_batch.call_count > 1
 
 
 def test_encoder_equals_tokenizer_with_full_cache():
-    encoder = StringEncoder(TOKENIZERS[0].encode_batch, max_cached=3)
+    encoder = limited(TOKENIZERS[0].encode_batch, MAX_CACHED=3)
     for sentences in (["a" * 200, "a" * 201, "", " ", "a  a"], ["e a s i"], ["a a", "i e"], []):
         assert_same(TOKENIZERS[0], sentences, encoder)
 
@@ -55,7 +60,7 @@ def test_cache_is_emptied_by_characters_of_long_strings():
         encoded.append(len(words))
         return [[1] * len(word) for word in words]
 
-    encoder = StringEncoder(encode_batch, max_characters=1_000)
+    encoder = limited(encode_batch, MAX_CHARACTERS=1_000)
     sentences = pa.array([letter * 400 for letter in "abc"])
     for _ in range(2):
         encoder.encode(sentences[:2])  # 800 characters: kept
