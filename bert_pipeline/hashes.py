@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from bert_pipeline import storage
-from bert_pipeline.errors import ArtifactError, InputError
+from bert_pipeline.errors import ArtifactError
 from bert_pipeline.storage import is_remote, open_binary
 
 SETTLING_SECONDS = 2.0
@@ -26,13 +26,8 @@ def content_sha256(content: Mapping[str, Any]) -> str:
 
 def file_sha256(path: Path | str) -> str:
     """Return the sha256 of a file. InputError if it cannot be read."""
-    try:
-        with storage.store_errors(path), open_binary(path) as stream:
-            return hashlib.file_digest(cast("io.BufferedReader", stream), "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read ({storage.reason_of(error)}); check the path and its permissions"
-        ) from error
+    with storage.read_errors(path), open_binary(path) as stream:
+        return hashlib.file_digest(cast("io.BufferedReader", stream), "sha256").hexdigest()
 
 
 def sha256_once(path: Path) -> str:

@@ -5,6 +5,7 @@ footer, which says where the pages are and what they hold, has none: manifests h
 headers of pages: their damage is an error of the reader, or changes nothing.
 """
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,8 +16,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_pipeline.errors import ArtifactError, InputError
-from bert_pipeline.storage import arrow_source, failure_of, open_binary, reason_of
+from bert_pipeline.errors import ArtifactError, BertError, InputError
+from bert_pipeline.storage import arrow_source, failure_of, open_binary, read_errors
+
+
+@contextlib.contextmanager
+def arrow_errors(path: Path | str, kind: type[BertError], message: str) -> Iterator[None]:
+    """Turn what Arrow raises in the block into the error of the store, or one whose message has the reason for {}."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeError) as error:  # UnicodeError: a name that is not UTF-8
+        reason = " ".join(str(error).split())
+        raise failure_of(error, path) or kind(f"{path}: {message.format(reason)}") from error
 
 
 def open_parquet(
@@ -27,14 +38,10 @@ def open_parquet(
     The error of a missing column ends with the `remedy`. With a `buffer_size` in bytes, a row group can be read in
     batches without holding all of it.
     """
-    try:
+    with arrow_errors(path, InputError, f"not {what}: {{}}"):
         file = pq.ParquetFile(
             arrow_source(path), buffer_size=buffer_size, pre_buffer=not buffer_size, page_checksum_verification=True
         )
-    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a name that is not UTF-8
-        if failure := failure_of(error, path):
-            raise failure from error
-        raise InputError(f"{path}: not {what}: {error}") from error
     # Further columns are allowed. The caller gets no file to close on an error, so it is closed here.
     file_schema = file.schema_arrow
     for field in schema:
@@ -51,12 +58,8 @@ def open_parquet(
 
 def read_row_group(file: pq.ParquetFile, index: int, path: Path | str, columns: list[str] | None = None) -> pa.Table:
     """Read one row group. ArtifactError if its bytes are damaged."""
-    try:
+    with arrow_errors(path, ArtifactError, f"row group {index} cannot be read ({{}}); make the file again"):
         return file.read_row_group(index, columns=columns)
-    except (pa.ArrowException, OSError) as error:
-        if failure := failure_of(error, path):
-            raise failure from error
-        raise ArtifactError(f"{path}: row group {index} cannot be read ({error}); make the file again") from error
 
 
 _MAX_ROWS_AT_ONCE = 128
@@ -73,16 +76,9 @@ def parquet_rows(
             group = file.metadata.row_group(index)
             mean = 1 + group.total_byte_size // max(1, group.num_rows)
             rows_at_once = min(max(1, _BYTES_AT_ONCE // mean), _MAX_ROWS_AT_ONCE)
-            try:
+            with arrow_errors(path, InputError, f"row group {index} cannot be read ({{}}); fetch the file again"):
                 for batch in file.iter_batches(rows_at_once, [index], columns, use_threads=False):
                     yield from rows_of(batch)
-            except (pa.ArrowException, OSError) as error:
-                if failure := failure_of(error, path):
-                    raise failure from error
-                reason = " ".join(str(error).split())
-                raise InputError(
-                    f"{path}: row group {index} cannot be read ({reason}); fetch the file again"
-                ) from error
 
 
 _UNREADABLE = (ValueError, OverflowError)
@@ -107,17 +103,14 @@ _TAIL = 8
 
 def footer_sha256(path: Path | str) -> str:
     """Return the hash of what is not in a page: "PAR1", the footer and its length. InputError if it cannot be read."""
-    try:
-        with open_binary(path) as stream:
-            digest = hashlib.sha256(stream.read(4))
-            size = stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, size - _TAIL))
-            length = int.from_bytes(stream.read(4), "little")
-            stream.seek(max(0, size - _TAIL - length))
-            digest.update(stream.read())
-            return digest.hexdigest()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({reason_of(error)}); check the path and its permissions") from error
+    with read_errors(path), open_binary(path) as stream:
+        digest = hashlib.sha256(stream.read(4))
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, size - _TAIL))
+        length = int.from_bytes(stream.read(4), "little")
+        stream.seek(max(0, size - _TAIL - length))
+        digest.update(stream.read())
+        return digest.hexdigest()
 
 
 def _same_type(found: pa.DataType, expected: pa.DataType) -> bool:

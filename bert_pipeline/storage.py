@@ -231,6 +231,16 @@ def reason_of(error: OSError) -> str:
 
 
 @contextlib.contextmanager
+def read_errors(name: Path | str, remedy: str = "; check the path and its permissions") -> Iterator[None]:
+    """Turn what keeps the block from reading a file into an InputError; of a store's client as `store_errors`."""
+    try:
+        with store_errors(name):
+            yield
+    except OSError as error:
+        raise InputError(f"{name}: cannot be read ({reason_of(error)}){remedy}") from error
+
+
+@contextlib.contextmanager
 def local_copy(name: Path | str) -> Iterator[Path]:
     """Yield a local path with the bytes of a file: its own, or for the block that of a download."""
     path = to_path(name)

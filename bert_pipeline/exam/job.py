@@ -33,6 +33,7 @@ from bert_pipeline.exam.made_pairs import PairMaker, without_attested
 from bert_pipeline.exam.pairs import PAIRS_NAME, ExamConfig, Pair, read_pairs, sample_pairs, write_pairs
 from bert_pipeline.hashes import checked_copy
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
+from bert_pipeline.parquet_io import arrow_errors
 from bert_pipeline.step import make
 from bert_pipeline.vocabulary.encoder import StringEncoder
 from bert_pipeline.vocabulary.job import count_words
@@ -236,7 +237,5 @@ def _write_table(path: Path, table: pa.Table) -> None:
 
 
 def _read_table(path: Path) -> pa.Table:
-    try:
+    with arrow_errors(path, InputError, "counts cannot be read ({})"):
         return pq.read_table(path, page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path}: counts cannot be read ({error})") from error

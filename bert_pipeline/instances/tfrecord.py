@@ -24,6 +24,7 @@ from google.protobuf.message import DecodeError
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.instances.columns import InstanceColumns, pad, unpad
+from bert_pipeline.storage import read_errors
 
 RECORDS_PER_ROW_GROUP = 4096
 
@@ -317,14 +318,13 @@ def _map(path: Path) -> mmap.mmap | bytes:
 
 @contextlib.contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except EOFError as error:
-        raise InputError(f"{path}: the gzip stream is cut short; copy or make the file again") from error
-    except (zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{path}: the gzip stream is damaged ({error}); copy or make the file again") from error
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    with read_errors(path, ""):
+        try:
+            yield
+        except EOFError as error:
+            raise InputError(f"{path}: the gzip stream is cut short; copy or make the file again") from error
+        except (zlib.error, gzip.BadGzipFile) as error:
+            raise InputError(f"{path}: the gzip stream is damaged ({error}); copy or make the file again") from error
 
 
 def _mapped(file: IO[bytes]) -> mmap.mmap | bytes:

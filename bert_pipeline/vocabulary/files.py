@@ -10,7 +10,7 @@ from typing import Any
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.manifest import files_of
-from bert_pipeline.storage import open_binary, reason_of, store_errors
+from bert_pipeline.storage import open_binary, read_errors, reason_of
 
 VOCABULARY_NAME = "vocab.txt"
 CONFIGURATION_NAME = "tokenizer_config.json"
@@ -28,12 +28,10 @@ NO_FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), Fals
 def read_vocabulary(path: Path | str) -> tuple[str, ...]:
     """Read a vocab.txt, one token per line. Only "\\n" ends a line: some vocabularies have U+2028 as a token."""
     try:
-        with store_errors(path), io.TextIOWrapper(open_binary(path), encoding="utf-8", newline="\n") as stream:
+        with read_errors(path, ""), io.TextIOWrapper(open_binary(path), encoding="utf-8", newline="\n") as stream:
             return tuple(line.removesuffix("\n").removesuffix("\r") for line in stream)
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from error
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({reason_of(error)})") from error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

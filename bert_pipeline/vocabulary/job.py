@@ -36,7 +36,8 @@ from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.failed_records import record_failures
 from bert_pipeline.hashes import checked_copy
 from bert_pipeline.manifest import Draft, Manifest, files_of, foreign_input, input_of, load_manifest, publishing
-from bert_pipeline.storage import arrow_source, failure_of, make_directory, remove_tree, to_path
+from bert_pipeline.parquet_io import arrow_errors
+from bert_pipeline.storage import arrow_source, make_directory, remove_tree, to_path
 from bert_pipeline.vocabulary.bpe import train_bpe
 from bert_pipeline.vocabulary.files import CONFIGURATION_NAME, SPECIAL_TOKENS, read_vocabulary
 from bert_pipeline.vocabulary.quality import count_marks, marks_warnings, quality, unknown_warnings
@@ -408,13 +409,11 @@ def _read_counts(path: Path, group: int) -> Iterator[tuple[str, int]]:
 
 
 def _read_group(path: Path, group: int, columns: list[str] | None = None) -> pa.Table:
-    try:
-        with pq.ParquetFile(arrow_source(path), page_checksum_verification=True) as file:
-            return file.read_row_group(group, columns=columns)
-    except (pa.ArrowException, OSError) as error:
-        if failure := failure_of(error, path):
-            raise failure from error
-        raise InputError(f"{path}: word counts cannot be read ({error})") from error
+    with (
+        arrow_errors(path, InputError, "word counts cannot be read ({})"),
+        pq.ParquetFile(arrow_source(path), page_checksum_verification=True) as file,
+    ):
+        return file.read_row_group(group, columns=columns)
 
 
 def _pairs(table: pa.Table) -> Iterator[tuple[str, int]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from bert_pipeline.errors import InputError
-from bert_pipeline.storage import open_binary, reason_of, size_of, store_errors, to_path
+from bert_pipeline.storage import open_binary, read_errors, size_of, to_path
 from bert_pipeline.wikipedia.bzip2 import DamagedError, ends_cleanly, read_blocks
 from bert_pipeline.wikipedia.site import Site, read_site
 
@@ -76,12 +76,8 @@ class ReadReport:
 def open_dump(path: Path | str) -> Dump:
     """Read the header of an export. Raise InputError if it is missing, not an export, or declares a DOCTYPE."""
     path = to_path(path)
-    try:
-        with store_errors(path), open_binary(path) as stream:
-            start = stream.read(4)
-        size = size_of(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({reason_of(error)}); check the path and its permissions") from error
+    with read_errors(path), open_binary(path) as stream:
+        start, size = stream.read(4), size_of(path)
     if size == 0:
         raise InputError(f"{path}: the file is empty; expected a MediaWiki export (.xml, .xml.bz2 or .xml.gz)")
     # The compression is known by its first bytes, not by the file's name

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_pipeline.errors import InputError
-from bert_pipeline.storage import reason_of, to_path
+from bert_pipeline.storage import read_errors, to_path
 from bert_pipeline.wikipedia.languages import current_code, names_with_fallbacks
 from bert_pipeline.wikipedia.placeholders import FORMULA, PARAGRAPH_BREAK, PIPE, UNKNOWN_VALUE, protect
 from bert_pipeline.wikipedia.templates.registry import (
@@ -120,12 +120,9 @@ class _File:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self.text = path.read_text(encoding="utf-8-sig")
+            with read_errors(path):
+                self.text = path.read_text(encoding="utf-8-sig")
             self.content: dict[str, Any] = tomllib.loads(self.text)
-        except OSError as error:
-            raise InputError(
-                f"{path}: cannot be read ({reason_of(error)}); check the path and its permissions"
-            ) from None
         except UnicodeDecodeError:
             raise InputError(f"{path}: not UTF-8 text; expected a template file (docs/templates.md)") from None
         except tomllib.TOMLDecodeError as error:
