@@ -150,30 +150,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     pairs = read_pairs(args.pairs) if args.pairs else []
     texts += [Text(PAIRS, pair.pair_id, pair.good) for pair in pairs]
     counts = find_runs(texts, training)
+    found = [text for text, (_, num_found) in zip(texts, counts) if num_found]
 
     # Per test set: texts, texts that were found, and the share of all runs.
     rows = []
     for name in dict.fromkeys(text.test_set for text in texts):
         some = [count for text, count in zip(texts, counts) if text.test_set == name]
-        num_found = sum(found > 0 for _, found in some)
-        share = sum(found for _, found in some) / max(1, sum(runs for runs, _ in some))
+        num_found = sum(num > 0 for _, num in some)
+        share = sum(num for _, num in some) / max(1, sum(runs for runs, _ in some))
         rows.append((name, f"{len(some):,}", f"{num_found:,}", f"{num_found / len(some):.2%}", f"{share:.3%}"))
     print(describe_machine(()))
     print(markdown_table(("test set", "texts", "found", "share of texts", f"share of runs of {RUN_WORDS} words"), rows))
     if args.exam:
-        those = found_pairs(pairs, [text for text, (_, found) in zip(texts, counts) if found])
-        results = zip(("all", "without those found"), exam_without(args.exam, pairs, those))
+        results = zip(("all", "without those found"), exam_without(args.exam, pairs, found_pairs(pairs, found)))
         exams = [
             (name, f"{len(r.correct):,}", f"{r.mean:.2f}", "-" if r.group_mean is None else f"{r.group_mean:.2f}")
             for name, r in results
         ]
         print(markdown_table((f"{args.exam.name}: pairs", "N", "mean over kinds", "mean over groups"), exams))
     if args.output:
-        lines = [
-            json.dumps({"test_set": text.test_set, "id": text.text_id})
-            for text, (_, found) in zip(texts, counts)
-            if found
-        ]
+        lines = [json.dumps({"test_set": text.test_set, "id": text.text_id}) for text in found]
         with atomic_write(args.output) as path:
             path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return 0

@@ -6,7 +6,6 @@ users run it; Beam's start is excluded and has a row of its own.
 """
 
 import json
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from benchmarks.harness import (
     Row,
     describe_machine,
     errors_as_exit_codes,
+    fresh_directory,
     medians,
     num_cores,
     profile,
@@ -39,7 +39,6 @@ class CorpusBenchmark:
 
     def __init__(self, dump: Path | None, megabytes: float, rounds: int, *, cpu_time: bool = False) -> None:
         self.directory = working_directory("corpus")
-        self.output = self.directory / "output"
         source = dump or sample_dump(self.directory)
         self.rounds = rounds
         self.cpu_time = cpu_time
@@ -96,9 +95,7 @@ class CorpusBenchmark:
         return xml.stat().st_size / 1e6 / max(seconds, 1e-3)
 
     def _fresh_output(self) -> Path:
-        shutil.rmtree(self.output, ignore_errors=True)
-        self.output.mkdir()
-        return self.output / "result"
+        return fresh_directory(self.directory / "output") / "result"
 
     def _job(self, job: str, path: Path, *options: str) -> list[str]:
         return [sys.executable, "-m", "benchmarks.jobs", job, str(path), str(self._fresh_output()), *options]

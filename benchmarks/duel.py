@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import psutil
@@ -38,16 +38,7 @@ from benchmarks.harness import (
     working_directory,
 )
 from benchmarks.inputs import load_or_make, sample_dump
-from benchmarks.run_mlm import (
-    Lines,
-    RunMlmCase,
-    documents_of,
-    lines_of,
-    newest_checkpoint,
-    seconds_of,
-    tokens_of,
-    write_lines,
-)
+from benchmarks.run_mlm import Lines, RunMlmCase, documents_of, lines_of, newest_checkpoint, write_lines
 from benchmarks.training import rank_environments
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.initialization import new_model
@@ -92,48 +83,34 @@ PREEMPTED = 75
 NUM_RESAMPLES = 1_000
 
 
-class Side(Protocol):
-    """One side's training: how its next slice is started, and what its files say."""
-
-    name: str
-    model: Path
-    """The trained model; it does not exist before."""
-
-    def commands(self) -> list[tuple[list[str], dict[str, str]]]:
-        """Return the command and the environment of each rank."""
-
-    def seconds(self) -> float:
-        """Return the seconds of training up to the newest checkpoint."""
-
-    def trained(self) -> dict[str, float]:
-        """Return updates and tokens of the finished training."""
-
-
 class OurSide:
-    """`bert pretrain` in the preset's processes."""
+    """Our training: `bert pretrain` in the preset's processes."""
 
     def __init__(self, directory: Path, config: PretrainingConfig, *, processes: int, threads: int) -> None:
         self.name, self.output = "ours", directory / "ours"
-        self.model = self.output / "model"
+        self.model = self.output / "model"  # does not exist before the end
         self.config, self.processes, self.threads = directory / "ours.yaml", processes, threads
         write_text_durably(self.config, yaml.safe_dump(to_mapping(config), sort_keys=False))
 
     def commands(self) -> list[tuple[list[str], dict[str, str]]]:
+        """Return the command and the environment of each rank for the next slice."""
         command = [sys.executable, "-m", "bert_model.pretraining", "--config", str(self.config), "--experiment", ""]
         command += ["--device", "cpu", "--output", str(self.output), "--resume"]
         return _ranks(command, self.processes, self.threads)
 
     def seconds(self) -> float:
+        """Return the seconds of training up to the newest checkpoint."""
         found = sorted(self.output.glob("checkpoints/step-*/manifest.json"))
         return float(read_state(found[-1].parent)["budget"]["seconds"]) if found else 0.0
 
     def trained(self) -> dict[str, float]:
+        """Return updates and tokens of the finished training."""
         counts = load_manifest(self.model, kind="pretrained_model").counts
         return {"updates": counts["steps"], "tokens seen": counts["tokens_seen"]}
 
 
 class PeerSide:
-    """transformers' recipe, in the variant that was measured to be fastest."""
+    """transformers' recipe, in the variant that was measured to be fastest; its methods are those of `OurSide`."""
 
     def __init__(self, case: RunMlmCase) -> None:
         self.name, self.model = "peer", case.finished
@@ -145,11 +122,14 @@ class PeerSide:
 
     def seconds(self) -> float:
         found = newest_checkpoint(Path(self.case.output))
-        return seconds_of(found[1]) if found else 0.0
+        return found.seconds if found else 0.0
 
     def trained(self) -> dict[str, float]:
         found = newest_checkpoint(Path(self.case.output))
-        return {"updates": found[1]["global_step"], "tokens seen": tokens_of(found[1])} if found else {}
+        return {"updates": found.updates, "tokens seen": found.tokens} if found else {}
+
+
+Side: TypeAlias = OurSide | PeerSide
 
 
 def _ranks(command: list[str], processes: int, threads: int) -> list[tuple[list[str], dict[str, str]]]:
@@ -476,21 +456,20 @@ def _digits(name: str) -> int:
 # Inputs and the program
 
 
-def prepare(preset: RunPreset, corpus: Path | None, given: Sequence[Path], directory: Path) -> dict[int, Manifest]:
+def prepare(preset: RunPreset, corpus: Manifest, given: Sequence[Path], directory: Path) -> dict[int, Manifest]:
     """Return the instances of each length of the preset: those given, or made from the corpus and kept."""
     if given:
         found = {load_manifest(path).configuration.get("max_seq_length"): path for path in given}
         if missing := set(preset.sequence_lengths) - set(found):
             raise UsageError(f"--instances: none has max_seq_length {min(missing)}, which the preset needs")
         return {length: load_manifest(found[length], kind="instances") for length in preset.sequence_lengths}
-    source = find_corpus(corpus, directory)
     vocabulary = directory / "vocabulary"
-    load_or_make(vocabulary, lambda path: build_vocabulary(source.path, path, preset.vocabulary))
+    load_or_make(vocabulary, lambda path: build_vocabulary(corpus.path, path, preset.vocabulary))
     return {
         length: load_or_make(
             directory / f"instances-{length}",
             lambda path, length=length: build_instances(  # type: ignore[misc]
-                source.path, vocabulary, path, dataclasses.replace(preset.instances, max_seq_length=length)
+                corpus.path, vocabulary, path, dataclasses.replace(preset.instances, max_seq_length=length)
             ),
         )
         for length in preset.sequence_lengths
@@ -566,7 +545,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sorted(load_manifest(path).sha256 for path in args.instances)
     own = {} if given else {"vocabulary": to_mapping(preset.vocabulary), "made": to_mapping(preset.instances)}
     check_settings({"corpus": corpus.sha256, "instances": given} | own, directory / "inputs.json")
-    instances = prepare(preset, args.corpus, args.instances, directory)
+    instances = prepare(preset, corpus, args.instances, directory)
 
     # Ours: the preset without next sentences. Checkpoints are evaluated on one instance, the minimum, because both
     # sides' losses are measured after the training.

@@ -6,6 +6,7 @@ padded to their longest) and with batches of like lengths. It needs `accelerate`
 The seed is the number of the round: on a whole task, the scores of both sides are comparable, with their deviation.
 """
 
+import abc
 import argparse
 import dataclasses
 import importlib.util
@@ -13,9 +14,9 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -44,7 +45,7 @@ from bert_model.model.weights import save_model
 from bert_model.training.distributed import keep_freed_memory
 from bert_pipeline.errors import UsageError
 from bert_pipeline.tasks.catalogue import Task, get_task
-from bert_pipeline.tasks.task import read_examples
+from bert_pipeline.tasks.task import load_task_data, read_examples
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 PEER = "transformers' Trainer"
@@ -85,11 +86,43 @@ class FinetuningCase:
         return kind_of(self.task).evaluate(self.dev_examples, self.dev, logits, config).scores[self.task.main_metric]
 
 
-class OurFinetuning:
+class Finetuning(abc.ABC):
+    """Fine-tunings by one side, each from the same weights, and predictions."""
+
+    def __init__(self, case: FinetuningCase) -> None:
+        self.case = case
+        self.scores: list[float] = []
+
+    def train(self) -> float:
+        """Train from the initial weights with the next seed, and score; return examples per second of the training."""
+        seconds = self.train_from(1 + len(self.scores))
+        self.scores.append(self.case.score(self.logits()))
+        return self.case.epochs * self.case.train.num_examples / seconds
+
+    def predict(self) -> float:
+        """Predict the dev rows; return examples per second."""
+        started = time.perf_counter()
+        self.predict_dev()
+        return self.case.dev.num_examples / (time.perf_counter() - started)
+
+    @abc.abstractmethod
+    def train_from(self, seed: int) -> float:
+        """Train from the initial weights; return the seconds of the loop."""
+
+    @abc.abstractmethod
+    def logits(self) -> np.ndarray:
+        """Return the outputs for the dev rows."""
+
+    def predict_dev(self) -> None:
+        """Predict the dev rows, in any order."""
+        self.logits()
+
+
+class OurFinetuning(Finetuning):
     """The training loop of `bert finetune`."""
 
     def __init__(self, case: FinetuningCase, *, weights: Literal["pretrained", "random"] = "pretrained") -> None:
-        self.case = case
+        super().__init__(case)
         config = FinetuningConfig(precision=case.precision, optimizer=case.optimizer)  # type: ignore[arg-type]
         setting = Setting(case.learning_rate, case.batch_size, case.epochs)
         overrides = task_overrides(config, case.task)
@@ -102,81 +135,35 @@ class OurFinetuning:
             pad_id=case.tokenizer.pad_id,
         )
         self.model = initial_model(self.job, case.train).to(case.device)
-        self.scores: list[float] = []
-
-    def train(self) -> float:
-        """Train from the initial weights with the next seed, and score; return examples per second of the training."""
-        seconds = self.train_from(1 + len(self.scores))
-        self.scores.append(self.case.score(self.logits()))
-        return self.case.epochs * self.case.train.num_examples / seconds
 
     def train_from(self, seed: int) -> float:
-        """Train from the initial weights; return the seconds of the loop."""
         job = dataclasses.replace(self.job, trial=dataclasses.replace(self.job.trial, seed=seed))
         torch.manual_seed(seed)
         self.model = initial_model(job, self.case.train).to(self.case.device)
         return train_model(self.model, job, self.case.train, None)[2]
 
-    def predict(self) -> float:
-        """Predict the dev rows; return examples per second."""
-        started = time.perf_counter()
-        self.logits()
-        return self.case.dev.num_examples / (time.perf_counter() - started)
-
     def logits(self) -> np.ndarray:
-        """Return the outputs for the dev rows."""
         pad_id = self.case.tokenizer.pad_id
         return predict_logits(self.model, self.case.dev, pad_id=pad_id, precision=self.case.precision)
 
 
-class PeerFinetuning:
-    """The Trainer, with batches in random order or of like lengths."""
+Side: TypeAlias = Callable[[FinetuningCase], Finetuning]
 
-    def __init__(self, case: FinetuningCase, *, grouped: bool = False) -> None:
-        from benchmarks.transformers_peers import EncodedDataset, TransformersFinetuning
 
-        self.case = case
-        self.data, self.dev = EncodedDataset(case.train), EncodedDataset(case.dev)
-        self.peer = TransformersFinetuning(
-            case.model,
-            num_labels=case.task.num_labels,
-            batch_size=case.batch_size,
-            learning_rate=case.learning_rate,
-            epochs=case.epochs,
-            precision=case.precision,
-            device=case.device,
-            grouped=grouped,
-            label_mean=case.label_mean,
-        )
-        self.scores: list[float] = []
+def peer_finetuning(case: FinetuningCase, *, grouped: bool = False) -> Finetuning:
+    """Return the Trainer, with batches in random order or of like lengths."""
+    from benchmarks.transformers_peers import TransformersFinetuning
 
-    def train(self) -> float:
-        """Train and score like `OurFinetuning.train`."""
-        seconds = self.train_from(1 + len(self.scores))
-        self.scores.append(self.case.score(self.logits()))
-        return self.case.epochs * len(self.data) / seconds
-
-    def train_from(self, seed: int) -> float:
-        """Train from the initial weights; return the seconds of the loop."""
-        return self.peer.train(self.data, seed=seed)
-
-    def logits(self) -> np.ndarray:
-        """Return the outputs for the dev rows."""
-        return self.peer.logits(self.dev)
-
-    def predict(self) -> float:
-        """Predict like `OurFinetuning.predict`."""
-        return len(self.dev) / self.peer.predict(self.dev)
+    return TransformersFinetuning(case, grouped=grouped)
 
 
 def measure(case: FinetuningCase, rounds: int) -> list[Row]:
     """Train and predict with every contestant, in alternating rounds."""
     ours = OurFinetuning(case)
-    peers: dict[str, PeerFinetuning] = {}
+    peers: dict[str, Finetuning] = {}
     if importlib.util.find_spec("transformers") and importlib.util.find_spec("accelerate"):
-        peers = {
-            name: PeerFinetuning(case, grouped=name == "like lengths") for name in ("random order", "like lengths")
-        }
+        names = ("random order", "like lengths")
+        peers = {name: peer_finetuning(case, grouped=name == "like lengths") for name in names}
     train: dict[str, Contestant] = {"ours": ours.train, **{name: peer.train for name, peer in peers.items()}}
     predict: dict[str, Contestant] = {"ours": ours.predict, **{name: peer.predict for name, peer in peers.items()}}
     rows = []
@@ -212,18 +199,16 @@ def encoding_rate(examples: Sequence[Any], tokenizer: Tokenizer, task_name: str)
 
 def case_of(args: argparse.Namespace, device: str) -> FinetuningCase:
     """Read, sample and encode the examples that the arguments ask for."""
-    root = args.data or generated_tasks()
     task = get_task(args.task)
     if task.kind != "classification":
         raise UsageError(f"--task {args.task}: found {task.kind}, expected a classification")
-    folders = (root / "glue" / task.folder, root / task.folder)
-    folder = next((folder for folder in folders if (folder / "dev.tsv").is_file()), root)
+    data = load_task_data(task, args.data or generated_tasks())
     rng = np.random.default_rng(1)
-    chosen: list[list[Any]] = []
-    for name in (task.train_file, next(iter(task.dev_files.values()))):
-        examples = read_examples(task, folder / name)
-        chosen.append([examples[index] for index in rng.permutation(len(examples))[: args.examples]])
-    return encode_case(task, chosen[0], chosen[1], args, device=device, learning_rate=args.learning_rate)
+    train, dev = (
+        [examples[index] for index in rng.permutation(len(examples))[: args.examples]]
+        for examples in (data.train, next(iter(data.dev.values())))
+    )
+    return encode_case(task, train, dev, args, device=device, learning_rate=args.learning_rate)
 
 
 def encode_case(
@@ -238,11 +223,8 @@ def encode_case(
 ) -> FinetuningCase:
     """Encode the examples of a task for the model that the arguments name."""
     model = args.model or fresh_model(args.size)
-    tokenizer, config, shape = (
-        Tokenizer.from_directory(model),
-        task_configuration(task.name),
-        BertConfig.from_directory(model),
-    )
+    tokenizer, shape = Tokenizer.from_directory(model), BertConfig.from_directory(model)
+    config = task_configuration(task.name)
     return FinetuningCase(
         title=f"{task.title}, {shape.num_hidden_layers} layers of {shape.hidden_size}, {args.precision}",
         task=task,

@@ -10,6 +10,7 @@ import io
 import os
 import platform
 import pstats
+import shutil
 import statistics
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import ParamSpec
 
 from bert_model.tables import format_table
-from bert_pipeline.errors import BertError
+from bert_pipeline.errors import BertError, exit_code_of
 
 BUSY_LOAD = 0.5
 """Load average above which other programs use part of the machine, so that rates are too low."""
@@ -50,15 +51,11 @@ def program(name: str, description: str | None, *, rounds: int = 0, quick: str =
 
 
 def errors_as_exit_codes(main: Callable[P, int]) -> Callable[P, int]:
-    """Decorate a program's `main`: print a BertError as one line and return its exit code."""
+    """Decorate a program's `main`: print an error of the user's as one line and return its exit code."""
 
     @functools.wraps(main)
     def run(*args: P.args, **kwargs: P.kwargs) -> int:
-        try:
-            return main(*args, **kwargs)
-        except BertError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return error.exit_code
+        return exit_code_of(lambda: main(*args, **kwargs), "error")
 
     return run
 
@@ -67,6 +64,13 @@ def working_directory(name: str = "") -> Path:
     """Return a benchmark's directory below BERT_HOME (default `./.bert`), which may be removed at any time."""
     path = Path(os.environ.get("BERT_HOME", ".bert")).resolve() / "benchmarks" / name
     path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def fresh_directory(path: Path) -> Path:
+    """Return a directory, emptied."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir()
     return path
 
 

@@ -1,7 +1,6 @@
 """Inputs of any size: dumps, corpora and instances, repeated or generated; existing ones are reused."""
 
 import bz2
-import gzip
 import io
 import math
 import os
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from bert_pipeline.compression import open_bytes
 from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP
 from bert_pipeline.errors import InputError
 from bert_pipeline.instances.columns import offsets_of
@@ -26,6 +26,7 @@ from bert_pipeline.instances.pairs import (
     make_pairs,
 )
 from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP, InstanceWriter
+from bert_pipeline.instances.tfrecord import TfrecordWriter
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
 from bert_pipeline.parquet_io import footer_sha256
 from bert_pipeline.randomness import key_of_text
@@ -91,9 +92,8 @@ def repeat_dump(source: Path, target: Path, megabytes: float) -> Path:
 
 
 def _read_pages(source: Path) -> tuple[str, list[str]]:
-    raw = source.read_bytes()
-    if source.suffix in (".bz2", ".gz"):
-        raw = bz2.decompress(raw) if source.suffix == ".bz2" else gzip.decompress(raw)
+    with open_bytes(source) as stream:
+        raw = stream.read()
     text = raw.decode("utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8")
     pages = _PAGE.findall(text)
     if not pages:
@@ -242,10 +242,20 @@ def _write_instances(
         document_offsets=offsets_of(np.array([len(document) for document in documents])),
         keys=np.array([key_of_text(f"sample:{index}") for index in range(len(documents))], dtype=np.uint64),
     )
-    pairs = make_pairs(tokenized, config)
+    return write_instances(InstanceWriter(path), tokenized, tokenizer, config)
+
+
+def write_instances(
+    opened: InstanceWriter | TfrecordWriter,
+    documents: TokenizedDocuments,
+    tokenizer: Tokenizer,
+    config: InstancesConfig,
+) -> int:
+    """Write the instances of some documents to one file; return their number."""
+    pairs = make_pairs(documents, config)
     statistics = InstanceStatistics(config.max_seq_length, tokenizer.unk_id, tokenizer.mask_id)
-    with InstanceWriter(path) as writer:
+    with opened as writer:
         for start in range(0, len(pairs), INSTANCES_PER_ROW_GROUP):
             part = pairs.take(slice(start, start + INSTANCES_PER_ROW_GROUP))
-            writer.write(make_instances(tokenized, part, tokenizer, config, statistics))
+            writer.write(make_instances(documents, part, tokenizer, config, statistics))
         return writer.rows

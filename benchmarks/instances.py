@@ -15,7 +15,6 @@ import itertools
 import json
 import os
 import random
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +28,7 @@ from benchmarks.harness import (
     Timing,
     describe_machine,
     errors_as_exit_codes,
+    fresh_directory,
     medians,
     profile,
     program,
@@ -36,15 +36,23 @@ from benchmarks.harness import (
     run_timed,
     working_directory,
 )
-from benchmarks.inputs import cut_corpus, load_or_make, repeat_corpus, sample_dump, source_name, text_bytes
+from benchmarks.inputs import (
+    cut_corpus,
+    load_or_make,
+    repeat_corpus,
+    sample_dump,
+    source_name,
+    text_bytes,
+    write_instances,
+)
 from benchmarks.reference import ReferenceSettings, create_instances, pad_features
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.parquet import read_documents, read_sentences
 from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import BertError
 from bert_pipeline.instances.job import tokenize_shard
-from bert_pipeline.instances.pairs import InstancesConfig, InstanceStatistics, make_instances, make_pairs
-from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP, InstanceWriter
+from bert_pipeline.instances.pairs import InstancesConfig
+from bert_pipeline.instances.parquet import InstanceWriter
 from bert_pipeline.instances.tfrecord import TfrecordWriter
 from bert_pipeline.manifest import Manifest
 from bert_pipeline.vocabulary.encoder import SentenceEncoder
@@ -131,10 +139,7 @@ class InstanceInputs:
 
     def fresh_output(self) -> Path:
         """Return an empty directory."""
-        directory = self.directory / "output"
-        shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir()
-        return directory
+        return fresh_directory(self.directory / "output")
 
 
 class InstanceParts:
@@ -236,22 +241,14 @@ class InstanceParts:
 
     def _write(self, file_format: Literal["parquet", "tfrecord"], masking: Literal["static", "dynamic"]) -> float:
         """Return instances per second, from token ids in memory to a written file."""
-        documents = self.documents
         config = InstancesConfig(format=file_format, masking=masking)
         path = self.inputs.fresh_output() / "instances"
-        statistics = InstanceStatistics(config.max_seq_length, self.tokenizer.unk_id, self.tokenizer.mask_id)
         started = self.clock()
-        pairs = make_pairs(documents, config)
-        writer: InstanceWriter | TfrecordWriter
-        if file_format == "parquet":
-            writer = InstanceWriter(path)
-        else:
+        writer: InstanceWriter | TfrecordWriter = InstanceWriter(path)
+        if file_format == "tfrecord":
             writer = TfrecordWriter(path, max_seq_length=128, max_predictions_per_seq=20)
-        with writer:
-            for start in range(0, len(pairs), INSTANCES_PER_ROW_GROUP):
-                group = pairs.take(slice(start, start + INSTANCES_PER_ROW_GROUP))
-                writer.write(make_instances(documents, group, self.tokenizer, config, statistics))
-        return len(pairs) / max(self.clock() - started, 1e-6)
+        made = write_instances(writer, self.documents, self.tokenizer, config)
+        return made / max(self.clock() - started, 1e-6)
 
     def reference(self, *, tokenize: bool) -> float:
         """Return instances per second of the reference algorithm; with `tokenize` from text to padded features."""

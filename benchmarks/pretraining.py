@@ -244,14 +244,9 @@ def _instances(args: argparse.Namespace, vocab_size: int, length: int) -> Manife
 
 def _batch_sizes(size: str, length: int, device: torch.device) -> tuple[int, int]:
     """Return micro-batch and global batch sizes that suit a device."""
-    if device.type == "cuda":
-        micro = max(1, 128 * 128 // length)
-        return micro, 4 * micro
-    if size in ("base", "large"):  # two of these take as long as ten of the small ones
-        micro = max(1, 8 * 128 // length)
-        return micro, 2 * micro
-    micro = max(1, 32 * 128 // length)
-    return micro, 4 * micro
+    is_slow = device.type == "cpu" and size in ("base", "large")  # two of these take as long as ten of the small ones
+    micro = max(1, (128 if device.type == "cuda" else 8 if is_slow else 32) * 128 // length)
+    return micro, (2 if is_slow else 4) * micro
 
 
 def _parser(*, on_gpu: bool) -> argparse.ArgumentParser:

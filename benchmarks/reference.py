@@ -39,89 +39,81 @@ def create_instances(
     documents: Sequence[Document], vocabulary: Sequence[str], settings: ReferenceSettings, rng: random.Random
 ) -> list[ReferenceInstance]:
     """Return the shuffled instances of all documents, in `dupe_factor` passes."""
-    instances = []
+    reference, instances = _Reference(documents, vocabulary, settings, rng), []
     for _ in range(settings.dupe_factor):
         for index in range(len(documents)):
-            instances += _instances_of(documents, index, vocabulary, settings, rng)
+            instances += reference.instances_of(index)
     rng.shuffle(instances)
     return instances
 
 
-def _instances_of(
-    documents: Sequence[Document],
-    index: int,
-    vocabulary: Sequence[str],
-    settings: ReferenceSettings,
-    rng: random.Random,
-) -> list[ReferenceInstance]:
-    document = documents[index]
-    room = settings.max_seq_length - 3  # [CLS] A [SEP] B [SEP]
-    target = rng.randint(2, room) if rng.random() < settings.short_seq_prob else room
-    instances = []
-    chunk: list[Sequence[str]] = []
-    gathered = 0
-    position = 0
-    while position < len(document):
-        chunk.append(document[position])
-        gathered += len(document[position])
-        if position == len(document) - 1 or gathered >= target:
-            first_part = rng.randint(1, len(chunk) - 1) if len(chunk) > 1 else 1
-            a = [token for sentence in chunk[:first_part] for token in sentence]
-            is_random = len(chunk) == 1 or rng.random() < 0.5
-            if is_random:
-                b = _random_part(documents, index, target - len(a), rng)
-                position -= len(chunk) - first_part  # put unused sentences back
+@dataclass(frozen=True)
+class _Reference:
+    documents: Sequence[Document]
+    vocabulary: Sequence[str]
+    settings: ReferenceSettings
+    rng: random.Random
+
+    def instances_of(self, index: int) -> list[ReferenceInstance]:
+        rng, document = self.rng, self.documents[index]
+        room = self.settings.max_seq_length - 3  # [CLS] A [SEP] B [SEP]
+        target = rng.randint(2, room) if rng.random() < self.settings.short_seq_prob else room
+        instances = []
+        chunk: list[Sequence[str]] = []
+        gathered = 0
+        position = 0
+        while position < len(document):
+            chunk.append(document[position])
+            gathered += len(document[position])
+            if position == len(document) - 1 or gathered >= target:
+                first_part = rng.randint(1, len(chunk) - 1) if len(chunk) > 1 else 1
+                a = [token for sentence in chunk[:first_part] for token in sentence]
+                is_random = len(chunk) == 1 or rng.random() < 0.5
+                if is_random:
+                    b = self._random_part(index, target - len(a))
+                    position -= len(chunk) - first_part  # put unused sentences back
+                else:
+                    b = [token for sentence in chunk[first_part:] for token in sentence]
+                self._cut(a, b, room)
+                instances.append(self._masked(a, b, is_random))
+                chunk, gathered = [], 0
+            position += 1
+        return instances
+
+    def _random_part(self, index: int, target: int) -> list[str]:
+        """Return the tokens of sentences from a random place in another document."""
+        other = self.rng.randrange(len(self.documents) - 1)
+        document = self.documents[other + (other >= index)]
+        part: list[str] = []
+        for sentence in document[self.rng.randrange(len(document)) :]:
+            part.extend(sentence)
+            if len(part) >= target:
+                break
+        return part
+
+    def _cut(self, a: list[str], b: list[str], room: int) -> None:
+        while len(a) + len(b) > room:
+            longer = a if len(a) > len(b) else b
+            if self.rng.random() < 0.5:
+                del longer[0]
             else:
-                b = [token for sentence in chunk[first_part:] for token in sentence]
-            _cut(a, b, room, rng)
-            instances.append(_masked(a, b, is_random, vocabulary, settings, rng))
-            chunk, gathered = [], 0
-        position += 1
-    return instances
+                longer.pop()
 
-
-def _random_part(documents: Sequence[Document], index: int, target: int, rng: random.Random) -> list[str]:
-    """Return the tokens of sentences from a random place in another document."""
-    other = rng.randrange(len(documents) - 1)
-    document = documents[other + (other >= index)]
-    part: list[str] = []
-    for sentence in document[rng.randrange(len(document)) :]:
-        part.extend(sentence)
-        if len(part) >= target:
-            break
-    return part
-
-
-def _cut(a: list[str], b: list[str], room: int, rng: random.Random) -> None:
-    while len(a) + len(b) > room:
-        longer = a if len(a) > len(b) else b
-        if rng.random() < 0.5:
-            del longer[0]
-        else:
-            longer.pop()
-
-
-def _masked(
-    a: list[str],
-    b: list[str],
-    is_random: bool,
-    vocabulary: Sequence[str],
-    settings: ReferenceSettings,
-    rng: random.Random,
-) -> ReferenceInstance:
-    tokens = ["[CLS]", *a, "[SEP]", *b, "[SEP]"]
-    segment_ids = [0] * (len(a) + 2) + [1] * (len(b) + 1)
-    candidates = [position for position, token in enumerate(tokens) if token not in ("[CLS]", "[SEP]")]
-    rng.shuffle(candidates)
-    num_masked = min(settings.max_predictions_per_seq, max(1, round(len(tokens) * settings.masked_lm_prob)))
-    chosen = sorted(candidates[:num_masked])
-    labels = [tokens[position] for position in chosen]
-    for position in chosen:
-        if rng.random() < 0.8:
-            tokens[position] = "[MASK]"
-        elif rng.random() < 0.5:
-            tokens[position] = vocabulary[rng.randrange(len(vocabulary))]
-    return ReferenceInstance(tokens, segment_ids, is_random, chosen, labels)
+    def _masked(self, a: list[str], b: list[str], is_random: bool) -> ReferenceInstance:
+        settings, rng = self.settings, self.rng
+        tokens = ["[CLS]", *a, "[SEP]", *b, "[SEP]"]
+        segment_ids = [0] * (len(a) + 2) + [1] * (len(b) + 1)
+        candidates = [position for position, token in enumerate(tokens) if token not in ("[CLS]", "[SEP]")]
+        rng.shuffle(candidates)
+        num_masked = min(settings.max_predictions_per_seq, max(1, round(len(tokens) * settings.masked_lm_prob)))
+        chosen = sorted(candidates[:num_masked])
+        labels = [tokens[position] for position in chosen]
+        for position in chosen:
+            if rng.random() < 0.8:
+                tokens[position] = "[MASK]"
+            elif rng.random() < 0.5:
+                tokens[position] = self.vocabulary[rng.randrange(len(self.vocabulary))]
+        return ReferenceInstance(tokens, segment_ids, is_random, chosen, labels)
 
 
 def pad_features(

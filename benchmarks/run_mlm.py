@@ -257,23 +257,23 @@ class _ClockedTrainer(transformers.Trainer):
         return self.lr_scheduler
 
 
-def newest_checkpoint(output: Path) -> tuple[Path, dict[str, Any]] | None:
-    """Return the newest complete checkpoint and its state."""
+class Checkpoint(NamedTuple):
+    """A state of the training."""
+
+    path: Path
+    updates: int
+    seconds: float
+    tokens: int
+    """Of all ranks, without padding."""
+
+
+def newest_checkpoint(output: Path) -> Checkpoint | None:
+    """Return the newest complete checkpoint."""
     found = sorted(output.glob(f"checkpoint-*/{STATE_NAME}"), key=lambda path: int(path.parent.name.split("-")[1]))
     if not found:
         return None
-    state: dict[str, Any] = json.loads(found[-1].read_text(encoding="utf-8"))
-    return found[-1].parent, state
-
-
-def seconds_of(state: dict[str, Any]) -> float:
-    """Return the seconds of training up to a checkpoint."""
-    return float(state["stateful_callbacks"]["_Clock"]["attributes"]["seconds"])
-
-
-def tokens_of(state: dict[str, Any]) -> int:
-    """Return the tokens of training up to a checkpoint, without padding."""
-    return int(state["stateful_callbacks"]["_Clock"]["attributes"]["tokens"])
+    state = json.loads(found[-1].read_text(encoding="utf-8"))
+    return Checkpoint(found[-1].parent, state["global_step"], **state["stateful_callbacks"]["_Clock"]["attributes"])
 
 
 def run(case: RunMlmCase) -> None:
@@ -282,7 +282,7 @@ def run(case: RunMlmCase) -> None:
     transformers.utils.logging.set_verbosity_error()
     output = Path(case.output)
     found = None if case.measure else newest_checkpoint(output)
-    clock = _Clock(case, seconds_of(found[1]), tokens_of(found[1])) if found else _Clock(case)
+    clock = _Clock(case, found.seconds, found.tokens) if found else _Clock(case)
 
     torch.manual_seed(case.seed)
     model = transformers.BertForMaskedLM.from_pretrained(case.model, attn_implementation="sdpa")
@@ -323,7 +323,7 @@ def run(case: RunMlmCase) -> None:
     )
     trainer.clock = clock
     trainer.remove_callback(transformers.PrinterCallback)
-    trainer.train(resume_from_checkpoint=str(found[0]) if found else None)
+    trainer.train(resume_from_checkpoint=str(found.path) if found else None)
 
     if trainer.is_world_process_zero():
         if case.measure:

@@ -20,7 +20,7 @@ import statistics
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,14 @@ import numpy as np
 import torch
 
 from benchmarks import bag_of_words
-from benchmarks.finetuning import FinetuningCase, OurFinetuning, PeerFinetuning, encode_case, mean_and_deviation
+from benchmarks.finetuning import (
+    FinetuningCase,
+    OurFinetuning,
+    Side,
+    encode_case,
+    mean_and_deviation,
+    peer_finetuning,
+)
 from benchmarks.harness import describe_machine, errors_as_exit_codes, markdown_table, program, working_directory
 from bert_model.kinds import kind_of
 from bert_model.metrics.uncertainty import interval_of, resample, stacked
@@ -39,9 +46,8 @@ from bert_pipeline.errors import UsageError
 from bert_pipeline.hashes import file_sha256
 from bert_pipeline.tasks.task import TaskData, load_task_data
 
-Side = Callable[[FinetuningCase], OurFinetuning | PeerFinetuning]
 SIDES: dict[str, dict[str, Side]] = {
-    "peer": {"ours": OurFinetuning, "peer": PeerFinetuning},
+    "peer": {"ours": OurFinetuning, "peer": peer_finetuning},
     "random": {"ours": OurFinetuning, "random": functools.partial(OurFinetuning, weights="random")},
 }
 """By baseline: this project's training first."""
@@ -148,25 +154,25 @@ def scores_of(case: FinetuningCase, runs: Sequence[Run]) -> list[float]:
     return [kind_of(case.task).score(case.dev_examples, run.predictions)[case.task.main_metric] for run in runs]
 
 
+def compare(
+    case: FinetuningCase, runs: Mapping[str, Sequence[Run]], size: str
+) -> tuple[tuple[str, ...], tuple[float, float], np.ndarray]:
+    """Return the first cells of a task's row, the mean of each side, and their resampled differences."""
+    first, second = (scores_of(case, side_runs) for side_runs in runs.values())
+    means, resampled = (statistics.fmean(first), statistics.fmean(second)), resampled_differences(case, runs)
+    difference = difference_with_interval(means[0] - means[1], resampled)
+    of_task = (case.task.title, case.task.main_metric, size)
+    return (*of_task, mean_and_deviation(first), mean_and_deviation(second), difference), means, resampled
+
+
 def peer_table(cases: Sequence[FinetuningCase], runs: Mapping[str, Mapping[str, Sequence[Run]]]) -> str:
     """Return the table against transformers' Trainer."""
     rows = []
     for case in cases:
         of_task = runs[case.task.name]
-        ours, peer = (scores_of(case, side_runs) for side_runs in of_task.values())
+        cells, *_ = compare(case, of_task, f"{len(case.dev_examples):,}")
         seconds = {side: statistics.median(run.seconds for run in side_runs) for side, side_runs in of_task.items()}
-        difference = statistics.fmean(ours) - statistics.fmean(peer)
-        rows.append(
-            (
-                case.task.title,
-                case.task.main_metric,
-                f"{len(case.dev_examples):,}",
-                mean_and_deviation(ours),
-                mean_and_deviation(peer),
-                difference_with_interval(difference, resampled_differences(case, of_task)),
-                f"{seconds['peer'] / seconds['ours']:.2f}",
-            )
-        )
+        rows.append((*cells, f"{seconds['peer'] / seconds['ours']:.2f}"))
     header = ("task", "metric", "N", "this project", "transformers' Trainer", "difference", "processor time, ratio")
     return markdown_table(header, rows)
 
@@ -177,21 +183,11 @@ def random_table(
     """Return the table against random weights and a bag of words, with the means over tasks."""
     rows, means, resampled = [], [], []
     for case in cases:
-        pretrained, random = (scores_of(case, side_runs) for side_runs in runs[case.task.name].values())
-        means.append((statistics.fmean(pretrained), statistics.fmean(random), bags[case.task.name]))
-        resampled.append(resampled_differences(case, runs[case.task.name]))
-        rows.append(
-            (
-                case.task.title,
-                case.task.main_metric,
-                f"{case.train.num_examples:,} / {len(case.dev_examples):,}",
-                mean_and_deviation(pretrained),
-                mean_and_deviation(random),
-                difference_with_interval(means[-1][0] - means[-1][1], resampled[-1]),
-                f"{bags[case.task.name]:.1f}",
-                f"{means[-1][0] - bags[case.task.name]:+.1f}",
-            )
-        )
+        bag, size = bags[case.task.name], f"{case.train.num_examples:,} / {len(case.dev_examples):,}"
+        cells, (pretrained, random), differences = compare(case, runs[case.task.name], size)
+        means.append((pretrained, random, bag))
+        resampled.append(differences)
+        rows.append((*cells, f"{bag:.1f}", f"{pretrained - bag:+.1f}"))
     pretrained_mean, random_mean, bag = (statistics.fmean(column) for column in zip(*means))
     interval = difference_with_interval(pretrained_mean - random_mean, np.mean(resampled, axis=0))
     mean_row = ("mean", "", "", f"{pretrained_mean:.1f}", f"{random_mean:.1f}", interval)

@@ -17,9 +17,9 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -188,32 +188,33 @@ def latency(seconds: Sequence[float]) -> str:
 
 def measure_clients(port: int, bodies: Sequence[bytes], clients: int, seconds: float, load: list[float]) -> float:
     """Run clients that send one request after another, whose seconds go to `load`; return the rate of all of them."""
-    found: list[list[float]] = [[] for _ in range(clients)]
-    problems: list[BaseException] = []
+
+    def client(first: int) -> list[float]:
+        with contextlib.closing(connect(port)) as connection:
+            numbers = itertools.count(first, clients)
+            return seconds_of_calls(lambda number: send(connection, bodies[number % len(bodies)]), numbers, seconds)
+
     started = time.perf_counter()
+    try:
+        with ThreadPoolExecutor(clients) as executor:
+            found = list(itertools.chain.from_iterable(executor.map(client, range(clients))))
+    except (OSError, BertError) as error:
+        raise BertError(f"a client failed: {error}") from error
+    load += found
+    return len(found) / (time.perf_counter() - started)
 
-    def client(number: int) -> None:
-        try:
-            with contextlib.closing(connect(port)) as connection:
-                index = number
-                while not found[number] or time.perf_counter() - started < seconds:
-                    before = time.perf_counter()
-                    send(connection, bodies[index % len(bodies)])
-                    found[number].append(time.perf_counter() - before)
-                    index += clients
-        except (OSError, BertError) as error:
-            problems.append(error)
 
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if problems:
-        raise BertError(f"a client failed: {problems[0]}")
-    elapsed = time.perf_counter() - started
-    load += itertools.chain.from_iterable(found)
-    return sum(map(len, found)) / elapsed
+def seconds_of_calls(call: Callable[[int], object], numbers: Iterable[int], seconds: float) -> list[float]:
+    """Call a function with one number after another for a time, once at least; return the seconds of each call."""
+    found: list[float] = []
+    started = time.perf_counter()
+    for number in numbers:
+        before = time.perf_counter()
+        call(number)
+        found.append(time.perf_counter() - before)
+        if time.perf_counter() - started >= seconds:
+            break
+    return found
 
 
 def measure_served(case: ServingCase, ours: int, peer: int | None, arguments: argparse.Namespace) -> list[Row]:
@@ -316,13 +317,9 @@ def measure_calls(
     for texts in groups[:WARM_UP]:
         model(texts)
     started = time.perf_counter()
-    count = 0
-    while count == 0 or time.perf_counter() - started < seconds:
-        before = time.perf_counter()
-        model(groups[count % len(groups)])
-        load.append(time.perf_counter() - before)
-        count += 1
-    return count / (time.perf_counter() - started)
+    found = seconds_of_calls(lambda number: model(groups[number % len(groups)]), itertools.count(), seconds)
+    load += found
+    return len(found) / (time.perf_counter() - started)
 
 
 @errors_as_exit_codes

@@ -8,7 +8,6 @@ With --share, each dump is one line instead: the calls in lines of running text,
 that are known to show none, and that no template file has, and the names of the last, most used first.
 """
 
-import argparse
 import re
 import sys
 from collections import Counter
@@ -16,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
-from bert_pipeline.errors import BertError
+from benchmarks.harness import errors_as_exit_codes, program
 from bert_pipeline.wikipedia.dump import open_dump, read_pages
 from bert_pipeline.wikipedia.expand import match_brackets
 from bert_pipeline.wikipedia.extract import drop_reason
@@ -137,26 +136,22 @@ def rank(calls: Mapping[str, int], pages: Mapping[str, int]) -> list[tuple[int, 
     return sorted(((calls[title], pages[title], title) for title in calls), key=lambda row: (-row[0], -row[1], row[2]))
 
 
+@errors_as_exit_codes
 def main(arguments: Sequence[str] | None = None) -> int:
     """Count and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = program("template_usage", __doc__)
     parser.add_argument("dumps", nargs="+", metavar="DUMP")
     parser.add_argument("--share", action="store_true", help="print the share of inline calls that the files know")
     options = parser.parse_args(arguments)
-    try:
-        if options.share:
-            for dump in options.dumps:
-                total, silent, unknown = measure_share(dump)
-                counts = (total - silent - unknown.total(), silent, unknown.total())
-                names = ", ".join(f"{name} {count}" for name, count in unknown.most_common(MAX_UNKNOWN))
-                shares = [f"{100 * count / max(total, 1):.1f}" for count in counts]
-                print(Path(dump).name.partition("-")[0], total, *shares, names, sep="\t")
-            return 0
-        calls, pages = count_calls(options.dumps, read_blocks(CASES / name for name in CASE_FILES))
-    except BertError as error:
-        print(error, file=sys.stderr)
-        return 2
-    rows = rank(calls, pages)
+    if options.share:
+        for dump in options.dumps:
+            total, silent, unknown = measure_share(dump)
+            counts = (total - silent - unknown.total(), silent, unknown.total())
+            names = ", ".join(f"{name} {count}" for name, count in unknown.most_common(MAX_UNKNOWN))
+            shares = [f"{100 * count / max(total, 1):.1f}" for count in counts]
+            print(Path(dump).name.partition("-")[0], total, *shares, names, sep="\t")
+        return 0
+    rows = rank(*count_calls(options.dumps, read_blocks(CASES / name for name in CASE_FILES)))
     for row in rows:
         if is_inline(row[2]):
             print(*row, sep="\t")

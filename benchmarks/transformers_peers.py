@@ -7,9 +7,9 @@ side: our reader and collator feed it, and only the labels are rearranged for it
 Fine-tuning: its Trainer on a sequence classification or regression, with its own padding, sampler, optimizer and loop.
 """
 
+import itertools
 import os
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import torch
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import transformers
 
+from benchmarks.finetuning import Finetuning, FinetuningCase
 from benchmarks.training import Meter, TrainingCase
 from bert_model.kinds.encoded import EncodedSet
 from bert_model.model.config import IGNORED_LABEL
@@ -107,29 +108,20 @@ def _parameter_groups(model: torch.nn.Module) -> list[dict[str, Any]]:
     return [{"params": decayed, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}]
 
 
-class EncodedDataset(torch.utils.data.Dataset[dict[str, Any]]):
-    """Encoded rows as the Trainer requires them: lists of ids, padded by its collator."""
-
-    def __init__(self, encoded: EncodedSet) -> None:
-        self.rows = []
-        for row in range(encoded.num_rows):
-            ids = encoded.input_ids[encoded.offsets[row] : encoded.offsets[row + 1]].tolist()
-            first_b = int(encoded.segment_b_start[row])
-            types = [0] * first_b + [1] * (len(ids) - first_b)
-            self.rows.append(
-                {
-                    "input_ids": ids,
-                    "token_type_ids": types,
-                    "attention_mask": [1] * len(ids),
-                    "labels": encoded.row_columns["labels"][row].item(),
-                }
-            )
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return self.rows[index]
+def encoded_rows(encoded: EncodedSet) -> list[dict[str, Any]]:
+    """Return encoded rows as the Trainer requires them: lists of ids, padded by its collator."""
+    rows = []
+    for row, (start, stop) in enumerate(itertools.pairwise(encoded.offsets.tolist())):
+        first_b = int(encoded.segment_b_start[row])
+        rows.append(
+            {
+                "input_ids": encoded.input_ids[start:stop].tolist(),
+                "token_type_ids": [0] * first_b + [1] * (stop - start - first_b),
+                "attention_mask": [1] * (stop - start),
+                "labels": encoded.row_columns["labels"][row].item(),
+            }
+        )
+    return rows
 
 
 class _Trainer(transformers.Trainer):
@@ -148,37 +140,24 @@ class _Trainer(transformers.Trainer):
         return self.lr_scheduler
 
 
-class TransformersFinetuning:
-    """Fine-tunings of a model, each from the same weights, and predictions."""
+class TransformersFinetuning(Finetuning):
+    """The Trainer's side."""
 
-    def __init__(
-        self,
-        model: Path,
-        *,
-        num_labels: int,
-        batch_size: int,
-        learning_rate: float,
-        precision: str,
-        device: str,
-        grouped: bool,
-        epochs: float,
-        label_mean: float = 0.0,
-    ) -> None:
-        self.directory = model
-        self.num_labels = num_labels
-        self.label_mean = label_mean
-        self.tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    def __init__(self, case: FinetuningCase, *, grouped: bool) -> None:
+        super().__init__(case)
+        self.rows, self.dev_rows = encoded_rows(case.train), encoded_rows(case.dev)
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(case.model)
         self.settings: dict[str, Any] = {
             "output_dir": str(Path(tempfile.gettempdir()) / "transformers-finetuning"),
-            "per_device_train_batch_size": batch_size,
-            "per_device_eval_batch_size": batch_size,
-            "num_train_epochs": epochs,
-            "learning_rate": learning_rate,
+            "per_device_train_batch_size": case.batch_size,
+            "per_device_eval_batch_size": case.batch_size,
+            "num_train_epochs": case.epochs,
+            "learning_rate": case.learning_rate,
             "weight_decay": 0.01,
             "adam_epsilon": 1e-6,  # google's, as ours
             "warmup_steps": 0.1,  # a share, where it is below 1
-            "bf16": precision == "bfloat16",
-            "use_cpu": device == "cpu",
+            "bf16": case.precision == "bfloat16",
+            "use_cpu": case.device == "cpu",
             "train_sampling_strategy": "group_by_length" if grouped else "random",
             "save_strategy": "no",
             "logging_strategy": "no",
@@ -187,34 +166,31 @@ class TransformersFinetuning:
         }
         self.trainer: Any = None
 
-    def train(self, data: EncodedDataset, *, seed: int) -> float:
-        """Train from the initial weights; return the seconds of the loop."""
+    def train_from(self, seed: int) -> float:
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
         torch.manual_seed(seed)
-        model = transformers.BertForSequenceClassification.from_pretrained(self.directory, num_labels=self.num_labels)
+        labels = self.case.task.num_labels
+        model = transformers.BertForSequenceClassification.from_pretrained(self.case.model, num_labels=labels)
         with torch.no_grad():
-            model.classifier.bias.fill_(self.label_mean)
+            model.classifier.bias.fill_(self.case.label_mean)
         self.trainer = _Trainer(
             model=model,
             args=transformers.TrainingArguments(**self.settings, seed=seed),
-            train_dataset=data,
+            train_dataset=self.rows,
             processing_class=self.tokenizer,  # makes padding to the longest of a batch its collator
         )
         self.trainer.remove_callback(transformers.PrinterCallback)
         return float(self.trainer.train().metrics["train_runtime"])
 
-    def predict(self, data: EncodedDataset) -> float:
-        """Predict a set with the model trained last; return the seconds."""
-        started = time.perf_counter()
-        self.trainer.predict(data)
-        return time.perf_counter() - started
+    def predict_dev(self) -> None:
+        self.trainer.predict(self.dev_rows)
 
-    def logits(self, data: EncodedDataset) -> np.ndarray:
-        """Return the outputs of the model trained last, in the order of the set (grouping by length permutes it)."""
+    def logits(self) -> np.ndarray:
         strategy = self.trainer.args.train_sampling_strategy
+        # Grouping by length would permute the rows.
         self.trainer.args.train_sampling_strategy = "random"  # predicts in order
         try:
-            return np.asarray(self.trainer.predict(data).predictions)
+            return np.asarray(self.trainer.predict(self.dev_rows).predictions)
         finally:
             self.trainer.args.train_sampling_strategy = strategy

@@ -168,7 +168,7 @@ def test_peer_gets_the_learning_rate_with_the_lowest_loss(texts, tmp_path):
     best, losses = duel.best_learning_rate(case, [1.0, 0.0], tmp_path / "test.npz", tmp_path)
     assert losses[0.0] < losses[1.0]
     assert best == dataclasses.replace(case, learning_rate=0.0)
-    assert run_mlm.seconds_of(run_mlm.newest_checkpoint(tmp_path / "rate-0")[1]) >= duel.SEARCH_SHARE * 2.0
+    assert run_mlm.newest_checkpoint(tmp_path / "rate-0").seconds >= duel.SEARCH_SHARE * 2.0
     best, losses = duel.best_learning_rate(case, [5.0], tmp_path / "test.npz", tmp_path)
     assert (best.learning_rate, losses) == (5.0, {})
 
@@ -197,19 +197,19 @@ def test_peer_stops_and_goes_on_with_its_clock(texts, tmp_path, monkeypatch):
     try:
         monkeypatch.setattr(run_mlm._Clock, "on_step_end", stop_after_three_steps)
         run_mlm.run(case)
-        checkpoint, state = run_mlm.newest_checkpoint(tmp_path / "peer")
-        assert (checkpoint.name, state["global_step"]) == ("checkpoint-3", 3)
-        first, tokens = run_mlm.seconds_of(state), run_mlm.tokens_of(state)
+        checkpoint = run_mlm.newest_checkpoint(tmp_path / "peer")
+        assert (checkpoint.path.name, checkpoint.updates) == ("checkpoint-3", 3)
+        first = checkpoint.seconds
         assert first > 0
-        assert tokens == np.count_nonzero(np.load(lines)[:12] != tokenizer.pad_id)
+        assert checkpoint.tokens == np.count_nonzero(np.load(lines)[:12] != tokenizer.pad_id)
         assert not case.finished.exists()
 
         # The budget ends with the first step of the next slice: only the clock of the checkpoint knows it.
         run_mlm.run(dataclasses.replace(case, budget=first))
-        _, state = run_mlm.newest_checkpoint(tmp_path / "peer")
-        assert state["global_step"] == 4
-        assert run_mlm.seconds_of(state) > first
-        assert run_mlm.tokens_of(state) == np.count_nonzero(np.load(lines)[:16] != tokenizer.pad_id)
+        checkpoint = run_mlm.newest_checkpoint(tmp_path / "peer")
+        assert checkpoint.updates == 4
+        assert checkpoint.seconds > first
+        assert checkpoint.tokens == np.count_nonzero(np.load(lines)[:16] != tokenizer.pad_id)
     finally:
         signal.signal(signal.SIGTERM, previous)
     trained, report = load_model(BertForPreTraining, case.finished)

@@ -53,12 +53,12 @@ def test_program_compares_both_samplers_of_the_trainer(inputs, capsys):
 
 def test_peer_logits_keep_the_order_of_the_examples(inputs):
     case = finetuning.case_of(finetuning.argument_parser("cpu").parse_args([*inputs, "--examples", "40"]), "cpu")
-    peer = finetuning.PeerFinetuning(case, grouped=True)
+    peer = finetuning.peer_finetuning(case, grouped=True)
     peer.train()
-    together = peer.peer.logits(peer.dev)
+    together, rows = peer.logits(), peer.dev_rows
     for row in (0, 17, 39):
-        alone = peer.peer.logits([peer.dev[row]])
-        assert together[row].tolist() == pytest.approx(alone[0].tolist(), abs=1e-5)
+        peer.dev_rows = rows[row : row + 1]
+        assert together[row].tolist() == pytest.approx(peer.logits()[0].tolist(), abs=1e-5)
     assert len(peer.scores) == 1
 
 
