@@ -41,9 +41,6 @@ class FailedRecord:
 
 
 Read = Document | FailedRecord | None
-Reader = Callable[[Path, str, str, Span, str, ProseForm, Counter[str]], Iterator[Read]]
-"""(path, first part of the ids, language unless a record says it, span, second part of ids that are made here, form of
-the texts, counts of dropped paragraphs) -> documents; "" takes the file's name for the second part."""
 
 
 def _guarded(make: Callable[..., Read], *, document_id: str, title: str, **rest: Any) -> Read:
@@ -56,82 +53,90 @@ def _guarded(make: Callable[..., Read], *, document_id: str, title: str, **rest:
     return FailedRecord(document_id=document_id, title=title, reason=reason)
 
 
-def _read_text(
-    kind: TextKind,
-    path: Path,
-    name: str,
-    language: str,
-    span: Span = WHOLE,
-    stem: str = "",
-    form: ProseForm = "auto",
-    dropped: Counter[str] | None = None,
-) -> Iterator[Read]:
-    """Yield a document of each record of a text file."""
-    stem = stem or stem_of(path)
-    is_line = kind in ("jsonl", "pairs")
-    with open_bytes(path) as stream:
-        records = itertools.chain(read_records(stream, path, kind, span), [(0, b"")])
-        for number, ((offset, data), (_, following)) in enumerate(itertools.pairwise(records), start=span.first):
-            if is_line and not data.strip():
-                continue
-            # Lines are numbered from 1, as editors do; the first part of a book has the name of the file.
-            is_first = kind == "book" and number == 0
-            yield _guarded(
-                _text_document,
-                document_id=f"{name}:{stem}" if is_first else f"{name}:{stem}-{number + is_line}",
-                title="" if kind == "jsonl" else stem if is_first else f"{stem} {number + is_line}",
-                language=language,
-                kind=kind,
-                data=data,
-                offset=offset,
-                path=path,
-                number=number,
-                is_end=not following and span.stop is None,
-                form=form,
-                dropped=Counter() if dropped is None else dropped,
-            )
+@dataclasses.dataclass(frozen=True)
+class _Documents:
+    """The documents of a span of a file."""
+
+    path: Path
+    name: str
+    """First part of their ids."""
+    language: str
+    """Unless a record says it."""
+    span: Span = WHOLE
+    stem: str = ""
+    """Second part of ids that are made here; "" takes the file's name."""
+    form: ProseForm = "auto"
+    """Of the texts."""
+    dropped: Counter[str] = dataclasses.field(default_factory=Counter)
+    """Counts of dropped paragraphs."""
+
+    def _of_record(self, record: Mapping[str, Any], *, document_id: str, title: str, language: str) -> Read:
+        """Return the document of a record: paragraphs are separated by blank lines."""
+        # The position identifies a record without an id or with a blank one; an id of 0 is an id.
+        stated, own_title = record.get("id"), record.get("title")
+        language = str(record.get("language") or record.get("in_language") or language)
+        return _guarded(
+            make_document,
+            document_id=document_id if stated is None or not str(stated).strip() else f"{self.name}:{stated}",
+            title=title if own_title is None else str(own_title),
+            language=language,
+            passages=prose_passages(record["text"] or "", form_of(self.form, record), language, self.dropped),
+        )
 
 
-def _text_document(
-    *,
-    kind: TextKind,
-    data: bytes,
-    offset: int,
-    path: Path,
-    number: int,
-    is_end: bool,
-    form: ProseForm,
-    dropped: Counter[str],
-    **rest: Any,
-) -> Read:
-    text = decode_text(data, str(path), offset)
-    where = f"{path}:{number + 1}"
-    if kind == "jsonl":
-        return _record_document(_parse_record(text, where), form, dropped, **rest)
-    if kind == "book":
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-        if form in ("plain", "markdown"):
-            return make_document(passages=prose_passages(text, form, rest["language"], dropped), **rest)
-        return make_document(passages=read_book(text, is_start=number == 0, is_end=is_end), **rest)
-    if kind == "lines":
-        # The file gives the sentences, so they are not split again, and not at other line ends of Unicode.
-        sentences = [line for line in map(str.strip, map(without_controls, _lines_of(text))) if line]
-    else:
-        sentences = [without_controls(field).strip() for field in text.rstrip("\r\n").split("\t")]
-        if len(sentences) != 2 or not all(sentences):
-            content = f"{len(sentences)} columns" if len(sentences) != 2 else "an empty sentence"
-            raise InputError(f"{where}: {content}, expected 2 sentences separated by a tab")
-    # A pair is one passage of two sentences, so that B follows A in the text.
-    return document_of_sentences(sentences=sentences, **rest)
+@dataclasses.dataclass(frozen=True)
+class TextDocuments(_Documents):
+    """Those of a text file, a document of each record."""
+
+    kind: TextKind = "lines"
+
+    def __iter__(self) -> Iterator[Read]:
+        stem, is_line = self.stem or stem_of(self.path), self.kind in ("jsonl", "pairs")
+        with open_bytes(self.path) as stream:
+            records = itertools.chain(read_records(stream, self.path, self.kind, self.span), [(0, b"")])
+            pairs = enumerate(itertools.pairwise(records), start=self.span.first)
+            for number, ((offset, data), (_, following)) in pairs:
+                if is_line and not data.strip():
+                    continue
+                # Lines are numbered from 1, as editors do; the first part of a book has the name of the file.
+                is_first = self.kind == "book" and number == 0
+                is_end = not following and self.span.stop is None
+                yield _guarded(
+                    functools.partial(self._document, data, offset, number, is_end=is_end),
+                    document_id=f"{self.name}:{stem}" if is_first else f"{self.name}:{stem}-{number + is_line}",
+                    title="" if self.kind == "jsonl" else stem if is_first else f"{stem} {number + is_line}",
+                    language=self.language,
+                )
+
+    def _document(self, data: bytes, offset: int, number: int, *, is_end: bool, **named: Any) -> Read:
+        text = decode_text(data, str(self.path), offset)
+        where = f"{self.path}:{number + 1}"
+        if self.kind == "jsonl":
+            return self._of_record(_parse_record(text, where), **named)
+        if self.kind == "book":
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
+            if self.form in ("plain", "markdown"):
+                return make_document(passages=prose_passages(text, self.form, self.language, self.dropped), **named)
+            return make_document(passages=read_book(text, is_start=number == 0, is_end=is_end), **named)
+        if self.kind == "lines":
+            # The file gives the sentences, so they are not split again, and not at other line ends of Unicode.
+            sentences = [line for line in map(str.strip, map(without_controls, _lines_of(text))) if line]
+        else:
+            sentences = [without_controls(field).strip() for field in text.rstrip("\r\n").split("\t")]
+            if len(sentences) != 2 or not all(sentences):
+                content = f"{len(sentences)} columns" if len(sentences) != 2 else "an empty sentence"
+                raise InputError(f"{where}: {content}, expected 2 sentences separated by a tab")
+        # A pair is one passage of two sentences, so that B follows A in the text.
+        return document_of_sentences(sentences=sentences, **named)
 
 
-read_line_documents = functools.partial(_read_text, "lines")
+read_line_documents = functools.partial(TextDocuments, kind="lines")
 """`lines:`, google's format: one sentence per line, a blank line between documents."""
-read_book_documents = functools.partial(_read_text, "book")
+read_book_documents = functools.partial(TextDocuments, kind="book")
 """`book:`, running text; a book is in parts if it is longer than `MAX_DOCUMENT_BYTES`."""
-read_json_documents = functools.partial(_read_text, "jsonl")
+read_json_documents = functools.partial(TextDocuments, kind="jsonl")
 """`jsonl:`, lines with "text", and optionally "id", "title" and "language"."""
-read_pair_documents = functools.partial(_read_text, "pairs")
+read_pair_documents = functools.partial(TextDocuments, kind="pairs")
 """`pairs:`, two sentences per line, separated by a tab."""
 
 
@@ -229,22 +234,6 @@ def _parse_record(line: str, where: str) -> dict[str, Any]:
     return record
 
 
-def _record_document(
-    record: Mapping[str, Any], form: ProseForm, dropped: Counter[str], *, document_id: str, title: str, language: str
-) -> Read:
-    """Return the document of a record: paragraphs are separated by blank lines."""
-    # The position identifies a record without an id or with a blank one; an id of 0 is an id.
-    stated, own_title, name = record.get("id"), record.get("title"), document_id.partition(":")[0]
-    language = str(record.get("language") or record.get("in_language") or language)
-    return _guarded(
-        make_document,
-        document_id=document_id if stated is None or not str(stated).strip() else f"{name}:{stated}",
-        title=title if own_title is None else str(own_title),
-        language=language,
-        passages=prose_passages(record["text"] or "", form_of(form, record), language, dropped),
-    )
-
-
 # `parquet:`
 
 _TEXT_SCHEMA = pa.schema([("text", pa.string())])
@@ -276,25 +265,21 @@ def _text_bytes(file: pq.ParquetFile, index: int) -> int:
     return next(int(column.total_uncompressed_size) for column in columns if column.path_in_schema == "text")
 
 
-def read_parquet_documents(
-    path: Path,
-    name: str,
-    language: str,
-    span: Span = WHOLE,
-    stem: str = "",
-    form: ProseForm = "auto",
-    dropped: Counter[str] | None = None,
-) -> Iterator[Read]:
-    """Yield the documents of a Parquet file: "text", and optionally "id", "title" and "language"."""
-    stem, dropped = stem or stem_of(path), Counter() if dropped is None else dropped
-    with _open_table(path) as file:
-        columns = ["text", *(column for column in _OPTIONAL_COLUMNS if column in file.schema_arrow.names)]
-        form = form_of(form, file.schema_arrow.names)
-        groups = range(span.start, file.num_row_groups if span.stop is None else span.stop)
-        for number, row in enumerate(parquet_rows(file, path, groups, columns), start=span.first + 1):
-            document_id = f"{name}:{stem}-{number}"
-            if isinstance(row, Exception):
-                reason = f"{path}: row {number:,}: not UTF-8 text ({row}); convert it"
-                yield FailedRecord(document_id=document_id, title="", reason=reason)
-            else:
-                yield _record_document(row, form, dropped, document_id=document_id, title="", language=language)
+@dataclasses.dataclass(frozen=True)
+class ParquetDocuments(_Documents):
+    """Those of a Parquet file: "text", and optionally "id", "title" and "language"."""
+
+    def __iter__(self) -> Iterator[Read]:
+        stem = self.stem or stem_of(self.path)
+        with _open_table(self.path) as file:
+            columns = ["text", *(column for column in _OPTIONAL_COLUMNS if column in file.schema_arrow.names)]
+            known = dataclasses.replace(self, form=form_of(self.form, file.schema_arrow.names))
+            groups = range(self.span.start, file.num_row_groups if self.span.stop is None else self.span.stop)
+            rows = enumerate(parquet_rows(file, self.path, groups, columns), start=self.span.first + 1)
+            for number, row in rows:
+                document_id = f"{self.name}:{stem}-{number}"
+                if isinstance(row, Exception):
+                    reason = f"{self.path}: row {number:,}: not UTF-8 text ({row}); convert it"
+                    yield FailedRecord(document_id=document_id, title="", reason=reason)
+                else:
+                    yield known._of_record(row, document_id=document_id, title="", language=self.language)

@@ -12,7 +12,7 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -317,11 +317,11 @@ def _read_text_batches(split: Split, config: CorpusConfig, directory: Path) -> I
     yield writer.finish(is_last=True)
 
 
-_READERS: dict[SourceKind, readers.Reader] = {
+_READERS: dict[SourceKind, Callable[..., Iterable[readers.Read]]] = {
     "lines": readers.read_line_documents,
     "book": readers.read_book_documents,
     "jsonl": readers.read_json_documents,
-    "parquet": readers.read_parquet_documents,
+    "parquet": readers.ParquetDocuments,
     "pairs": readers.read_pair_documents,
 }
 

@@ -14,6 +14,7 @@ import pytest
 from bert_pipeline.corpus.documents import Document
 from bert_pipeline.corpus.readers import (
     FailedRecord,
+    ParquetDocuments,
     Read,
     detect_format,
     plan_row_groups,
@@ -22,7 +23,6 @@ from bert_pipeline.corpus.readers import (
     read_json_documents,
     read_line_documents,
     read_pair_documents,
-    read_parquet_documents,
 )
 from bert_pipeline.errors import InputError
 
@@ -223,7 +223,7 @@ def test_null_is_an_empty_text_in_json_lines_as_in_parquet(tmp_path):
     rows = [{"text": None}, {"text": "One."}]
     lines = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
     table = write_table(tmp_path / "a.parquet", rows)
-    for documents in (read_json_documents(lines, "own", "en"), read_parquet_documents(table, "own", "en")):
+    for documents in (read_json_documents(lines, "own", "en"), ParquetDocuments(table, "own", "en")):
         assert [document and document.document_id for document in documents] == [None, "own:a-2"]
 
 
@@ -278,7 +278,7 @@ def write_table(path: Path, rows: Sequence[Mapping[str, object]], **options: int
 
 def test_parquet_of_the_hub_gives_id_title_and_paragraphs(tmp_path):
     path = write_table(tmp_path / "train-00000-of-00041.parquet", ROWS, row_group_size=3)
-    documents = [document for document in read_parquet_documents(path, "enwiki", "en") if document]
+    documents = [document for document in ParquetDocuments(path, "enwiki", "en") if document]
     assert documents[2] == Document(
         document_id="enwiki:12",
         title="T12",
@@ -292,11 +292,11 @@ def test_parquet_of_the_hub_gives_id_title_and_paragraphs(tmp_path):
 
 def test_parquet_without_ids_is_numbered_by_row(tmp_path):
     path = write_table(tmp_path / "a.parquet", [{"text": row["text"]} for row in ROWS], row_group_size=3)
-    whole = list(read_parquet_documents(path, "own", "en"))
+    whole = list(ParquetDocuments(path, "own", "en"))
     assert [document.document_id for document in whole if document] == [f"own:a-{row}" for row in range(1, 21)]
     for split_bytes in (1, 200, 10_000):
         spans = list(plan_row_groups(path, split_bytes))
-        assert [document for span in spans for document in read_parquet_documents(path, "own", "en", span)] == whole
+        assert [document for span in spans for document in ParquetDocuments(path, "own", "en", span)] == whole
     assert len(list(plan_row_groups(path, 1))) == 7
     assert len(spans) == 1
 
@@ -310,7 +310,7 @@ def test_parquet_takes_other_types_of_text_and_languages_of_rows(tmp_path, kind)
         "language": pa.array(["de", "de", "de", None]).dictionary_encode(),
     }
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
-    documents = list(read_parquet_documents(tmp_path / "a.parquet", "own", "en"))
+    documents = list(ParquetDocuments(tmp_path / "a.parquet", "own", "en"))
     assert [document and (document.document_id, document.language, document.title) for document in documents] == [
         ("own:1", "de", ""), None, None, ("own:a-4", "en", "")
     ]  # fmt: skip
@@ -336,10 +336,10 @@ def test_damaged_parquet_is_refused_by_row_group(tmp_path):
     data[offset : offset + 60] = bytes(60)
     path.write_bytes(data)
     with pytest.raises(InputError, match=r"a\.parquet: row group 1 cannot be read .*fetch the file again"):
-        list(read_parquet_documents(path, "own", "en"))
+        list(ParquetDocuments(path, "own", "en"))
     path.write_bytes(data[:-20])
     with pytest.raises(InputError, match=r"a\.parquet: not a Parquet file of documents"):
-        list(read_parquet_documents(path, "own", "en"))
+        list(ParquetDocuments(path, "own", "en"))
 
 
 @pytest.mark.parametrize(
@@ -354,7 +354,7 @@ def test_row_group_is_not_held_whole(tmp_path, number, half_bytes, options, max_
     rows = [{"text": rng.randbytes(half_bytes).hex()} for _ in range(number)]
     path = write_table(tmp_path / "a.parquet", rows, **options)
     before = pa.total_allocated_bytes()
-    documents = read_parquet_documents(path, "own", "en")
+    documents = iter(ParquetDocuments(path, "own", "en"))
     next(documents)
     assert pa.total_allocated_bytes() - before < max_bytes
     assert number > 16 or len(list(documents)) == number - 1
@@ -363,7 +363,7 @@ def test_row_group_is_not_held_whole(tmp_path, number, half_bytes, options, max_
 def test_row_of_parquet_that_is_not_utf8_fails_alone(tmp_path):
     text = pa.array(["fine", "naïve".encode("latin-1")], pa.binary()).view(pa.string())
     pq.write_table(pa.table({"text": text}), tmp_path / "a.parquet")
-    reason = failed_in(read_parquet_documents(tmp_path / "a.parquet", "own", "en"))
+    reason = failed_in(ParquetDocuments(tmp_path / "a.parquet", "own", "en"))
     assert re.search("a.parquet: row 2: not UTF-8 text", reason)
 
 
@@ -383,7 +383,7 @@ def test_novels_and_google_sample_are_recognized(real_data):
 def test_shared_parquet_gives_articles_and_novels(real_data):
     folder = real_data / "pretraining"
     path = folder / "wikipedia" / "train-00000.parquet"
-    documents = read_parquet_documents(path, "enwiki", "en")
+    documents = iter(ParquetDocuments(path, "enwiki", "en"))
     first = next(documents)
     assert first is not None
     assert (first.document_id, first.title) == ("enwiki:12", "Anarchism")

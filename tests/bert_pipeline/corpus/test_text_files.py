@@ -5,7 +5,7 @@ import gzip
 import io
 import json
 import lzma
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import fsspec
@@ -24,7 +24,7 @@ from bert_pipeline.corpus.splits import CorpusConfig, plan_splits, read_batches
 from bert_pipeline.corpus.text_files import Span, TextKind, plan_spans, stem_of
 from bert_pipeline.errors import InputError
 
-READERS: dict[TextKind, readers.Reader] = {
+READERS: dict[TextKind, Callable[..., Iterable[readers.Read]]] = {
     "lines": readers.read_line_documents,
     "book": readers.read_book_documents,
     "jsonl": readers.read_json_documents,
