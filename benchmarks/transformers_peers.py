@@ -108,8 +108,8 @@ def _parameter_groups(model: torch.nn.Module) -> list[dict[str, Any]]:
     return [{"params": decayed, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}]
 
 
-def encoded_rows(encoded: EncodedSet) -> list[dict[str, Any]]:
-    """Return encoded rows as the Trainer requires them: lists of ids, padded by its collator."""
+def encoded_rows(encoded: EncodedSet) -> Any:
+    """Return a list of encoded rows as the Trainer requires them: ids, which its collator pads."""
     rows = []
     for row, (start, stop) in enumerate(itertools.pairwise(encoded.offsets.tolist())):
         first_b = int(encoded.segment_b_start[row])

@@ -119,9 +119,9 @@ class Span(Kind):
         # A paragraph has several questions: tokenize it once.
         contexts = list(dict.fromkeys(e.context for e in examples))
         arrays = {}
-        for context, (ids, offsets) in zip(contexts, tokenizer.encode_batch_with_offsets(contexts)):
+        for context, (tokens, offsets) in zip(contexts, tokenizer.encode_batch_with_offsets(contexts)):
             characters = np.asarray(offsets, dtype=np.int32).reshape(-1, 2)
-            arrays[context] = np.asarray(ids, dtype=np.int32), characters, _text_ends(context, characters)
+            arrays[context] = np.asarray(tokens, dtype=np.int32), characters, _text_ends(context, characters)
 
         # One row for each window of each question.
         collector = RowCollector()
