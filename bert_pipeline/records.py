@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 
 from bert_pipeline.compression import open_bytes, without_compression
 from bert_pipeline.errors import InputError
-from bert_pipeline.storage import is_remote, to_path, without_secrets
+from bert_pipeline.storage import is_remote, read_errors, to_path, without_secrets
 
 Format = Literal["tsv", "csv", "jsonl", "json", "parquet", "arrow"]
 """How a file is read; "tsv" is also text, whose lines have one field, and "json" one document, whose rows are those of
@@ -168,10 +168,8 @@ def open_source(path: Path | str | Source, *, separator: str = "", encoding: str
         yield Source(str(path), [], io.BytesIO(), "arrow", path)
         return
     with contextlib.ExitStack() as stack:
-        try:
+        with read_errors(path, "; check the path"):
             stream = stack.enter_context(open_bytes(path))
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from error
         source = Source.of_stream(_in_utf8(stream, str(path), encoding), str(path), path)
         yield dataclasses.replace(source, separator=separator)
 

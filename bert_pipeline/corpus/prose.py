@@ -6,13 +6,12 @@ The kinds that are dropped are counted by the names of those in dumps.
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator
-from typing import Literal, get_args
+from typing import Literal
 
 from bert_pipeline.wikipedia.languages import end_sections
 from bert_pipeline.wikipedia.paragraphs import is_bibliography_entry, is_prose, join_lines
 
 ProseForm = Literal["auto", "plain", "markdown", "keep"]
-PROSE_FORMS = get_args(ProseForm)
 
 HUB_COLUMNS = {"id", "url", "title", "text"}
 """All columns of wikimedia/wikipedia, whose texts are plain."""

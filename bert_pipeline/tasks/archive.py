@@ -16,6 +16,7 @@ from typing import IO, Any, NoReturn
 
 from bert_pipeline.atomic import atomic_directory
 from bert_pipeline.errors import InputError
+from bert_pipeline.storage import read_errors
 
 CHUNK_BYTES = 1 << 20
 MAX_BYTES = 32 << 30
@@ -51,11 +52,8 @@ def extract_archive(archive: Path | str, output: Path | str, *, max_bytes: int =
     archive, output = Path(archive), Path(output)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise InputError(f"{output}: exists already and is not empty; give a new directory")
-    try:
-        allowed = min(max_bytes, max_unpacked_bytes(archive))
-        is_zip = zipfile.is_zipfile(archive)
-    except OSError as error:
-        raise InputError(f"{archive}: cannot be read ({error.strerror}); check the path") from error
+    with read_errors(archive, "; check the path"):
+        allowed, is_zip = min(max_bytes, max_unpacked_bytes(archive)), zipfile.is_zipfile(archive)
     try:
         with atomic_directory(output) as temporary:
             return (_extract_zip if is_zip else _extract_tar)(archive, temporary, allowed)
