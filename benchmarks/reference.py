@@ -39,7 +39,8 @@ def create_instances(
     documents: Sequence[Document], vocabulary: Sequence[str], settings: ReferenceSettings, rng: random.Random
 ) -> list[ReferenceInstance]:
     """Return the shuffled instances of all documents, in `dupe_factor` passes."""
-    reference, instances = _Reference(documents, vocabulary, settings, rng), []
+    reference = _Reference(documents, vocabulary, settings, rng)
+    instances = []
     for _ in range(settings.dupe_factor):
         for index in range(len(documents)):
             instances += reference.instances_of(index)
