@@ -131,16 +131,6 @@ def lines_of(document: Document, tokenizer: Tokenizer, length: int) -> Iterator[
         yield np.array([tokenizer.cls_id, *line, tokenizer.sep_id], dtype=np.int32)
 
 
-class _Numbers(torch.utils.data.Dataset[int]):
-    """The places of lines in the order of the training: the collator, which knows the time, reads the lines."""
-
-    def __len__(self) -> int:
-        return 10**12
-
-    def __getitem__(self, index: int) -> int:
-        return index
-
-
 class _Clock(transformers.TrainerCallback, ExportableState):
     """Counts the seconds and tokens of training, which a checkpoint keeps, and ends the training with its budget."""
 
@@ -311,12 +301,14 @@ def run(case: RunMlmCase) -> None:
         disable_tqdm=True,
         seed=case.seed,
     )
+    # The places of lines in the order of the training: the collator, which knows the time, reads the lines.
+    places: Any = range(10**12)
     collator = _LineCollator(tokenizer, mlm_probability=case.mlm_probability)
     collator.clock, collator.special_ids = clock, [ours.pad_id, ours.cls_id, ours.sep_id]
     trainer = _ClockedTrainer(
         model=model,
         args=arguments,
-        train_dataset=_Numbers(),
+        train_dataset=places,
         processing_class=tokenizer,
         data_collator=collator,
         callbacks=[clock],
