@@ -47,8 +47,10 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     for key, instead in {"learning_rates": "; give lstm_learning_rates", "head": ""}.items():
         if task.feature_based and key in settings:
             raise UsageError(f"{arguments.task}: {key} has no effect on frozen features{instead}")
-    if task.kind != "tagging" and settings.get("document_context"):
-        raise UsageError(f"{arguments.task}: document_context has no effect, expected it with tagging only")
+    texts = ("classification", "multilabel", "regression")
+    for key, kinds in {"document_context": ("tagging",), "stride": texts}.items():
+        if settings.get(key) and task.kind not in kinds:
+            raise UsageError(f"{arguments.task}: {key} has no effect, expected it with {', '.join(kinds)} only")
     data = load_task_data(arguments.task, _fetched(arguments.data), arguments.dev_fraction)
     for note in (*data.summaries(), *data.notes()):
         print(f"{arguments.task}: {note}", file=sys.stderr)

@@ -30,12 +30,12 @@ REPEATS, AT_CHANCE, OWN_SPLIT, NOT_OFFICIAL = "repeats", "at_chance", "own_split
 
 
 def known_about(
-    data: TaskData, entry: Mapping[str, Any], *, official: bool, steps: int, truncated: Mapping[str, float]
+    data: TaskData, entry: Mapping[str, Any], *, official: bool, steps: int, truncated: Mapping[str, int], length: int
 ) -> Iterator[Caveat]:
     """Yield what is known against the main score of a search, `entry` of results.json's metrics.
 
     `official` tells whether the files are the published ones, `steps` the optimizer steps of a training, and
-    `truncated` the share of the examples of train and of each scored split whose texts were cut.
+    `truncated` the number of the examples of train and of each scored split that were cut to `length` tokens.
     """
     # The examples.
     splits = {**data.dev, **data.labeled_test}
@@ -50,9 +50,11 @@ def known_about(
                 text=f"{split} has classes without a training example: {unseen[0]}"
                 + (f" and {len(unseen) - 1} more" if len(unseen) > 1 else ""),
             )
-    for split, share in truncated.items():
-        if share:
-            yield Caveat(kind="cut_texts", text=f"the texts of {share:.1%} of {split} are cut to fit", share=share)
+    for split, count in truncated.items():
+        if count:
+            total = len({"train": data.train, **splits}[split])
+            text = f"{count:,} of {total:,} texts of {split} cut at {length} tokens"
+            yield Caveat(kind="cut_texts", text=text, share=count / total)
 
     # The files. A task of one's own and the generated sample have no published ones.
     if data.own_split:

@@ -80,6 +80,8 @@ class FinetuningConfig(EncodingConfig):
             values = getattr(self, key)
             if not (values or key == "epochs") or len(set(values)) < len(values):
                 raise ConfigurationError(f"{key}: found {list(values)}, expected one or more different values")
+        if self.window_pooling != "mean" and not self.stride:
+            raise ConfigurationError("window_pooling: found max without windows; give a stride as well")
         for size in self.batch_sizes:
             if size % self.gradient_accumulation:
                 raise ConfigurationError(

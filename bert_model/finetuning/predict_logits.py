@@ -1,6 +1,6 @@
 """Forward passes of a fine-tuned model over an encoded dataset.
 
-Shapes: B units of a batch, S positions, C choices, T tokens of all rows.
+Shapes: N examples, B units of a batch, S positions, C choices, T tokens of all rows.
 """
 
 from typing import cast
@@ -26,9 +26,9 @@ def predict_logits(
     features: Activations | None = None,
     precision: str = "float32",
 ) -> np.ndarray:
-    """Compute the outputs for every unit, or, for spans and tags, for every token in the order of the encoded rows.
+    """Compute the outputs for every example, or, for spans and tags, for every token in the order of the encoded rows.
 
-    Returns float32 (units, labels) or (T, labels).
+    Returns float32 (N, labels) or (T, labels); the outputs for the windows of an example are pooled.
     """
     # A GPU needs larger batches to be busy.
     device = next(model.parameters()).device
@@ -52,7 +52,7 @@ def predict_logits(
         else:
             result[units] = outputs
     assert result is not None, "an encoded set has rows"
-    return result
+    return result if encoded.per_token else encoded.pooled(result)
 
 
 def to_tensors(

@@ -62,19 +62,20 @@ def results_document(
     *,
     hashes: Mapping[str, str],
     analysis: Mapping[str, Any],
-    truncated: Mapping[str, float],
+    truncated: Mapping[str, int],
 ) -> dict[str, Any]:
     """Return the content of results.json. `searches[0]` is the reported one, from pre-trained weights.
 
     `analysis` maps a split to what `analyze` returned for the published model, `truncated` train and each scored split
-    to the share of its examples whose texts were cut.
+    to the number of its examples whose texts were cut.
     """
     # The keys are read by the registry, the model card and the report: they are a format, not names of this module.
     task = data.task
     main_split = next(iter(data.dev))
     main_key = f"{task.name}/{main_split}/{task.main_metric}"
     metrics, official = _metrics(data, searches), data.is_official
-    caveats = known_about(data, metrics[main_key], official=official, steps=searches[0].best.steps, truncated=truncated)
+    steps, length = searches[0].best.steps, config.max_seq_length
+    caveats = known_about(data, metrics[main_key], official=official, steps=steps, truncated=truncated, length=length)
     return {
         "task": task.name,
         "title": task.title,

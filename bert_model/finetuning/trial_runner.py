@@ -208,13 +208,13 @@ class TrialRunner:
                     f"max_seq_length {config.max_seq_length}"
                 )
         self.truncated = {
-            name: len(encoded.truncated) / encoded.num_examples
+            name: len(encoded.truncated)
             for name, encoded in {
                 "train": self.train,
                 **{split: self.encoded[split] for split in self.examples},
             }.items()
         }
-        """Train, or a scored split -> share of its examples whose texts were cut."""
+        """Train, or a scored split -> number of its examples whose texts were cut."""
         self._warn_of_few_steps()
 
     def _warn_of_few_steps(self) -> None:

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from bert_model.kinds.encoded import EncodedSet
 from bert_model.metrics import glue
@@ -61,6 +61,11 @@ class EncodingConfig:
 
     max_seq_length: Annotated[int, Field(ge=8)] = 128
     """Tokens to a row, special tokens included."""
+    stride: NonNegativeInt = 0
+    """Tokens from the start of one window of a longer text to the start of the next, for classification, multilabel and
+    regression; 0 cuts longer texts."""
+    window_pooling: Literal["mean", "max"] = "mean"
+    """How the outputs for the windows of a text become one prediction."""
     doc_stride: PositiveInt = 128
     """Tokens from the start of one window of a SQuAD context to the start of the next."""
     max_query_length: PositiveInt = 64

@@ -47,6 +47,8 @@ class EncodedSet:
     """(T,) arrays, such as labels of tokens and character offsets."""
     truncated: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, dtype=np.int32))
     """Indices of the examples whose texts were cut to fit, ascending."""
+    window_pooling: str = "mean"
+    """How the outputs for the windows of an example become one: `mean` or `max`."""
 
     @property
     def num_rows(self) -> int:
@@ -82,6 +84,13 @@ class EncodedSet:
         columns = np.arange(int(lengths.max()))
         inside = columns < lengths[:, None]  # (rows, S)
         return inside, (self.offsets[rows][:, None] + columns)[inside]
+
+    def pooled(self, outputs: np.ndarray) -> np.ndarray:
+        """Return the outputs for examples, (N, labels), of those for units: the mean or maximum over their windows."""
+        if self.num_units == self.num_examples:
+            return outputs
+        windows = np.split(outputs, np.flatnonzero(np.diff(self.example_index)) + 1)
+        return np.stack([getattr(own, self.window_pooling)(axis=0) for own in windows])
 
     def padded(self, units: np.ndarray, *, pad_id: int) -> dict[str, np.ndarray]:
         """Gather units into a padded batch under Hugging Face's names.
@@ -119,7 +128,7 @@ class EncodedSet:
     def save(self, directory: Path) -> None:
         """Write the arrays as .npy files and the rest as JSON."""
         directory.mkdir(parents=True)
-        description = {"num_examples": self.num_examples, "rows_per_example": self.rows_per_example}
+        description = {name: getattr(self, name) for name in ("num_examples", "rows_per_example", "window_pooling")}
         (directory / "set.json").write_text(json.dumps(description), encoding="utf-8")
         arrays = {
             **{name: getattr(self, name) for name in ARRAYS},
@@ -151,7 +160,8 @@ class RowCollector:
     def __init__(self) -> None:
         self._rows: list[np.ndarray] = []
         self._segment_b_start: list[int] = []
-        self._example_index: list[int] = []
+        self.example_index: list[int] = []
+        """The example of each row so far."""
         self._token_columns: dict[str, list[np.ndarray]] = {}
         self._truncated: set[int] = set()
 
@@ -162,7 +172,7 @@ class RowCollector:
         row = np.asarray(input_ids, dtype=np.int32)
         self._rows.append(row)
         self._segment_b_start.append(segment_b_start)
-        self._example_index.append(example_index)
+        self.example_index.append(example_index)
         for name, values in token_columns.items():
             assert len(values) == len(row), f"{name}: {len(values)} values for {len(row)} tokens"
             self._token_columns.setdefault(name, []).append(np.asarray(values, dtype=np.int32))
@@ -183,7 +193,7 @@ class RowCollector:
             input_ids=_joined(self._rows),
             offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
             segment_b_start=np.asarray(self._segment_b_start, dtype=np.int32),
-            example_index=np.asarray(self._example_index, dtype=np.int32),
+            example_index=np.asarray(self.example_index, dtype=np.int32),
             row_columns=dict(row_columns),
             token_columns={name: _joined(arrays) for name, arrays in self._token_columns.items()},
             truncated=np.asarray(sorted(self._truncated), dtype=np.int32),
@@ -192,6 +202,21 @@ class RowCollector:
 
 def _joined(arrays: list[np.ndarray]) -> np.ndarray:
     return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int32)
+
+
+def token_windows(num_tokens: int, room: int, stride: int) -> list[tuple[int, int]]:
+    """Return (first, end) of the windows over a text, as in google's run_squad.py; without a stride the first alone.
+
+    A stride longer than the window would skip tokens, so it is at most the window's length.
+    """
+    windows = []
+    first = 0
+    while True:
+        end = min(first + room, num_tokens)
+        windows.append((first, end))
+        if end == num_tokens or not stride:
+            return windows
+        first += min(stride, end - first)
 
 
 def training_batches(lengths: np.ndarray, batch_size: int, *, seed: int, epoch: int) -> list[np.ndarray]:

@@ -24,7 +24,7 @@ from bert_model.kinds.base import (
     softmax,
     text_of,
 )
-from bert_model.kinds.encoded import EncodedSet, RowCollector
+from bert_model.kinds.encoded import EncodedSet, RowCollector, token_windows
 from bert_model.metrics import squad
 from bert_model.metrics.analysis import confusion_matrix
 from bert_pipeline.tasks.catalogue import Task
@@ -133,7 +133,7 @@ class Span(Kind):
             if len(question) > query_room:
                 collector.note_truncated(index)
             room = config.max_seq_length - len(head) - 1
-            windows = span_windows(len(ids), room, config.doc_stride)
+            windows = token_windows(len(ids), room, config.doc_stride)
             answer = _answer_tokens(example, characters) if labeled else None
             for (first, end), is_max in zip(windows, maximum_context(windows)):
                 # Token columns: the characters that each context token covers, and whether it may start an answer here.
@@ -302,21 +302,6 @@ def _answer_tokens(example: SpanExample, characters: np.ndarray) -> tuple[int, i
     start, end = answer.start, answer.start + len(answer.text)
     overlapping = np.flatnonzero((characters[:, 0] < end) & (characters[:, 1] > start))
     return (int(overlapping[0]), int(overlapping[-1])) if len(overlapping) else None
-
-
-def span_windows(num_tokens: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """Return (first, end) of the windows over a context, as in google's run_squad.py.
-
-    A stride longer than the window would skip tokens, so it is at most the window's length.
-    """
-    windows = []
-    first = 0
-    while True:
-        end = min(first + room, num_tokens)
-        windows.append((first, end))
-        if end == num_tokens:
-            return windows
-        first += min(stride, end - first)
 
 
 def maximum_context(windows: Sequence[tuple[int, int]]) -> list[np.ndarray]:

@@ -31,7 +31,7 @@ from bert_model.kinds.base import (
     text_of,
     texts_of,
 )
-from bert_model.kinds.encoded import EncodedSet, RowCollector
+from bert_model.kinds.encoded import EncodedSet, RowCollector, token_windows
 from bert_model.metrics import glue
 from bert_model.metrics.analysis import best_temperature, best_threshold, confusion_matrix, label_scores
 from bert_pipeline.errors import InputError
@@ -55,9 +55,16 @@ def encode_texts(pairs: Sequence[tuple[str, str | None]], tokenizer: Tokenizer, 
 
 
 def encode_pairs(
-    pairs: Sequence[tuple[str, str | None]], tokenizer: Tokenizer, max_seq_length: int, rows_per_example: int = 1
+    pairs: Sequence[tuple[str, str | None]],
+    tokenizer: Tokenizer,
+    max_seq_length: int,
+    rows_per_example: int = 1,
+    stride: int = 0,
 ) -> RowCollector:
-    """Collect the rows of texts or pairs, `rows_per_example` of which belong to each example."""
+    """Collect the rows of texts or pairs, `rows_per_example` of which belong to each example.
+
+    With a stride, a row is a window: of the longer text of a pair, beside the whole other one or half a row of it.
+    """
     # Tokenize in two large batches; pairs without a second text have none in the second.
     ids_a = tokenizer.encode_batch([text_a for text_a, _ in pairs])
     with_b = [text_b for _, text_b in pairs if text_b is not None]
@@ -66,19 +73,16 @@ def encode_pairs(
     collector = RowCollector()
     for index, ((_, text_b), a) in enumerate(zip(pairs, ids_a)):
         # [CLS] and [SEP] take two places around one text, and three in a pair.
-        if text_b is None:
-            row = [cls, *a[: max_seq_length - 2], sep]
-            segment_b_start = len(row)
-            num_tokens = len(a) + 2
-        else:
-            b = next(ids_b)
-            keep_a, keep_b = truncated_pair(len(a), len(b), max_seq_length - 3)
-            segment_b_start = keep_a + 2
-            row = [cls, *a[:keep_a], sep, *b[:keep_b], sep]
-            num_tokens = len(a) + len(b) + 3
-        # Several rows may belong to one example, whose index they share.
-        collector.add(row, segment_b_start, index // rows_per_example)
-        if num_tokens > len(row):
+        b, end_b = ([], []) if text_b is None else (next(ids_b), [sep])
+        keep_a, keep_b = truncated_pair(len(a), len(b), max_seq_length - 2 - len(end_b))
+        # Windows are of the longer text, and have as many of its tokens as are kept of it without a stride.
+        is_a = len(a) > len(b)
+        windows = token_windows(*((len(a), keep_a) if is_a else (len(b), keep_b)), stride)
+        for first, end in windows:
+            part_a, part_b = (a[first:end], b[:keep_b]) if is_a else (a[:keep_a], b[first:end])
+            # Several rows may belong to one example, whose index they share.
+            collector.add([cls, *part_a, sep, *part_b, *end_b], len(part_a) + 2, index // rows_per_example)
+        if windows[-1][1] + (keep_b if is_a else keep_a) < len(a) + len(b):
             collector.note_truncated(index // rows_per_example)
     return collector
 
@@ -116,8 +120,11 @@ class Classification(Kind):
     def encode_rows(
         self, examples: Texts, tokenizer: Tokenizer, config: EncodingConfig, *, labeled: bool
     ) -> EncodedSet:
-        collector = encode_pairs([(e.text_a, e.text_b) for e in examples], tokenizer, config.max_seq_length)
-        return collector.close(len(examples), {"labels": self.targets(examples)} if labeled else {})
+        pairs = [(e.text_a, e.text_b) for e in examples]
+        collector = encode_pairs(pairs, tokenizer, config.max_seq_length, stride=config.stride)
+        # Every window of an example has its label.
+        labels = {"labels": self.targets(examples)[collector.example_index]} if labeled else {}
+        return dataclasses.replace(collector.close(len(examples), labels), window_pooling=config.window_pooling)
 
     def targets(self, examples: Texts) -> np.ndarray:
         """Return the labels of examples as the loss takes them, (N,) numbers of classes."""

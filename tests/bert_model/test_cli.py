@@ -43,6 +43,11 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("finetune sst3 --data . --model absent --output out/model", 2, "unknown task 'sst3' (did you mean 'sst2'?)"),
         ("finetune sst2 epoch=[3] --data . --model m --output out/model", 2, "did you mean 'epochs'?"),
         ("finetune ner_features head=bilstm --data . --model m --output out/model", 2, "head has no effect on frozen"),
+        (
+            "finetune squad1 stride=8 --data . --model m --output out/model",
+            2,
+            "stride has no effect, expected it with clas",
+        ),
         ("finetune sst2 --data absent --model m --output out/model", 1, "absent"),
         ("predict sst3 --model absent", 2, "unknown task 'sst3'"),
         ("score sst2 --data absent.tsv --predictions absent.json", 1, "absent"),

@@ -23,7 +23,8 @@ GOOD = {"mean": 90.0, "sd": 1.0, "values": [89.0, 91.0], "n": 300, "majority": 5
 
 
 def kinds(data, entry=GOOD, *, official=True, steps=1000, truncated=None):
-    known = known_about(data, entry, official=official, steps=steps, truncated=truncated or {"train": 0.0, "dev": 0.0})
+    training = {"steps": steps, "truncated": truncated or {"train": 0, "dev": 0}, "length": 128}
+    known = known_about(data, entry, official=official, **training)
     return {caveat.kind: caveat for caveat in known}
 
 
@@ -50,7 +51,7 @@ def test_training_set_as_dev_set_is_known(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "kind", "words"),
     [
-        ({"truncated": {"train": 0.0, "dev": 0.25}}, "cut_texts", "25.0% of dev"),
+        ({"truncated": {"train": 0, "dev": 6}}, "cut_texts", "6 of 24 texts of dev cut at 128 tokens"),
         ({"steps": 99}, "few_steps", "99 steps"),
         ({"entry": {**GOOD, "sd": 0.0, "values": [90.0]}}, "one_seed", "one seed"),
         ({"entry": {**GOOD, "mean": 52.0}}, "at_chance", "52.0 is not clearly above the trivial baseline, 50.0"),

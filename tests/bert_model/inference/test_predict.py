@@ -25,8 +25,9 @@ from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.inputs import read_rows
 from bert_model.inference.predict import TaskPredictor, answer_file, answer_inputs, load_predictor, predict
 from bert_model.kinds import KINDS, Kind, kind_of
+from bert_model.kinds.encoded import token_windows
 from bert_model.kinds.scores import score_files
-from bert_model.kinds.span import span_answers, span_windows
+from bert_model.kinds.span import span_answers
 from bert_model.kinds.tagging import entities
 from bert_model.metrics.ner import chunks
 from bert_model.model.bert import BertForPreTraining
@@ -998,7 +999,7 @@ def test_foreign_model_of_squad_reads_windows_of_the_paper_that_overlap(tmp_path
         directory = untrained(tmp_path / str(positions), "squad2", max_position_embeddings=positions)
         config = load_task_model(directory, "squad2").config
         assert config.max_seq_length == positions
-        windows = span_windows(300, positions - config.max_query_length - 3, config.doc_stride)
+        windows = token_windows(300, positions - config.max_query_length - 3, config.doc_stride)
         assert all(
             second < end or positions == 8  # has room for one token
             for (_, end), (second, _) in itertools.pairwise(windows)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bert_model.finetuning.config import FinetuningConfig
 from bert_model.kinds import kind_of
-from bert_model.kinds.encoded import EncodedSet
-from bert_model.kinds.span import maximum_context, span_windows
+from bert_model.kinds.encoded import EncodedSet, token_windows
+from bert_model.kinds.span import maximum_context
 from bert_model.kinds.tagging import document_windows, scored_words
 from bert_model.kinds.text import encode_texts, truncated_pair
 from bert_model.model.config import IGNORED_LABEL
@@ -66,6 +66,38 @@ def test_no_row_is_longer_than_max_seq_length():
     long = " ".join(["film"] * 60)
     encoded = encode("rte", [TextExample("0", long, long, "entailment"), TextExample("1", long, "a", "entailment")])
     assert encoded.lengths().tolist() == [24, 24]
+
+
+def test_long_text_becomes_windows_with_its_label():
+    config = FinetuningConfig(max_seq_length=8, stride=4)
+    long = TextExample("1", "the film and a song was fine . ?", None, "1")
+    encoded = encode("sst2", [TextExample("0", "a song", None, "0"), long], config)
+    windows = ["the film and a song was", "song was fine . ?"]
+    assert rows_of(encoded) == [["[CLS]", *text.split(), "[SEP]"] for text in ("a song", *windows)]
+    assert encoded.row_columns["labels"].tolist() == [0, 1, 1]
+    assert encoded.example_index.tolist() == [0, 1, 1]
+    assert len(encoded.truncated) == 0
+
+
+def test_pair_has_windows_of_its_longer_text_and_the_other_one_in_each():
+    config = FinetuningConfig(max_seq_length=10, stride=3)
+    long, song = "the film was fine and anna lives .", "a song"
+    encoded = encode(
+        "rte", [TextExample("0", long, song, "entailment"), TextExample("1", song, long, "entailment")], config
+    )
+    assert [" ".join(row) for row in rows_of(encoded)] == [
+        "[CLS] the film was fine and [SEP] a song [SEP]",
+        "[CLS] fine and anna lives . [SEP] a song [SEP]",
+        "[CLS] a song [SEP] the film was fine and [SEP]",
+        "[CLS] a song [SEP] fine and anna lives . [SEP]",
+    ]
+    assert (encoded.segment_b_start.tolist(), encoded.truncated.tolist()) == ([7, 7, 4, 4], [])
+
+    # Of two long texts the shorter keeps half of a row, which is told.
+    encoded = encode("rte", [TextExample("0", "film " * 6, "song " * 9, "entailment")], config)
+    assert [row.count("film") for row in rows_of(encoded)] == [4] * 3
+    assert [row.count("song") for row in rows_of(encoded)] == [3] * 3
+    assert encoded.truncated.tolist() == [0]
 
 
 def test_regression_labels_are_floats_and_unlabeled_rows_have_none():
@@ -146,7 +178,7 @@ def test_question_without_an_answer_points_at_cls():
 @settings(max_examples=60)
 @given(st.integers(1, 90), st.integers(3, 30), st.integers(1, 40))
 def test_every_token_has_its_maximum_context_in_exactly_one_window(num_tokens, room, stride):
-    windows = span_windows(num_tokens, room, stride)
+    windows = token_windows(num_tokens, room, stride)
     covered = np.zeros(num_tokens, dtype=int)
     for (first, end), is_max in zip(windows, maximum_context(windows)):
         assert 0 < end - first <= room
@@ -157,7 +189,7 @@ def test_every_token_has_its_maximum_context_in_exactly_one_window(num_tokens, r
 @settings(max_examples=60)
 @given(st.integers(1, 400), st.integers(1, 60), st.integers(1, 80))
 def test_maximum_context_equals_googles_formula_over_all_windows(num_tokens, room, stride):
-    windows = span_windows(num_tokens, room, stride)
+    windows = token_windows(num_tokens, room, stride)
     found = maximum_context(windows)
     for token in range(num_tokens):
         scores = [
@@ -173,7 +205,7 @@ def test_maximum_context_equals_googles_formula_over_all_windows(num_tokens, roo
 
 
 def test_memory_of_maximum_context_grows_with_the_context_alone():
-    windows = span_windows(60_000, 300, 128)
+    windows = token_windows(60_000, 300, 128)
     tracemalloc.start()
     maximum_context(windows)
     peak = tracemalloc.get_traced_memory()[1]
