@@ -1,4 +1,4 @@
-"""Data commands of `bert`: download, corpus, vocab, instances, sample, convert-triviaqa."""
+"""Data commands of `bert`: download, corpus, vocab, instances, sample, task, convert-triviaqa."""
 
 import argparse
 import dataclasses
@@ -31,6 +31,7 @@ def add_commands(subparsers: Subparsers) -> None:
     _add_vocab(subparsers)
     _add_instances(subparsers)
     _add_sample(subparsers)
+    _add_task(subparsers)
     _add_triviaqa(subparsers)
 
 
@@ -334,6 +335,26 @@ def _run_sample(arguments: argparse.Namespace) -> int:
 
     manifest = generate_sample(arguments.output, seed=arguments.seed, num_articles=arguments.num_articles)
     _report(manifest)
+    return 0
+
+
+def _add_task(subparsers: Subparsers) -> None:
+    description = "Describe a task of your own: `bert task init FILE` writes the YAML file that `bert finetune` takes."
+    parser = add_command(subparsers, "task", description)
+    parser.add_argument("action", choices=("init",), help="write the description of a training file")
+    parser.add_argument("file", type=local_path, metavar="FILE", help="CSV, TSV, JSON lines, Parquet, CoNLL columns")
+    parser.add_argument("--output", type=local_path, metavar="FILE", help="default: beside FILE, by its folder's name")
+    parser.add_argument("--text", action="append", default=[], metavar="COLUMN", help="the texts; twice for a pair")
+    parser.add_argument("--label", action="append", default=[], metavar="COLUMN", help="the labels; several of 0 and 1")
+    parser.add_argument("--kind", choices=("classification", "regression"), default="", help="if labels are numbers")
+    parser.set_defaults(run=_run_task)
+
+
+def _run_task(arguments: argparse.Namespace) -> int:
+    from bert_pipeline.tasks.describe import describe_task
+
+    output, lines = describe_task(arguments.file, arguments.output, arguments.text, arguments.label, arguments.kind)
+    print(output, *lines, sep="\n")
     return 0
 
 

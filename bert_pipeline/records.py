@@ -99,6 +99,13 @@ class Source:
         """Return a source of the first lines alone, whose reading leaves them in this one."""
         return dataclasses.replace(self, stream=io.BytesIO())
 
+    def with_separator(self) -> "Source":
+        """Return the source with the separator that its first line has, where that is not the format's own."""
+        first = next((record.line for record in self.peek().lines()), "")
+        separator = "\t" if "\t" in first else max(",;|", key=first.count)
+        default = {"csv": ",", "tsv": "\t"}.get(self.format, separator)
+        return dataclasses.replace(self, separator="" if separator == default else separator)
+
     def document(self) -> Any:
         """Read one JSON document. InputError if it is none."""
         try:
@@ -172,6 +179,13 @@ def open_source(path: Path | str | Source, *, separator: str = "", encoding: str
             stream = stack.enter_context(open_bytes(path))
         source = Source.of_stream(_in_utf8(stream, str(path), encoding), str(path), path)
         yield dataclasses.replace(source, separator=separator)
+
+
+def encoding_of(path: Path) -> str:
+    """Return the encoding of a file, as `open_source` takes it: if it is text and not UTF-8, that of Windows."""
+    with open_bytes(path) as stream:
+        data = b"" if path.suffix in (".parquet", ".arrow") else stream.read()
+    return "utf-8" if data.decode(errors="ignore").encode() == data else "cp1252"
 
 
 def _in_utf8(stream: BinaryIO, name: str, encoding: str) -> BinaryIO:

@@ -1,0 +1,123 @@
+"""`bert task init`: the description of a task, written from its training file."""
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bert_pipeline.atomic import replace_text
+from bert_pipeline.configuration import changed_settings, from_mapping
+from bert_pipeline.errors import InputError, UsageError, suggest
+from bert_pipeline.records import Source, encoding_of, open_records, open_source
+from bert_pipeline.tasks.catalogue import Task
+from bert_pipeline.tasks.glue import APPLIES
+from bert_pipeline.tasks.ner import TAG, is_column_file
+from bert_pipeline.tasks.task import TaskData, load_task_data, missing_task_data, read_examples
+
+ID_NAMES = ("", "id", "idx", "index", "guid", "uid")
+LABEL_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "score", "similarity")
+NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?")
+MAX_CLASSES = 50  # a column of more different values is not taken for one of classes
+
+
+def describe_task(
+    file: Path, output: Path | None = None, texts: Sequence[str] = (), labels: Sequence[str] = (), kind: str = ""
+) -> tuple[Path, list[str]]:
+    """Write the description of the task of a training file; return its path, and what was counted and assumed.
+
+    Nothing is written if there is one already or the columns leave a choice (UsageError), or a row cannot be read.
+    """
+    stem = file.name.partition(".")[0]
+    output = output or file.with_name(f"{file.absolute().parent.name if stem == 'train' else stem}.yaml")
+    if output.exists():
+        raise UsageError(f"{output}: exists already; move it away, or give another --output")
+    notes: list[str] = []
+    keys = _describe(file, texts, labels, kind, notes)
+    name = re.sub(r"[^a-z0-9]+", "_", output.stem.lower())[:40].strip("_")
+    keys |= {"name": name, "title": name, "main_metric": keys["metrics"][0], "train_file": file.name}
+    keys |= {"dev_files": {"dev": file.name.replace(stem, "dev", 1)}}
+    task = from_mapping(Task, keys, where=str(output))
+    if missing_task_data(task, file.parent):
+        data = TaskData(task=task, train=read_examples(task, file), dev={}, places={"train": str(file)})
+    else:
+        data = load_task_data(task, file.parent)  # as a fine-tuning, which then has nothing to complain of
+    lines, changed = [*data.summaries(), *data.notes(), *notes], changed_settings(task)
+    text = yaml.safe_dump(changed, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+    replace_text(output, "".join(f"# {line}\n" for line in lines) + text)
+    return output, lines
+
+
+def _describe(file: Path, texts: Sequence[str], labels: Sequence[str], kind: str, notes: list[str]) -> dict[str, Any]:
+    """Return what a file tells of its task, and add to `notes` what is assumed; UsageError names what decides."""
+    if (encoding := encoding_of(file)) != "utf-8":
+        notes.append(f"read as {encoding}, since it is not UTF-8: look at its accents")
+    keys: dict[str, Any] = {"encoding": encoding}
+    with open_source(file, encoding=encoding) as source:
+        if source.format == "tsv" and is_column_file(source):
+            tags = {record.line.split()[-1] for record in source.lines() if not record.is_blank}
+            types = sorted({tag[2:] for tag in tags if TAG.fullmatch(tag) and tag != "O"})
+            keys["labels"] = ["O", *(f"{prefix}-{entity}" for entity in types for prefix in "BI")]
+            return keys | {"kind": "tagging", "reader": "conll", "metrics": ["f1", "precision", "recall"]}
+        source = source.with_separator()
+        names = _names_without_header(source)
+        records = open_records(source, names=names, is_header=lambda cells: not names)
+        rows = [record.fields for record in records.rows if not record.error and not record.is_blank]
+    columns = {name: [v for row in rows if (v := row.get(name)) not in (None, "")] for name in records.columns}
+
+    # Values tell what a column holds, names where several would do.
+    if unknown := [name for name in (*texts, *labels) if name not in columns]:
+        raise UsageError(f"{file}: no column {unknown[0]!r}{suggest(unknown[0], columns)}")
+    ids = [name for name in columns if name.lower() in ID_NAMES and name not in (*texts, *labels)]
+    roles = {name: _role(values) for name, values in columns.items() if name not in (*texts, *ids)}
+    question = f"{file}: which column holds the %s? Found {', '.join(columns)}; name it with %s"
+    if not labels:
+        named = [name for name in roles if name.lower() in LABEL_NAMES]
+        labels = named if len(named) == 1 else [name for name, role in roles.items() if role in ("classes", "amounts")]
+        flags = all(str(value).lower() in APPLIES for name in labels for value in columns[name])
+        if not labels or (len(labels) > 1 and not flags):
+            raise UsageError(question % ("label", "--label, several of 0 and 1 with one each"))
+    if not texts:
+        texts = [name for name, role in roles.items() if role == "texts" and name not in labels]
+        if len(texts) > 2 or len({name[:-1] for name in texts}) != 1:  # sentence1 and sentence2 are a pair
+            raise UsageError(question % ("text", "--text, those of a pair with one each"))
+    notes += [f"not used: {name}" for name in columns if name not in (*texts, *labels, *ids[:1])]
+    used = {**dict(zip(("text_a", "text_b"), texts)), "label": labels[0], "index": [*ids, "index"][0]}
+    keys |= {"columns": {**used, "headerless": names}, "pair": len(texts) > 1, "separator": source.separator}
+
+    # Classes have the file's own names, or else are spelled in it.
+    values, classes = columns[labels[0]], [*records.class_names.get(labels[0], ())]
+    if len(labels) > 1 or isinstance([*values, None][0], list):
+        classes = [*labels] if len(labels) > 1 else classes or sorted({str(v) for own in values for v in own})
+        return keys | {"kind": "multilabel", "labels": classes, "metrics": ["micro_f1", "macro_f1", "accuracy"]}
+    numbers = [] if classes else [float(value) for value in values if NUMBER.fullmatch(str(value))]
+    if kind == "regression" or (numbers and not kind and _role(values) == "amounts"):
+        limits = [float(math.floor(min(numbers, default=0))), float(math.ceil(max(numbers, default=0)))]
+        return keys | {"kind": "regression", "label_range": limits, "metrics": ["pearson", "spearman"]}
+    classes = classes or sorted({*map(str, values)}, key=lambda own: (len(own) if numbers else 0, own))
+    if numbers and len(classes) > 2 and not kind:
+        notes.append(f"the numbers in {labels[0]} are taken for classes; --kind regression takes them for amounts")
+    return keys | {"kind": "classification", "labels": classes, "metrics": ["accuracy", "macro_f1"]}
+
+
+def _names_without_header(source: Source) -> list[str]:
+    """Return names for columns that have none: the first line has a number, or a cell that occurs again below it."""
+    records = open_records(source.peek())
+    rows = [record.fields for record in records.rows] if records.format in ("csv", "tsv") else []
+    data = [name for name in records.columns if any(r.get(name) == name or NUMBER.fullmatch(name) for r in rows)]
+    if data and records.format == "csv":
+        raise InputError(f"{records.where}: found {data[0]!r}, expected a header; write one, such as text,label")
+    return [f"column{number}" for number, _ in enumerate(records.columns, start=1)] if data else []
+
+
+def _role(values: Sequence[Any]) -> str:
+    """Return whether values seem to be "classes", "amounts", or "texts" of words or in scripts without spaces."""
+    distinct = len({*map(str, values)})
+    if distinct > 1 and all(NUMBER.fullmatch(str(value)) for value in values):
+        return "classes" if distinct <= MAX_CLASSES and all(float(own).is_integer() for own in values) else "amounts"
+    if 1 < distinct <= min(MAX_CLASSES, len(values) / 2):
+        return "classes"
+    is_text = [isinstance(own, str) and (" " in own.strip() or not own.isascii()) for own in values]
+    return "texts" if 2 * sum(is_text) > len(values) else ""

@@ -1,0 +1,152 @@
+"""`bert task init` describes a training file so that a fine-tuning reads it, or asks for what it cannot tell."""
+
+import json
+
+import pytest
+import yaml
+
+from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.tasks.catalogue import get_task
+from bert_pipeline.tasks.describe import describe_task
+from bert_pipeline.tasks.task import load_task_data
+
+ADJECTIVES = ("schön", "gut", "toll", "schlecht", "mies", "öde")
+LONG = [f"der Film {number} ist {adjective}, wirklich" for number, adjective in enumerate(ADJECTIVES)]
+SIDES = ["lob"] * 3 + ["tadel"] * 3
+LINES = {
+    "semicolons.csv": ["ID;Text;label;Jahr", *(f"r{n};{LONG[n]};{SIDES[n]};{2000 + n}" for n in range(6))],
+    "objects.jsonl": [json.dumps({"review": LONG[n], "stars": n % 3 + 1}) for n in range(6)],
+    "bare.tsv": [f"{LONG[n]}\t{SIDES[n]}" for n in range(6)],
+    "pairs.csv": [
+        "sentence1,sentence2,score,genre",
+        *(f'"{LONG[n]}","{LONG[-n]}",{n * 0.9:.1f},{SIDES[n]}' for n in range(6)),
+    ],
+    "flags.csv": ["text,praise,blame,loud", *(f'"{LONG[n]}",{n // 3},{1 - n // 3},{n % 2}' for n in range(6))],
+    "tags.txt": [line for n in range(6) for line in ("Anna B-PER", "sees O", f"Ulm{n} B-LOC", "")],
+}
+EXPECTED = {
+    "semicolons.csv": {
+        "kind": "classification",
+        "labels": ["lob", "tadel"],
+        "columns": {"text_a": "Text", "index": "ID"},
+        "separator": ";",
+        "encoding": "cp1252",
+    },
+    "objects.jsonl": {
+        "kind": "classification",
+        "labels": ["1", "2", "3"],
+        "columns": {"text_a": "review", "label": "stars"},
+    },
+    "bare.tsv": {
+        "kind": "classification",
+        "labels": ["lob", "tadel"],
+        "columns": {"text_a": "column1", "label": "column2", "headerless": ["column1", "column2"]},
+    },
+    "pairs.csv": {
+        "kind": "regression",
+        "label_range": [0.0, 5.0],
+        "pair": True,
+        "columns": {"text_b": "sentence2", "label": "score"},
+    },
+    "flags.csv": {
+        "kind": "multilabel",
+        "labels": ["praise", "blame", "loud"],
+        "columns": {"text_a": "text", "label": "praise"},
+    },
+    "tags.txt": {"kind": "tagging", "reader": "conll", "labels": ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]},
+}
+COMMENTS = {
+    "semicolons.csv": ["6 rows: 50 % lob, 50 % tadel", "not used: Jahr", "read as cp1252, since it is not UTF-8"],
+    "objects.jsonl": [
+        "6 rows: 33 % 1, 33 % 2, 33 % 3",
+        "the numbers in stars are taken for classes; --kind regression",
+    ],
+    "pairs.csv": ["6 rows: 0 to 4.5, mean 2.25", "not used: genre"],
+}
+
+
+def write(folder, name, lines=None):
+    encoding = "latin-1" if name == "semicolons.csv" else "utf-8"
+    file = folder / name
+    file.write_bytes("".join(f"{line}\n" for line in lines or LINES[name]).encode(encoding))
+    return file
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_description_tells_the_file_and_is_read_by_a_finetuning(name, tmp_path):
+    output, lines = describe_task(write(tmp_path, name))
+    stem = name.partition(".")[0]
+    assert output == tmp_path / f"{stem}.yaml"
+    written = yaml.safe_load(output.read_text(encoding="utf-8"))
+    own = {key: value for key, value in written.items() if key in EXPECTED[name] or key in ("pair", "separator")}
+    assert own == EXPECTED[name]
+    assert (written["name"], written["train_file"]) == (stem, name)
+    assert all(any(comment in line for line in lines) for comment in COMMENTS.get(name, []))
+    assert output.read_text(encoding="utf-8").startswith("".join(f"# {line}\n" for line in lines))
+    task = get_task(str(output))
+    assert task.main_metric in task.metrics
+    data = load_task_data(task, tmp_path, 0.3)
+    assert len(data.train) + len(data.dev["dev"]) == 6
+    assert data.train[0].gold is not None
+
+
+def test_dev_file_beside_it_is_described_and_counted_too(tmp_path):
+    folder = tmp_path / "Film-Urteile"
+    folder.mkdir()
+    rows = [
+        json.dumps({"text": text, "label": side}) for text, side in zip([*LONG, " ", LONG[0]], [*SIDES, "lob", "lob"])
+    ]
+    train, _ = write(folder, "train.jsonl", rows), write(folder, "dev.jsonl", rows[:2])
+    output, lines = describe_task(train)
+    assert output == folder / "Film-Urteile.yaml"
+    assert f"train {train}, 8 rows: 62 % lob, 38 % tadel, 1 text empty, 1 repeated" in lines
+    assert any("dev: 2 of its examples are in the training set too" in line for line in lines)
+    assert get_task(str(output)).name == "film_urteile"
+    assert len(load_task_data(get_task(str(output)), folder).dev["dev"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("header", "question", "answers", "expected"),
+    [
+        ("title,body,label", "the text? Found title, body, label; name it with --text", {"texts": ["body"]}, ["body"]),
+        ("title,body,label", "with --text, those of a pair", {"texts": ["title", "body"]}, ["title", "body"]),
+        (
+            "queue,body,agent",
+            "the label? Found queue, body, agent; name it with --label",
+            {"labels": ["agent"]},
+            ["body"],
+        ),
+    ],
+)
+def test_what_the_columns_leave_open_is_asked_for(header, question, answers, expected, tmp_path):
+    first, second = (LONG, SIDES) if header.startswith("title") else (SIDES, SIDES[::-1])
+    lines = [header, *(f'"{a}","{b}",{c}' for a, b, c in zip(first, LONG[::-1], second))]
+    file = write(tmp_path, "train.csv", lines)
+    with pytest.raises(UsageError, match="which column holds") as raised:
+        describe_task(file, tmp_path / "own.yaml")
+    assert question in str(raised.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.csv"]
+    task = get_task(str(describe_task(file, tmp_path / "own.yaml", **answers)[0]))
+    assert list(task.columns.texts) == expected
+    assert task.columns.label == answers.get("labels", ["label"])[0]
+
+
+def test_numbers_are_amounts_on_request(tmp_path):
+    output, _ = describe_task(write(tmp_path, "objects.jsonl"), kind="regression")
+    assert (get_task(str(output)).kind, get_task(str(output)).label_range) == ("regression", (1.0, 3.0))
+
+
+def test_nothing_is_overwritten_and_no_row_taken_for_a_header(tmp_path):
+    file = write(tmp_path, "flags.csv")
+    output, _ = describe_task(file)
+    written = output.read_bytes()
+    with pytest.raises(UsageError, match="flags.yaml: exists already"):
+        describe_task(file)
+    assert output.read_bytes() == written
+    bare = write(tmp_path, "bare.csv", [line.replace(",", "").replace("\t", ",") for line in LINES["bare.tsv"]])
+    with pytest.raises(InputError, match="bare.csv:1: found 'lob', expected a header"):
+        describe_task(bare)
+    wrong = write(tmp_path, "wrong.jsonl", [*LINES["objects.jsonl"], '{"review": "ein Film", "stars": null}'])
+    with pytest.raises(InputError, match="wrong.jsonl:7: label None"):
+        describe_task(wrong)
+    assert not {"bare.yaml", "wrong.yaml"} & {path.name for path in tmp_path.iterdir()}
