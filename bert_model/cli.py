@@ -63,7 +63,7 @@ def commands() -> list[Command]:
                 Argument("--model", required=True, metavar="MODEL", help=MODEL_HELP),
                 Argument("--output", required=True, type=local_path, metavar="DIR"),
                 Argument("--dev-fraction", type=float, default=0.0, metavar="SHARE", help=DEV_FRACTION_HELP),
-                Argument("--workers", type=int, metavar="N", help="training processes (default: one per core or GPU)"),
+                Argument("--workers", type=int, metavar="N", help="trainings at once (default: one per core or GPU)"),
                 Argument("--replace", action="store_true", help="replace a finished model of another task or start"),
                 Argument("--json", action="store_true", help="print scores as JSON lines also on a terminal"),
             ],

@@ -72,6 +72,9 @@ class FinetuningConfig(EncodingConfig):
     """Width of each direction of the feature-based tagger's BiLSTM (paper, 5.3)."""
     lstm_learning_rates: tuple[PositiveFloat, ...] = (1e-3,)
     """Learning rates of the grid for a feature-based tagger, whose BiLSTM always starts from random weights."""
+    threads: NonNegativeInt = 0
+    """CPU threads of each training, on which its sums depend; 0 divides the cores by the trainings that run at once.
+    The number is recorded, and kept when a search is resumed or extended."""
     keep: Literal["best", "all"] = "best"
     """`all` also publishes the model of every seed of the chosen setting, in `seeds/`, for ensembles."""
 
@@ -103,6 +106,15 @@ GRID_KEYS = (
     "keep",
 )
 """Keys that decide which trials are run and what is kept of them, not what a trial computes."""
+
+
+def num_first_trials(config: FinetuningConfig, task: Task) -> int:
+    """Return how many trials a search begins with."""
+    rates = config.lstm_learning_rates if task.feature_based else config.learning_rates
+    inputs = config.feature_inputs if task.feature_based else ("",)
+    seeds = config.seeds if config.search == "grid" else config.seeds[:1]
+    axes = (rates, inputs, config.batch_sizes, config.epochs, seeds)
+    return math.prod(map(len, axes)) * (1 + config.compare_random)
 
 
 EPOCHS = 3

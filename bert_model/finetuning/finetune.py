@@ -12,6 +12,7 @@ from bert_model.finetuning.analysis import analyze, error_of_confidence, errors_
 from bert_model.finetuning.config import (
     GRID_KEYS,
     FinetuningConfig,
+    num_first_trials,
     with_epochs,
 )
 from bert_model.finetuning.results import SearchLog, dev_data, results_document, search_identity
@@ -30,6 +31,7 @@ from bert_model.finetuning.trial_runner import (
     SavedTrial,
     TrialRunner,
     Watch,
+    recorded_threads,
     trial_directory,
 )
 from bert_model.finetuning.worker_pool import WorkerPool
@@ -111,7 +113,6 @@ def finetune(
     tokenizer = Tokenizer.from_directory(model)
     model_config = BertConfig.from_directory(model)
     check_fit(task, data, tokenizer, model_config, config, model)
-    configuration = {"task": task.name, **to_mapping(config)}
     identity = model_identity(model)
     inputs = {"model": identity, "data": {name: {"sha256": h} for name, h in sorted(data.sha256.items())}}
 
@@ -119,20 +120,14 @@ def finetune(
     hashes = {
         "data_sha256": examples_sha256({"train": data.train, **data.dev}),
         "dev_sha256": examples_sha256(data.dev),
-        "configuration_sha256": content_sha256(configuration),
         "model_sha256": identity.get("content_sha256") or identity["sha256"],
     }
     with contextlib.ExitStack() as stack:
-        # Resume from the trials of an interrupted search only on a machine that computes alike: device, threads,
-        # processor and kernels decide the bits of a result.
+        # Resume from the trials of an interrupted search only on a machine that computes alike: device, processor and
+        # kernels decide the bits of a result. So does the number of threads: further searches keep that of the first.
         pool = pool or stack.enter_context(WorkerPool())
         device = pool.devices[0].partition(":")[0]
-        machine = {
-            "device": device,
-            "threads": pool.threads_per_worker,
-            "processor": processor(),
-            "onednn": onednn_width(),
-        }
+        machine = {"device": device, "processor": processor(), "onednn": onednn_width()}
         # The grid is left out: a search with another one finds the trials of both.
         decisive = {key: value for key, value in to_mapping(config).items() if key not in GRID_KEYS}
         trials_identity = content_sha256(
@@ -146,6 +141,11 @@ def finetune(
             }
         )
         scratch = stack.enter_context(trial_directory(output, trials_identity))
+        default = pool.threads_for(num_first_trials(config, task))
+        config = dataclasses.replace(config, threads=recorded_threads(scratch, config.threads or default))
+        pool.num_threads = config.threads
+        configuration = {"task": task.name, **to_mapping(config)}
+        hashes["configuration_sha256"] = content_sha256(configuration)
         # The log continues that of an interrupted search, and is closed as failed if this block raises.
         log: SearchLog | None = None
         if experiment:
@@ -302,7 +302,7 @@ def _write(
             draft.rows |= write_predictions(draft.path, runner.kind, split, saved.evaluations[split])
             continue
         encoded = runner.kind.encode(examples, runner.tokenizer, runner.alone)
-        logits = model.logits(encoded, num_threads=pool.threads_per_worker)
+        logits = model.logits(encoded, num_threads=pool.num_threads)
         evaluation = runner.kind.evaluate(examples, encoded, logits, config, fitted=fitted, labeled=False)
         draft.rows |= write_predictions(draft.path, runner.kind, split, evaluation)
 

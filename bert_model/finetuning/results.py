@@ -90,6 +90,7 @@ def results_document(
             + (f"; each training keeps its best epoch on {main_split}" if config.select == "best" else "")
             + "; the same for every initialization",
             "seeds": list(config.seeds),
+            "threads": config.threads,
         },
         "metrics": metrics,
         **({"note": CONTEXT_NOTE} if any(key.endswith(WITH_CONTEXT) for key in metrics) else {}),

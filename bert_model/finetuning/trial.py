@@ -255,8 +255,9 @@ def train_model(
 
     Stops at a loss that is not finite, which is then the last of the list, and the weights are to be discarded. Losses
     are read every two seconds only: a GPU computes each step without waiting for the host. `report` is called then,
-    and with `dev_logits()` at the end of an epoch, at most every ten seconds. `epochs` gets them at the end of each but
-    the last, and may end the training. Nothing of this draws random numbers: the training is the same without.
+    after the first step, and with `dev_logits()` at the end of an epoch, at most every ten seconds. `epochs` gets them
+    at the end of each but the last, and may end the training. Nothing of this draws random numbers: the training is the
+    same without.
     """
     config, setting = job.config, job.trial.setting
     device = next(model.parameters()).device
@@ -306,7 +307,8 @@ def train_model(
         ends_epoch = dev_logits is not None and done % epoch_steps == 0 and done < total_steps
         evaluates = job.evaluates_epochs and ends_epoch and now - evaluated_at >= EPOCH_EVALUATION_SECONDS
         saves = job.checkpoint is not None and now - saved_at >= CHECKPOINT_INTERVAL_SECONDS and done < total_steps
-        reports = evaluates or now - reported_at >= REPORT_INTERVAL_SECONDS
+        sized = report is not None and step == start  # the memory of a step is known
+        reports = evaluates or sized or now - reported_at >= REPORT_INTERVAL_SECONDS
         if reports or saves or (ends_epoch and epochs) or done == total_steps:
             # Read the losses; the training ends with the first that is not finite.
             for value, (_, count) in zip(torch.stack([loss for loss, _ in unread]).tolist(), unread):

@@ -48,12 +48,14 @@ Progress = Callable[[int, int, str], None]
 
 
 Watch = Callable[[TrialProgress], None]
-"""Called about every two seconds with each running trial, at the end of an epoch with its dev scores, and a last time
-with the last step."""
+"""Called with each running trial after its first step and about every two seconds, at the end of an epoch with its dev
+scores, and a last time with the last step."""
 
 CONTEXT_SET = "+context"
 """Suffix of a split whose sentences are encoded in their documents; no split's name has a plus sign."""
 LOCK_NAME = "lock"
+THREADS_NAME = "threads"
+"""File with the number of threads of the trials."""
 PUBLISHED_NAME = "published.json"
 """File with the trials whose weights the output directory has: {"sha256": its hash, "weights": trial -> file}."""
 
@@ -101,6 +103,14 @@ def trial_directory(output: Path, identity: str) -> Iterator[Path]:
         _remove_all_but(directory, _finished_trials(directory))
 
 
+def recorded_threads(directory: Path, default: int) -> int:
+    """Return the number of threads of a directory's trials; `default`, which is recorded, for the first search."""
+    path = directory / THREADS_NAME
+    if not path.is_file():
+        replace_text(path, f"{default}\n")
+    return int(path.read_text(encoding="ascii"))
+
+
 def _finished_trials(directory: Path) -> set[Path]:
     return set(directory.glob(f"*{OUTPUT_SUFFIX}"))
 
@@ -113,7 +123,7 @@ def _remove_all_but(directory: Path, finished: set[Path]) -> None:
     for path in directory.iterdir():
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
-        elif path not in finished and path.name not in (LOCK_NAME, PUBLISHED_NAME):
+        elif path not in finished and path.name not in (LOCK_NAME, PUBLISHED_NAME, THREADS_NAME):
             path.unlink(missing_ok=True)
 
 

@@ -49,6 +49,7 @@ QUICK: dict[str, Any] = {
     "seeds": [1],
     "lstm_hidden_size": 16,
     "lstm_learning_rates": [1e-2],
+    "threads": 1,
 }
 
 

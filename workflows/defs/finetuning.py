@@ -270,7 +270,7 @@ def finetuned_model(
         "degenerate": main.degenerate,
         "known": describe_caveats(main.known),
         "scores": table([_table_row(score) for score in scores.values()]),
-        "configuration": dg.MetadataValue.json(to_mapping(settings)),
+        "configuration": dg.MetadataValue.json(dict(manifest.configuration)),
         "comparison": picture(plot, f"{task_name}: score against its baselines"),
     }
     if manifest.provenance.get("training_seconds"):

@@ -30,6 +30,7 @@ from bert_model.inference.predict import TaskPredictor
 from bert_model.kinds import kind_of
 from bert_model.kinds.encoded import num_training_steps
 from bert_model.kinds.text import Classification
+from bert_model.registry.model_card import write_readme
 from bert_model.training.mlflow_store import open_client
 from bert_pipeline import progress
 from bert_pipeline.errors import ArtifactError, TrainingError
@@ -399,6 +400,24 @@ def test_terminal_has_a_bar_for_each_running_trial(monkeypatch, capsys):
     assert "120/400" in text
     assert "loss 0.512" in text
     assert "1/2  one line" in text
+
+
+def test_number_of_threads_is_that_of_the_cores_recorded_and_kept_by_a_further_search(model, tmp_path, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(2))
+    settings = {"threads": 0, "epochs": [1.0]}
+    assert tune("sst2", model, tmp_path / "out", **settings).results["search"]["threads"] == 2
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(1))
+    further = Counted()
+    result = tune("sst2", model, tmp_path / "out", further, seeds=[1, 2], **settings)
+    assert further.trained == ["pretrained-0.002-8-1-2"]
+    assert result.results["search"]["threads"] == result.manifest.configuration["threads"] == 2
+    write_readme(result.path)
+    assert "\nthreads: 2\n" in (result.path / "README.md").read_text(encoding="utf-8")
+    named = tune("sst2", model, tmp_path / "named", seeds=[1, 2], **settings | {"threads": 2})
+    assert named.manifest.sha256 == result.manifest.sha256
+    other = Counted()
+    tune("sst2", model, tmp_path / "out", other, **settings | {"threads": 1})
+    assert len(other.trained) == 1  # sums of one thread are others
 
 
 # --- interruption ---

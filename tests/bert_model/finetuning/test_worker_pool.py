@@ -1,10 +1,12 @@
-"""Workers get the devices in turn, and the death of a worker is an error with a reason."""
+"""Workers get the devices in turn, share cores and memory, and the death of a worker is an error with a reason."""
 
 import multiprocessing
 import os
+import re
 import time
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,12 +16,12 @@ from bert_model.finetuning.worker_pool import WorkerPool
 from bert_pipeline.errors import UsageError, WorkerDiedError
 
 
-def device_of_this_worker(meeting: Path, number: int) -> tuple[str, int]:
-    """Wait for so many workers, so that none answers twice; return this one's device and number of threads."""
+def device_of_this_worker(meeting: Path, number: int) -> str:
+    """Wait for so many workers, so that none answers twice; return this one's device."""
     (meeting / str(os.getpid())).touch()
     while len(list(meeting.iterdir())) < number:
         time.sleep(0.01)
-    return worker_pool._worker["device"], worker_pool._worker["num_threads"]
+    return str(worker_pool._worker["device"])
 
 
 class Deadly:
@@ -31,18 +33,55 @@ class Deadly:
 
 def test_workers_get_the_devices_in_turn(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    with WorkerPool(num_workers=3, threads_per_worker=2) as pool:
+    with WorkerPool(num_workers=3) as pool:
         assert pool.devices == ["cuda:0", "cuda:1"]
         answers = [pool.workers().submit(device_of_this_worker, tmp_path, 3) for _ in range(3)]
         found = sorted(answer.result(timeout=240) for answer in answers)
-    assert found == [("cuda:0", 2), ("cuda:0", 2), ("cuda:1", 2)]
+    assert found == ["cuda:0", "cuda:0", "cuda:1"]
+
+
+class Alone:
+    """A job that takes memory and fails while another one runs; returns its number of threads."""
+
+    def __init__(self, folder: Path, size: int = 0) -> None:
+        self.folder, self.size = folder, size
+
+    def run(self, *, device, num_threads, report):
+        held = b"x" * self.size
+        (self.folder / "running").mkdir()
+        report(len(held))
+        time.sleep(0.6)
+        (self.folder / "running").rmdir()
+        return num_threads
+
+
+def test_no_more_jobs_run_at_once_than_memory_holds(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=100_000_000))
+    with WorkerPool(num_workers=2) as pool:
+        assert list(pool.run([Alone(tmp_path, 300_000_000) for _ in range(3)], lambda report: None)) == [1, 1, 1]
+    assert re.search(r"room for 1 trainings of 0\.\d GB at once, the cores for 2; a larger `threads`", caplog.text)
+
+
+def test_no_more_jobs_run_at_once_than_cores_have_threads(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(2))
+    with WorkerPool() as pool:
+        pool.num_threads = 2
+        assert list(pool.run([Alone(tmp_path) for _ in range(2)])) == [2, 2]
+
+
+def test_trainings_that_run_at_once_share_all_cores(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(16))
+    assert [WorkerPool().threads_for(number) for number in (1, 3, 12, 100)] == [16, 5, 1, 1]
+    assert [WorkerPool(num_workers=number).threads_for(12) for number in (0, 2)] == [16, 8]
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert WorkerPool().threads_for(1) == 1
 
 
 def test_dead_worker_raises_and_pool_can_be_reused(tmp_path):
     with WorkerPool(num_workers=1) as pool:
-        with pytest.raises(WorkerDiedError, match="exited unexpectedly, most likely out of memory"):
+        with pytest.raises(WorkerDiedError, match=r"out of memory \(1 workers\); .* lower workers, batch_sizes"):
             list(pool.run([Deadly()]))
-        assert pool.workers().submit(device_of_this_worker, tmp_path, 1).result(timeout=240) == ("cpu", 1)
+        assert pool.workers().submit(device_of_this_worker, tmp_path, 1).result(timeout=240) == "cpu"
 
 
 class Large:
@@ -73,7 +112,7 @@ def test_worker_that_died_while_idle_is_reported_and_replaced(tmp_path):
             executor.submit(os._exit, 9).result(timeout=240)
         with pytest.raises(WorkerDiedError):
             list(pool.run([Deadly()]))
-        assert pool.workers().submit(device_of_this_worker, tmp_path, 1).result(timeout=240) == ("cpu", 1)
+        assert pool.workers().submit(device_of_this_worker, tmp_path, 1).result(timeout=240) == "cpu"
 
 
 def use_the_shared_pool(meeting: Path) -> None:
