@@ -378,4 +378,5 @@ class _RunningTrial:
             "train/loss": loss,
             "train/learning_rate": report.learning_rate,
             "train/tokens_per_second": report.tokens_per_second,
+            **report.load,
         }

@@ -47,6 +47,7 @@ from bert_model.training.optimizer import (
     set_learning_rate,
 )
 from bert_model.training.schedule import OptimizerConfig, learning_rate_at
+from bert_model.training.throughput import system_load
 from bert_pipeline.errors import ArtifactError, DiskFullError
 from bert_pipeline.manifest import load_manifest, publishing
 from bert_pipeline.tasks.catalogue import Task
@@ -79,6 +80,8 @@ class TrialProgress:
     steps_per_second: float
     tokens_per_second: float
     """Real tokens. Both rates are means over the whole trial, without evaluations."""
+    load: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Load of machine and GPU since the last report, as `system_load` returns it."""
     logits: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """Dev split -> outputs, at the end of an epoch."""
     scores: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
@@ -340,6 +343,7 @@ def train_model(
                     learning_rate=rate,
                     steps_per_second=done / seconds,
                     tokens_per_second=tokens / seconds,
+                    load=system_load(device),
                     logits=logits if evaluates else {},
                 )
             )

@@ -306,6 +306,7 @@ def test_losses_are_in_the_log_and_in_mlflow_while_a_trial_runs(model, tmp_path,
     assert child.data.tags["winner"] == "true"
     history = client.get_metric_history(child.info.run_id, "train/loss")
     assert [metric.value for metric in history[:13]] == losses
+    assert {"system/cpu_utilization_percentage", "system/system_memory_usage_percentage"} < set(child.data.metrics)
     scores = client.get_metric_history(child.info.run_id, "sst2/dev/accuracy")
     assert [metric.step for metric in scores] == [6, 12, 18]
     artifacts = {artifact.path for artifact in client.list_artifacts(parent)}
