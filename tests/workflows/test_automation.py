@@ -259,7 +259,10 @@ def test_sources_are_observed_on_request(definitions, instance, site, tmp_path, 
     both = observed("official_files", "published_dumps")
     assert both["published_dumps"].data_version == "enwiki-20261101"
     files = both["official_files"]
-    assert {key: files.metadata[key].value for key in ("files", "bytes")} == {"files": 1, "bytes": 9}
+    assert {key: files.metadata[key].value for key in ("size/files", "size/bytes")} == {
+        "size/files": 1,
+        "size/bytes": 9,
+    }
     assert observed("official_files")["official_files"].data_version == files.data_version
     (tmp_path / "tasks" / "glue" / "train.tsv").write_text("a text\t0\n", encoding="utf-8")
     again = observed("official_files")
@@ -311,7 +314,7 @@ def test_text_that_gives_no_pairs_leaves_no_exam(clean_environment):
     make_corpus(home.corpus("enwiki-1"), [documents])
     home.exam("enwiki-1").mkdir(parents=True)  # of an earlier text
     result = data.exam(dg.build_asset_context(partition_key="enwiki-1"), data.ExamLaunchpad(enabled=True), home)
-    assert result.metadata["pairs"] == 0
+    assert result.metadata["exam/pairs"] == 0
     assert not home.exam("enwiki-1").exists()
 
 

@@ -74,7 +74,7 @@ def test_every_asset_has_its_manifest_hash_as_data_version(finished_home, instan
     event = latest(instance, "corpus")
     corpus = load_manifest(finished_home.corpus(miniature.DUMP))
     assert event.tags["dagster/data_version"] == corpus.sha256
-    assert event.metadata["documents"].value == corpus.counts["documents"]
+    assert event.metadata["text/documents"].value == corpus.counts["documents"]
 
 
 def test_every_task_partition_was_materialized(instance):
@@ -247,12 +247,12 @@ def linked_run(materialization) -> str:
 
 def test_ui_metadata_has_throughput_and_samples(instance):
     for name in ("corpus", "vocabulary"):
-        assert latest(instance, name).metadata["bytes_per_second"].value > 0
-    assert latest(instance, "corpus").metadata["rows_per_second"].value > 0
-    assert latest(instance, "instances").metadata["32/rows_per_second"].value > 0
+        assert latest(instance, name).metadata["time/bytes_per_second"].value > 0
+    assert latest(instance, "corpus").metadata["time/rows_per_second"].value > 0
+    assert latest(instance, "instances").metadata["32/time/rows_per_second"].value > 0
     assert latest(instance, "pretrained_model").metadata["train/tokens_per_second"].value > 0
     assert not [key for key in latest(instance, "pretrained_model").metadata if key.startswith("system/")]
-    assert latest(instance, "finetuned_model").metadata["tokens_per_second"].value > 0
+    assert latest(instance, "finetuned_model").metadata["time/tokens_per_second"].value > 0
     passages = latest(instance, "corpus").metadata["passages_sample"].value.records
     assert len(passages) == 10
     assert len({record.data["document_id"] for record in passages}) == 10  # of different documents, drawn at random

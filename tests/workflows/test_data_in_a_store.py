@@ -57,7 +57,7 @@ def test_data_assets_write_to_a_store_and_reuse_what_it_holds(
     monkeypatch.setenv(DATA_VARIABLE, "memory://bucket/data")
     with in_home(monkeypatch, tmp_path / "second") as opened:
         stored = materialize_data(opened, store)
-        assert stored["corpus"]["path"].startswith(f"memory://bucket/data/{DUMP}/corpus/attempt-")
+        assert stored["corpus"]["artifact/path"].startswith(f"memory://bucket/data/{DUMP}/corpus/attempt-")
         assert {path.name for path in home.dump_directory(DUMP).iterdir() if path.is_dir()} == {"dump", "exam"}
         assert not Path("memory:").exists()
         for asset, key in (("corpus", "sha256"), ("vocabulary", "sha256"), ("instances", "64/sha256")):

@@ -78,7 +78,7 @@ def test_predictions_come_from_the_champion_and_name_its_version(home, instance)
     shown = event.metadata
     assert (shown["model"].value, shown["model_version"].value) == ("models:/bert-tiny-sst2/1", 1)
     assert shown["mlflow_version"].value.startswith("http://127.0.0.1:5000/#/models/bert-tiny-sst2/versions/1?")
-    assert shown["answers_per_second"].value > 0
+    assert shown["time/answers_per_second"].value > 0
     assert shown["dagster/row_count"].value == 4
     samples = [record.data for record in shown["answers_sample"].value.records]
     assert [sample["text"] for sample in samples] == ["a great song", "the film was lovely", "the story was dull"]

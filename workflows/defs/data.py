@@ -258,7 +258,6 @@ def vocabulary(
     stride = max(1, len(tokens) // NUM_SAMPLE_TOKENS)
     sample = [{"id": index, "token": tokens[index]} for index in range(0, len(tokens), stride)]
     metadata = manifest_metadata(manifest) | {
-        "vocab_size": len(tokens),
         "quality_report": table(_quality_rows(manifest)),
         "tokens_sample": table(sample),
     }
@@ -399,7 +398,7 @@ def exam(context: dg.AssetExecutionContext, config: ExamLaunchpad, home: BertHom
         if not config.enabled:
             remove_tree(directory)
             context.log.info("no pairs are made: the preset has no section `exam`")
-            return materialization(content_sha256({}), {"pairs": 0})
+            return materialization(content_sha256({}), {"exam/pairs": 0})
         settings = from_launchpad(ExamConfig, config)
         # The exam stays in the home, which an engine's workers do not see.
         options = () if is_engine(config.beam_options) else tuple(config.beam_options)
@@ -409,7 +408,7 @@ def exam(context: dg.AssetExecutionContext, config: ExamLaunchpad, home: BertHom
         except NoPairsError as error:
             remove_tree(directory)
             context.log.warning(f"{error}; trainings are not examined")
-            return materialization(content_sha256({}), {"pairs": 0})
+            return materialization(content_sha256({}), {"exam/pairs": 0})
     context.log.info(", ".join(f"{count:,} pairs {kind}" for kind, count in manifest.counts["pairs"].items()))
     sample = []
     for pair in sample_pairs(read_pairs(directory), 2):

@@ -274,7 +274,8 @@ def finetuned_model(
         "comparison": picture(plot, f"{task_name}: score against its baselines"),
     }
     if manifest.provenance.get("training_seconds"):
-        metadata["tokens_per_second"] = manifest.provenance["training_tokens"] / manifest.provenance["training_seconds"]
+        rate = manifest.provenance["training_tokens"] / manifest.provenance["training_seconds"]
+        metadata["time/tokens_per_second"] = rate
     metadata |= _analysis_metadata(results)
     page = errors_path(directory)
     if run_id := mlflow_run_id(manifest):

@@ -99,7 +99,7 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
         "model": uri,
         "model_version": version.version,
         "mlflow_version": version_page(home, version),
-        "answers_per_second": float(manifest.provenance["answers_per_second"]),
+        "time/answers_per_second": float(manifest.provenance["answers_per_second"]),
         "answers_sample": table(sample),
     }
     yield materialization(manifest.sha256, metadata)

@@ -160,7 +160,7 @@ def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeR
     metadata: dict[str, Any] = manifest_metadata(manifest) | {
         "report": dg.MetadataValue.md(with_pictures(manifest.path)),
         "results": table(results.shown_rows()),
-        **{f"exam_{key}": value for key, value in results.exam_scores().items()},
+        **{f"exam/{key}": value for key, value in results.exam_scores().items()},
         "at_chance": ", ".join(results.at_chance) or "none",
         "skipped_tasks": dg.MetadataValue.json(results.skipped),
         "generated_sample": results.generated,

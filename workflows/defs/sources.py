@@ -37,7 +37,8 @@ def sources(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
             files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder else []
             version = content_sha256({path.relative_to(folder).as_posix(): file_sha256(path) for path in files})
             size = sum(path.stat().st_size for path in files)
-            metadata = {"path": str(folder or "BERT_TASKS is not set"), "files": len(files), "bytes": size}
+            place = str(folder or "BERT_TASKS is not set")
+            metadata = {"artifact/path": place, "size/files": len(files), "size/bytes": size}
             yield dg.ObserveResult(OFFICIAL_FILES, data_version=dg.DataVersion(version), metadata=metadata)
         if PUBLISHED_DUMPS in chosen:
             newest = f"{wiki_name()}-{newest_finished_dump(wiki_name(), sites=dump_sites())}"

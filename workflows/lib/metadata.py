@@ -19,6 +19,18 @@ if TYPE_CHECKING:
 
 FIRST_KEYS = ("outcome", "score", "main_metric", "metric", "generated_sample", "name", "version", "model")
 """The entries that the UI lists first, in this order: the result, and what it is a result of."""
+GROUPS = {
+    "corpus": "text",
+    "dump": "size",
+    "finetuned_model": "search",
+    "predictions": "rows",
+    "pretrained_model": "training",
+    "report": "tasks",
+    "sample": "text",
+    "task_data": "examples",
+}
+"""Kind of artifact -> the group of its counts, whose unit is the last part of a key: `text/words`, `rows/answers`. The
+others have their kind's. The groups of all are `artifact`, `size` and `time`; scores and losses are as in MLflow."""
 LAST_KEYS = ("path", "source", "sources", "training_directory", "sha256", "files", "bytes", "seconds")
 """Last parts of the keys on location and size, which the UI lists last."""
 
@@ -45,23 +57,24 @@ def manifest_metadata(manifest: Manifest, *, rates: bool = True) -> dict[str, An
     Without `rates` seconds and rates are left out: for artifacts most of whose time passes before they are written.
     """
     metadata: dict[str, Any] = {
-        "path": dg.MetadataValue.path(without_secrets(str(manifest.path))),
-        "sha256": manifest.sha256,
-        "bytes": sum(entry["bytes"] for entry in manifest.files.values()),
-        "files": len(manifest.files),
+        "artifact/path": dg.MetadataValue.path(without_secrets(str(manifest.path))),
+        "artifact/sha256": manifest.sha256,
+        "size/bytes": (size := sum(entry["bytes"] for entry in manifest.files.values())),
+        "size/files": len(manifest.files),
     }
     rows = [entry["rows"] for entry in manifest.files.values() if "rows" in entry]
     if rows:
         metadata["dagster/row_count"] = sum(rows)
     seconds = float(manifest.provenance.get("seconds", 0.0))
     if rates:
-        metadata["seconds"] = seconds
+        metadata["time/seconds"] = seconds
     if rates and seconds:
-        metadata["bytes_per_second"] = metadata["bytes"] / seconds
+        metadata["time/bytes_per_second"] = size / seconds
         if rows:
-            metadata["rows_per_second"] = sum(rows) / seconds
-    metadata |= flat_numbers(manifest.counts)
-    return metadata
+            metadata["time/rows_per_second"] = sum(rows) / seconds
+    group = GROUPS.get(manifest.kind, manifest.kind)
+    counts = flat_numbers(manifest.counts).items()
+    return metadata | {key if "/" in key else f"{group}/{key}": value for key, value in counts}
 
 
 def columns_metadata(schema: "pyarrow.Schema", origins: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:

@@ -3,9 +3,11 @@
 import dagster as dg
 import pytest
 
+from bert_pipeline.manifest import load_manifest, publishing
 from workflows.lib.checks import Verdict, fails_if_unreadable
 from workflows.lib.metadata import (
     as_dagster_failures,
+    manifest_metadata,
     order_metadata,
     picture,
     table,
@@ -15,16 +17,24 @@ from workflows.lib.metadata import (
 def test_metadata_is_ordered_by_kind():
     shown = order_metadata(
         {
-            "path": dg.MetadataValue.path("/data"),
-            "32/sha256": "abc",
-            "documents": 3,
+            "artifact/path": dg.MetadataValue.path("/data"),
+            "32/artifact/sha256": "abc",
+            "text/documents": 3,
             "sample": table([{"a": 1}]),
             "mlflow_run": dg.MetadataValue.url("http://127.0.0.1:5000"),
             "loss": 0.78962396469,
             "curves": picture(b"", "curves"),
         }
     )
-    assert list(shown) == ["curves", "mlflow_run", "sample", "documents", "loss", "path", "32/sha256"]
+    assert list(shown) == [
+        "curves",
+        "mlflow_run",
+        "sample",
+        "text/documents",
+        "loss",
+        "artifact/path",
+        "32/artifact/sha256",
+    ]
     assert shown["loss"] == 0.789624
 
 
@@ -37,6 +47,28 @@ def test_metadata_leads_with_the_result():
         "sha256": "a",
     }
     assert list(order_metadata(metadata)) == ["score", "main_metric", "curves", "n", "sha256"]
+
+
+def test_numbers_of_an_artifact_are_in_groups_with_their_units(tmp_path):
+    with publishing(tmp_path / "corpus", kind="corpus", configuration={}, inputs={}) as draft:
+        (draft.path / "text").write_bytes(b"abc")
+        draft.rows["text"] = 2
+        draft.counts = {"words": 7, "dropped": {"same text": 1}, "generated": True}
+        draft.provenance["seconds"] = 0.5
+    manifest = load_manifest(tmp_path / "corpus")
+    assert manifest_metadata(manifest) == {
+        "artifact/path": dg.MetadataValue.path(str(tmp_path / "corpus")),
+        "artifact/sha256": manifest.sha256,
+        "size/bytes": 3,
+        "size/files": 1,
+        "dagster/row_count": 2,
+        "time/seconds": 0.5,
+        "time/bytes_per_second": 6.0,
+        "time/rows_per_second": 4.0,
+        "text/words": 7,
+        "dropped/same text": 1,
+    }
+    assert not [key for key in manifest_metadata(manifest, rates=False) if key.startswith("time/")]
 
 
 class ClientError(Exception):
