@@ -36,6 +36,9 @@ class Argument:
         self.names, self.options = names, options
 
 
+JSON_ARGUMENT = Argument("--json", action="store_true", help="print scores as JSON also on a terminal")
+
+
 class Command(NamedTuple):
     """A subcommand."""
 
@@ -65,7 +68,7 @@ def commands() -> list[Command]:
                 Argument("--dev-fraction", type=float, default=0.0, metavar="SHARE", help=DEV_FRACTION_HELP),
                 Argument("--workers", type=int, metavar="N", help="trainings at once (default: one per core or GPU)"),
                 Argument("--replace", action="store_true", help="replace a finished model of another task or start"),
-                Argument("--json", action="store_true", help="print scores as JSON lines also on a terminal"),
+                JSON_ARGUMENT,
             ],
             "bert_model.finetuning.config:FinetuningConfig",
         ),
@@ -91,7 +94,7 @@ def commands() -> list[Command]:
         Command(
             "score",
             run_commands.run_score,
-            "Score predictions with the task's official metric, as JSON.",
+            "Score predictions with the task's official metric: a table on a terminal, else JSON.",
             [
                 Argument("task", metavar="TASK"),
                 Argument("--data", required=True, type=path_or_url, metavar="FILE"),
@@ -106,6 +109,7 @@ def commands() -> list[Command]:
                 Argument(
                     "--na-prob", type=local_path, metavar="FILE", help="SQuAD 2.0: null odds, for the best threshold"
                 ),
+                JSON_ARGUMENT,
             ],
         ),
         Command(

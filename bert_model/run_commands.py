@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -76,12 +77,9 @@ def run_finetune(arguments: argparse.Namespace) -> int:
         if _lacks_readme(arguments.output) and (arguments.replace or not other):
             write_readme(arguments.output, {"license": license} if license else {})
 
-    # Scores go to standard output, as a table on a terminal and as JSON lines for programs; all else to standard error.
-    if sys.stdout.isatty() and not arguments.json:
-        print(scores_table(result.results, "simple"))
-    else:
-        for key, entry in result.metrics.items():
-            print(json.dumps({"metric": key, **entry, "own_split": data.own_split}))
+    # All but the scores goes to standard error.
+    lines = [json.dumps({"metric": k, **entry, "own_split": data.own_split}) for k, entry in result.metrics.items()]
+    _print_scores(arguments, scores_table(result.results, "simple"), lines)
     if kept := kept_epoch(result.results["winner"]):
         print(f"published: {kept}", file=sys.stderr)
     print(f"known about this score: {describe(read_caveats(result.results['known']))}", file=sys.stderr)
@@ -130,14 +128,21 @@ def run_predict(arguments: argparse.Namespace) -> int:
 
 def run_score(arguments: argparse.Namespace) -> int:
     from bert_model.kinds.scores import score_files
+    from bert_model.tables import format_table
 
     scores = score_files(
         arguments.task, _fetched(arguments.data), arguments.predictions, arguments.na_prob, arguments.na_prob_thresh
     )
     for what, count in scores.get("defects", {}).items():
         print(f"{arguments.data}: {what}: {count:,}", file=sys.stderr)
-    print(json.dumps(scores, indent=1))
+    head, *rows = [(k, f"{v:.2f}" if isinstance(v, float) else str(v)) for k, v in scores.items() if k != "defects"]
+    _print_scores(arguments, format_table(head, rows, "simple", numbers=[1]), [json.dumps(scores, indent=1)])
     return 0
+
+
+def _print_scores(arguments: argparse.Namespace, table: str, lines: Iterable[str]) -> None:
+    """Print scores: a table for people on a terminal, else JSON for programs."""
+    print(*([table] if sys.stdout.isatty() and not arguments.json else lines), sep="\n")
 
 
 def run_submission(arguments: argparse.Namespace) -> int:

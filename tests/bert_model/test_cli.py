@@ -211,11 +211,22 @@ def test_unexpected_word_is_refused(capsys):
     assert "unrecognized arguments: all" in capsys.readouterr().err
 
 
-def test_score_prints_the_official_metric_as_json(workplace, capsys):
+def test_score_prints_the_official_metric_as_json_and_as_a_table_on_a_terminal(workplace, capsys, monkeypatch):
     (workplace / "dev.tsv").write_text("sentence\tlabel\nfine\t1\npoor\t0\n")
     (workplace / "predictions.tsv").write_text("index\tprediction\n0\t1\n1\t1\n")
-    assert main(["score", "sst2", "--data", "dev.tsv", "--predictions", "predictions.tsv"]) == 0
-    assert json.loads(capsys.readouterr().out)["accuracy"] == 50.0
+    words = ["score", "sst2", "--data", "dev.tsv", "--predictions", "predictions.tsv"]
+    assert main(words) == 0
+    piped = capsys.readouterr().out
+    scores = json.loads(piped)
+    assert piped == json.dumps(scores, indent=1) + "\n"
+    assert scores["accuracy"] == 50.0
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(words) == 0
+    head, _, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["task", "sst2"]
+    assert ["accuracy", "50.00"] in [row.split() for row in rows]
+    assert main([*words, "--json"]) == 0
+    assert capsys.readouterr().out == piped
 
 
 @pytest.mark.slow
