@@ -36,6 +36,11 @@ class Argument:
         self.names, self.options = names, options
 
 
+PRECISION_ARGUMENT = Argument(
+    "--precision",
+    choices=("float32", "bfloat16", "auto"),
+    help="auto: bfloat16 where the device has it (default: float32, or auto for a model fine-tuned in bfloat16)",
+)
 JSON_ARGUMENT = Argument("--json", action="store_true", help="print scores as JSON also on a terminal")
 
 
@@ -89,6 +94,7 @@ def commands() -> list[Command]:
                     help="one input per line, or a data file of the task in any format; - is standard input",
                 ),
                 Argument("--output", default="-", metavar="FILE", help="- is standard output"),
+                PRECISION_ARGUMENT,
             ],
         ),
         Command(
@@ -165,6 +171,7 @@ def commands() -> list[Command]:
                 Argument("--output", required=True, type=local_path, metavar="FILE"),
                 Argument("--layers", metavar="N,N", help="-1 is the top (default: -1,-2,-3,-4; with --pool -1)"),
                 Argument("--pool", choices=["mean"], help="one vector for each text, as sentence embeddings have"),
+                PRECISION_ARGUMENT,
             ],
         ),
         Command(

@@ -122,7 +122,7 @@ def run_predict(arguments: argparse.Namespace) -> int:
     directories = [resolve_model(model) for model in arguments.model]
     from bert_model.inference.predict import predict
 
-    counts = predict(arguments.task, directories, arguments.input, arguments.output)
+    counts = predict(arguments.task, directories, arguments.input, arguments.output, arguments.precision)
     return 1 if counts.rejected else 0
 
 
@@ -220,8 +220,9 @@ def run_features(arguments: argparse.Namespace) -> int:
     from bert_model.inference.features import write_features
     from bert_model.registry.resolve import resolve_model
 
-    model, pools = resolve_model(arguments.model), bool(arguments.pool)
-    count = write_features(model, arguments.input, arguments.output, layers=layers, pools=pools)
+    model, pools, precision = resolve_model(arguments.model), bool(arguments.pool), arguments.precision or "float32"
+    options: dict[str, Any] = {"layers": layers, "pools": pools, "precision": precision}
+    count = write_features(model, arguments.input, arguments.output, **options)
     print(f"{arguments.output}: hidden states of {count} texts")
     return 0
 

@@ -96,7 +96,7 @@ def compute_activations(
         # Padding is dropped: row t of each array belongs to token t of the set.
         inside, tokens = encoded.token_indices(rows)
         for array, state in zip(arrays, states):
-            array[tokens] = output.hidden_states[state].cpu().numpy()[inside]
+            array[tokens] = output.hidden_states[state].float().cpu().numpy()[inside]
     return Activations(tuple(arrays))
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
 from bert_model.finetuning.frozen_features import Activations, compute_activations
 from bert_model.finetuning.task_model import prediction_device
@@ -19,6 +20,7 @@ from bert_model.kinds.encoded import EncodedSet
 from bert_model.kinds.text import encode_texts
 from bert_model.model.bert import BertModel
 from bert_model.model.weights import check_embeddings, load_model
+from bert_model.training.distributed import autocast
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import ConfigurationError, InputError
 from bert_pipeline.failed_records import check_failures, failure
@@ -39,19 +41,22 @@ def write_features(
     *,
     layers: Sequence[int] = (-1, -2, -3, -4),
     pools: bool = False,
+    precision: str = "float32",
 ) -> int:
     """Write one row for each text or pair of a file (`read_rows`); return the number of rows.
 
     Columns: `id`, `text` and `text_b`, `tokens` list<string> with [CLS] and [SEP], and `layer_<n>`
     list<list<float32>>, a vector for each token. Layers count from 0 for the embeddings, or from -1 for the top block.
     With `pools` they are list<float32>, the mean vector of all tokens, and texts are cut as `bert predict` cuts them.
+    `precision` is that of the computation, as in `autocast`.
     ConfigurationError for a layer that the model does not have. Rows that fail are set aside (`rejecting`); InputError
     if they are too many (`check_failures`).
     """
     # Layers are checked before the first text is read.
     tokenizer = Tokenizer.from_directory(directory)
     encoder, _ = load_model(BertModel, directory)
-    encoder.to(prediction_device())
+    device = torch.device(prediction_device())
+    encoder.to(device)
     numbers = layer_numbers(layers, encoder.config.num_hidden_layers)
     max_length = encoder.config.max_position_embeddings
     if pools:
@@ -76,9 +81,10 @@ def write_features(
                 if any(text_b is not None for _, text_b in pairs):
                     check_embeddings(directory, encoder.config, tokenizer, pair_task="bert features")
                 encoded = encode_texts(pairs, tokenizer, max_length)
-                activations = compute_activations(
-                    encoder, encoded, pad_id=tokenizer.pad_id, states=numbers, dtype=np.float32
-                )
+                with autocast(device, precision):
+                    activations = compute_activations(
+                        encoder, encoded, pad_id=tokenizer.pad_id, states=numbers, dtype=np.float32
+                    )
                 ids = [str(row.fields["id"]) for row in rows]
                 table = _table(ids, pairs, encoded, activations, numbers, tokenizer, pools)
             except BaseException as error:

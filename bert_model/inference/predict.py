@@ -24,6 +24,7 @@ from bert_model.kinds.span import NULL_LOGIT_DIFFERENCE
 from bert_model.kinds.text import encode_texts
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.weights import NEXT_SENTENCE, WORD_HEADS, check_embeddings, load_model
+from bert_model.training.distributed import autocast
 from bert_model.zero_shot.pseudo_likelihood import token_scores
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.failed_records import failure
@@ -73,22 +74,27 @@ class PredictionCounts:
         return self.answers + self.blank
 
 
-def predict(task: str, directories: Sequence[Path], input_path: str = "-", output_path: str = "-") -> PredictionCounts:
+def predict(
+    task: str, directories: Sequence[Path], input_path: str = "-", output_path: str = "-", precision: str | None = None
+) -> PredictionCounts:
     """Answer every input of a file or of standard input as JSON lines; see `answer_file`.
 
     Several models answer as an ensemble, by the mean of their probabilities.
     """
-    return answer_file(load_predictor(task, directories), input_path, output_path)
+    return answer_file(load_predictor(task, directories, precision), input_path, output_path)
 
 
-def load_predictor(task: str, directories: Sequence[Path]) -> Predictor:
-    """Load the models of one task onto the GPU, or the CPU without one; UsageError if they do not fit together."""
+def load_predictor(task: str, directories: Sequence[Path], precision: str | None = None) -> Predictor:
+    """Load the models of one task onto the GPU, or the CPU without one; UsageError if they do not fit together.
+
+    They compute in `precision`, as `autocast` names it; by default in that of their fine-tuning, else in float32.
+    """
     device = prediction_device()
     if task in PRETRAINING_TASKS:
         if len(directories) != 1:
             raise UsageError(f"{task}: takes one model, found {len(directories)}")
-        return PretrainingPredictor(directories[0], task, device)
-    predictor = TaskPredictor([load_task_model(directory, task).to(device) for directory in directories])
+        return PretrainingPredictor(directories[0], task, device, precision or "float32")
+    predictor = TaskPredictor([load_task_model(directory, task).to(device) for directory in directories], precision)
     if task.endswith((".yaml", ".yml")):  # its files may have changed since the model was trained
         predictor.data_task = get_task(task)
     return predictor
@@ -201,9 +207,11 @@ def answer_inputs(predictor: Predictor, inputs: Sequence[Mapping[str, Any]]) -> 
 class TaskPredictor:
     """A fine-tuned model, or an ensemble of models of the same task."""
 
-    def __init__(self, models: Sequence[TaskModel]) -> None:
+    def __init__(self, models: Sequence[TaskModel], precision: str | None = None) -> None:
         first = models[0]
-        self.models = models
+        self.models, self.precision = models, precision
+        if precision and any(model.encoder is not None for model in models):
+            raise UsageError(f"{first.task.name}: its frozen features are of float32; leave out --precision")
         self.task = first.task
         self.kind = kind_of(first.task)
         self.data_task: Task | None = first.task
@@ -237,7 +245,11 @@ class TaskPredictor:
 
         # Each model encodes by its own tokenizer. Sentences without words have no row.
         rows = [self.kind.encode(examples, model.tokenizer, model.config) for model in self.models]
-        outputs = [(encoded, model.logits(encoded)) for model, encoded in zip(self.models, rows) if encoded.num_rows]
+        outputs = [
+            (encoded, model.logits(encoded, precision=self.precision))
+            for model, encoded in zip(self.models, rows)
+            if encoded.num_rows
+        ]
         truncated = {int(index) for encoded, _ in outputs for index in encoded.truncated}
         answers = self.kind.answer(examples, outputs, self.models[0].config, self.fitted)
         for item, answer in zip(inputs, answers):
@@ -252,8 +264,8 @@ class TaskPredictor:
 class PretrainingPredictor:
     """A pre-trained model that fills [MASK], or tells whether one text follows another."""
 
-    def __init__(self, directory: Path, task: str, device: str = "cpu") -> None:
-        self.task = task
+    def __init__(self, directory: Path, task: str, device: str = "cpu", precision: str = "float32") -> None:
+        self.task, self.precision = task, precision
         self.device = torch.device(device)
         self.form = "pair" if task == "nsp" else "text"
         self.data_task: Task | None = None
@@ -278,7 +290,8 @@ class PretrainingPredictor:
     def answer(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
         """Answer inputs of {"text"}, for mlm with [MASK] in it, or of {"text", "text_b"}."""
         answer = {"mlm": self._fill, "nsp": self._classify_pairs, "pll": self._score}[self.task]
-        return _with_ids(inputs, answer(inputs))
+        with autocast(self.device, self.precision):
+            return _with_ids(inputs, answer(inputs))
 
     def _score(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
         """Return the pseudo-log-likelihood of each text, in nats, and its tokens' part of it."""

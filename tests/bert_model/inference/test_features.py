@@ -12,6 +12,7 @@ import tiny_tasks
 import torch
 import transformers
 
+from bert_model.cli import main
 from bert_model.inference import features
 from bert_model.inference.features import write_features
 from bert_model.kinds.text import encode_texts
@@ -38,6 +39,17 @@ def test_parquet_has_the_hidden_states_that_transformers_computes(model, tmp_pat
             states = theirs(ids, token_type_ids=torch.tensor([types]), output_hidden_states=True).hidden_states
         for layer in (3, 0, 2):
             np.testing.assert_allclose(np.array(row[f"layer_{layer}"]), states[layer][0].numpy(), atol=1e-5)
+
+
+def test_features_of_bfloat16_are_those_of_float32_rounded(model, tmp_path):
+    (tmp_path / "in.txt").write_text("the film was fine .\n")
+    words = ["features", "--model", str(model), "--input", str(tmp_path / "in.txt"), "--layers", "-1", "--output"]
+    states = []
+    for precision in ("float32", "bfloat16"):
+        assert main([*words, str(tmp_path / precision), "--precision", precision]) == 0
+        (row,) = pq.read_table(tmp_path / precision).to_pylist()
+        states.append(np.array(row["layer_3"]))
+    assert 0 < np.abs(states[0] - states[1]).max() < 0.05
 
 
 def test_model_with_one_segment_or_another_vocabulary_is_refused(tmp_path):

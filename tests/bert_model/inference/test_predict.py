@@ -113,6 +113,27 @@ def test_answers_are_right_and_their_probabilities_sum_to_one(models, tmp_path):
     assert sum(good["probabilities"].values()) == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.parametrize("task", ["sst2", "mlm", "pll"])
+def test_precision_of_answers_can_be_chosen(task, tmp_path):
+    if task == "sst2":
+        directory = untrained(tmp_path / "model", task, initializer_range=0.5)
+    else:
+        directory = tiny_tasks.make_model(tmp_path / "model")
+    found = []
+    for precision in (None, "float32", "bfloat16"):
+        text = "the [MASK] was fine ." if task == "mlm" else "the film was fine ."
+        (answer,) = load_predictor(task, [directory], precision).answer([{"text": text}])
+        numbers = {"sst2": answer.get("probabilities"), "mlm": answer.get("masks", [[None]])[0][0], "pll": answer}[task]
+        found.append([value for value in numbers.values() if isinstance(value, float)])
+    assert found[0] == found[1] != found[2]
+    assert found[2] == pytest.approx(found[0], rel=0.05)
+
+
+def test_precision_of_frozen_features_is_refused(models):
+    with pytest.raises(UsageError, match="ner_features: its frozen features are of float32; leave out --precision"):
+        load_predictor("ner_features", [models["ner_features"]], "bfloat16")
+
+
 def test_answer_text_is_at_its_offset_in_the_context(models, tmp_path):
     (answer,) = answers_to("squad2", [models["squad2"]], INPUTS["squad2"], tmp_path)
     context = INPUTS["squad2"].split("\t")[1]
