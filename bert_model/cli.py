@@ -22,6 +22,7 @@ from bert_pipeline.errors import BertError, exit_code_of
 from bert_pipeline.signals import exiting_on_signals
 from bert_pipeline.storage import local_path, path_or_url, store_errors
 from bert_pipeline.tasks.catalogue import TASK_FILES, TASKS
+from bert_pipeline.vocabulary.files import CASED_HELP
 
 DEV_FRACTION_HELP = "share of the only data file to split off as the dev set, if the task has one file (own split)"
 MODEL_HELP = (
@@ -42,6 +43,12 @@ PRECISION_ARGUMENT = Argument(
     help="auto: bfloat16 where the device has it (default: float32, or auto for a model fine-tuned in bfloat16)",
 )
 JSON_ARGUMENT = Argument("--json", action="store_true", help="print scores as JSON also on a terminal")
+
+
+def model_arguments(name: str, **options: Any) -> list[Argument]:
+    """Return the argument of a model, and the option that states its case."""
+    cased = Argument("--cased", action=argparse.BooleanOptionalAction, help=CASED_HELP)
+    return [Argument(name, metavar="MODEL", help=MODEL_HELP, **options), cased]
 
 
 class Command(NamedTuple):
@@ -68,7 +75,7 @@ def commands() -> list[Command]:
             [
                 Argument("task", metavar="TASK", help=" ".join([*TASKS, *TASK_FILES]) + ", or a YAML file"),
                 Argument("--data", required=True, type=path_or_url, metavar="PATH", help="official or hub files"),
-                Argument("--model", required=True, metavar="MODEL", help=MODEL_HELP),
+                *model_arguments("--model", required=True),
                 Argument("--output", required=True, type=local_path, metavar="DIR"),
                 Argument("--dev-fraction", type=float, default=0.0, metavar="SHARE", help=DEV_FRACTION_HELP),
                 Argument("--workers", type=int, metavar="N", help="trainings at once (default: one per core or GPU)"),
@@ -86,7 +93,7 @@ def commands() -> list[Command]:
             "cannot be read go to FILE.rejected.jsonl, the others are answered, and the exit code is 1.",
             [
                 Argument("task", metavar="TASK|mlm|nsp|pll"),
-                Argument("--model", required=True, action="append", metavar="MODEL", help=MODEL_HELP),
+                *model_arguments("--model", required=True, action="append"),
                 Argument(
                     "--input",
                     default="-",
@@ -133,7 +140,7 @@ def commands() -> list[Command]:
             "Score a pre-trained model on minimal pairs, without fine-tuning: how often it finds the right text of two "
             "more likely. Pairs are BLiMP's, your own, or made from the held-out text of a corpus in any language.",
             [
-                Argument("model", metavar="MODEL", help=MODEL_HELP),
+                *model_arguments("model"),
                 Argument(
                     "--pairs",
                     default="made",
@@ -164,7 +171,7 @@ def commands() -> list[Command]:
             run_commands.run_features,
             "Write a model's hidden states for every token, or their mean for every text, to Parquet.",
             [
-                Argument("--model", required=True, metavar="MODEL", help=MODEL_HELP),
+                *model_arguments("--model", required=True),
                 Argument(
                     "--input", required=True, metavar="FILE", help="one text per line, or A<TAB>B; - is standard input"
                 ),
@@ -180,7 +187,7 @@ def commands() -> list[Command]:
             "Draw the attention of every layer and head between the tokens of one or two texts. The output is one HTML "
             "page that needs no network.",
             [
-                Argument("--model", required=True, metavar="MODEL", help=MODEL_HELP),
+                *model_arguments("--model", required=True),
                 Argument("text_a", metavar="TEXT_A"),
                 Argument("text_b", metavar="TEXT_B", nargs="?", help="the second text of a pair"),
                 Argument("--output", required=True, type=local_path, metavar="FILE", help="page.html"),
@@ -213,7 +220,7 @@ def commands() -> list[Command]:
             "the mean of their old pieces, new positions from the old ones; `bert pretrain --from` continues from the "
             "result.",
             [
-                Argument("model", metavar="MODEL", help=MODEL_HELP),
+                *model_arguments("model"),
                 Argument("--vocab", type=path_or_url, metavar="DIR", help="the directory of the new vocabulary"),
                 Argument(
                     "--special-token", action="append", metavar="TOKEN", help="your own token, such as [E1]; repeatable"
@@ -228,7 +235,7 @@ def commands() -> list[Command]:
             run_commands.run_export,
             "Write a model as an ONNX file, for runtimes without torch. Its logits are compared with the model's.",
             [
-                Argument("model", metavar="MODEL", help=MODEL_HELP),
+                *model_arguments("model"),
                 Argument("--output", required=True, type=local_path, metavar="FILE", help="model.onnx"),
             ],
         ),

@@ -212,7 +212,7 @@ def load_configuration(reference: str, assignments: Sequence[str] = ()) -> Pretr
 def pretraining_configuration(arguments: argparse.Namespace) -> Any:
     """Return the configuration that the command line of a pre-training states; without `--config` its class.
 
-    UsageError if `--optimizer-state` is given without `--from`.
+    UsageError if `--optimizer-state` or `--cased` is given without `--from`.
     """
     if arguments.config is None:
         return PretrainingConfig
@@ -220,6 +220,6 @@ def pretraining_configuration(arguments: argparse.Namespace) -> Any:
     if arguments.start:
         state = arguments.optimizer_state or "fresh"
         start = [f"initial_model={arguments.start}", f"initial_optimizer={state}", f"model.preset={INITIAL_SIZE}"]
-    elif arguments.optimizer_state:
-        raise UsageError("--optimizer-state: needs --from MODEL, whose optimizer state it selects; none was given")
+    elif arguments.optimizer_state or arguments.cased is not None:
+        raise UsageError("--optimizer-state, --cased: need --from MODEL, which they are about; none was given")
     return load_configuration(arguments.config, [*start, *arguments.assignments])

@@ -40,7 +40,6 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     from bert_model.finetuning.finetune import finetune, replaced_model
     from bert_model.finetuning.worker_pool import WorkerPool
     from bert_model.registry.model_card import stated_license, write_readme
-    from bert_model.registry.resolve import resolve_model
 
     # Settings and data are checked before a model is fetched and workers start.
     settings = settings_given(arguments)
@@ -56,7 +55,7 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     for note in (*data.summaries(), *data.notes()):
         print(f"{arguments.task}: {note}", file=sys.stderr)
     # The license of an earlier search that this one extends is kept; that of another model is no statement on this one.
-    model = resolve_model(arguments.model)
+    model = _model(arguments)
     other = replaced_model(arguments.output, data.task.name, model)
     license = "" if other else stated_license(arguments.output)
     shown = TrialDisplay()
@@ -108,7 +107,6 @@ def _lacks_readme(directory: Path) -> bool:
 
 
 def run_predict(arguments: argparse.Namespace) -> int:
-    from bert_model.registry.resolve import resolve_model
     from bert_pipeline.tasks.catalogue import get_task
 
     if arguments.output != "-":
@@ -119,7 +117,7 @@ def run_predict(arguments: argparse.Namespace) -> int:
     describable = all("/" in model or Path(model).is_dir() for model in arguments.model)
     if arguments.task not in ("mlm", "nsp", "pll") and not (describable and NAME_PATTERN.fullmatch(arguments.task)):
         get_task(arguments.task)
-    directories = [resolve_model(model) for model in arguments.model]
+    directories = [_model(arguments, model) for model in arguments.model]
     from bert_model.inference.predict import predict
 
     counts = predict(arguments.task, directories, arguments.input, arguments.output, arguments.precision)
@@ -174,7 +172,6 @@ def run_submission(arguments: argparse.Namespace) -> int:
 
 
 def run_exam(arguments: argparse.Namespace) -> int:
-    from bert_model.registry.resolve import resolve_model
     from bert_model.training.home import bert_home
     from bert_pipeline.exam.ngrams import NGRAM_BASELINE_NAME
     from bert_pipeline.exam.pairs import blimp_path, read_pairs_of
@@ -188,7 +185,7 @@ def run_exam(arguments: argparse.Namespace) -> int:
     path = blimp_path(bert_home() / "data") if arguments.pairs == "blimp" else Path(arguments.pairs)
     part = arguments.part or ("reporting" if is_made else "all")
     pairs = [] if is_made else read_pairs_of(path, part)
-    directory = resolve_model(arguments.model)
+    directory = _model(arguments)
     ngram_baseline = None
     if arguments.corpus is not None:
         from bert_pipeline.exam.job import prepared_exam
@@ -218,9 +215,8 @@ def run_features(arguments: argparse.Namespace) -> int:
     except ValueError:
         raise UsageError(f"--layers {arguments.layers}: expected whole numbers with commas, such as -1,-2") from None
     from bert_model.inference.features import write_features
-    from bert_model.registry.resolve import resolve_model
 
-    model, pools, precision = resolve_model(arguments.model), bool(arguments.pool), arguments.precision or "float32"
+    model, pools, precision = _model(arguments), bool(arguments.pool), arguments.precision or "float32"
     options: dict[str, Any] = {"layers": layers, "pools": pools, "precision": precision}
     count = write_features(model, arguments.input, arguments.output, **options)
     print(f"{arguments.output}: hidden states of {count} texts")
@@ -230,12 +226,18 @@ def run_features(arguments: argparse.Namespace) -> int:
 def run_attention(arguments: argparse.Namespace) -> int:
     check_file_target(arguments.output)
     from bert_model.inference.attention import write_attention
-    from bert_model.registry.resolve import resolve_model
 
-    directory, texts = resolve_model(arguments.model), (arguments.text_a, arguments.text_b)
+    directory, texts = _model(arguments), (arguments.text_a, arguments.text_b)
     count = write_attention(directory, *texts, arguments.output, model_name=without_secrets(arguments.model))
     print(f"{arguments.output}: attention between {count} tokens")
     return 0
+
+
+def _model(arguments: argparse.Namespace, reference: str = "") -> Path:
+    """Return the local directory of a command's model, by default of its only one."""
+    from bert_model.registry.resolve import resolve_model
+
+    return resolve_model(reference or arguments.model, cased=arguments.cased)
 
 
 def _fetched(data: Path) -> Path:
@@ -254,10 +256,9 @@ def run_convert(arguments: argparse.Namespace) -> int:
 
 def run_adapt(arguments: argparse.Namespace) -> int:
     from bert_model.conversion.vocabulary_transfer import adapt_model
-    from bert_model.registry.resolve import resolve_model
 
     paths, special_tokens = (arguments.vocab, arguments.output, arguments.corpus), arguments.special_token or ()
-    model = resolve_model(arguments.model)
+    model = _model(arguments)
     counts = adapt_model(model, *paths, positions=arguments.positions, special_tokens=special_tokens).counts
     print(
         f"{arguments.output}: {counts['positions']:,} positions; {counts['vocab_size']:,} tokens: "
@@ -282,9 +283,8 @@ def run_adapt(arguments: argparse.Namespace) -> int:
 def run_export(arguments: argparse.Namespace) -> int:
     check_file_target(arguments.output)
     from bert_model.conversion.onnx import export_onnx
-    from bert_model.registry.resolve import resolve_model
 
-    difference = export_onnx(resolve_model(arguments.model), arguments.output)
+    difference = export_onnx(_model(arguments), arguments.output)
     print(f"{arguments.output}: {arguments.output.stat().st_size:,} bytes, logits equal within {difference:.1e}")
     return 0
 

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -36,8 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
     if any(of_training) if arguments.plan else not of_training[0]:
         raise UsageError("give --output DIR, the training's directory, or --plan alone, which writes nothing")
     config = pretraining_configuration(arguments)
+    resolve = functools.partial(resolve_model, cased=arguments.cased)
     if arguments.plan:
-        table = plan(config, device=arguments.device, resolve=resolve_model)
+        table = plan(config, device=arguments.device, resolve=resolve)
         if os.environ.get("RANK", "0") == "0":
             print(table)
         return 0
@@ -48,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         allow_changes=arguments.allow_changes,
         experiment=arguments.experiment,
         device=arguments.device,
-        resolve=resolve_model,
+        resolve=resolve,
     )
 
     # One JSON line on standard output, from rank 0 only, so that scripts find status and model.

@@ -17,6 +17,7 @@ from bert_pipeline.configuration import Proportion, Seed, SettingsAction, config
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.instances.masking import MaskingConfig
 from bert_pipeline.storage import path_or_url
+from bert_pipeline.vocabulary.files import CASED_HELP
 
 INITIAL_SIZE = "initial"
 """Special preset name: the size of `initial_model`."""
@@ -294,6 +295,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("fresh", "restored"),
         help="with --from: fresh (the default), or restored from the training's checkpoint that MODEL is",
     )
+    parser.add_argument("--cased", action=argparse.BooleanOptionalAction, help=f"with --from: {CASED_HELP}")
     parser.add_argument("--resume", action="store_true", help="go on where the training in DIR stopped")
     parser.add_argument("--allow-changes", action="store_true", help="resume although configuration or data changed")
     parser.add_argument("--experiment", default="pretraining", help="name of the MLflow experiment")

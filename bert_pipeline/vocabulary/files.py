@@ -23,6 +23,7 @@ ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 CONTINUATION_PREFIX = "##"
 NO_FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
 """Of an added token that is cut out of a text as it is."""
+CASED_HELP = "whether the model's vocabulary keeps case and accents, if its files do not state it (old hub models)"
 
 
 def read_vocabulary(path: Path | str) -> tuple[str, ...]:
@@ -80,8 +81,8 @@ def read_stated(directory: Path) -> Stated:
     refusal = _other_words(configuration) or _other_normalization(configuration, do_lower_case)
     if not isinstance(do_lower_case, bool):
         refusal = (
-            "do_lower_case is not stated there, nor lowercase in tokenizer.json; write "
-            '{"do_lower_case": true} into it for an uncased vocabulary, false for a cased one'
+            "do_lower_case is not stated there, nor lowercase in tokenizer.json; give --cased or --no-cased with a "
+            'model, or write {"do_lower_case": true} into it for an uncased vocabulary, false for a cased one'
         )
     tokens, added = _with_added(tokens, SPECIAL_TOKENS, configuration, fast, directory)
     return Stated(

@@ -1,11 +1,16 @@
 """References to models."""
 
 import fnmatch
+import json
 from pathlib import Path
 
 import fsspec
 import pytest
+import tiny_tasks
+import torch
+from safetensors.torch import load_file
 
+from bert_model.cli import main
 from bert_model.registry.resolve import resolve_model
 from bert_pipeline.errors import ArtifactError, UsageError
 from bert_pipeline.manifest import load_manifest, publishing
@@ -90,3 +95,44 @@ def test_directory_of_a_tensorflow_checkpoint_names_the_command_that_converts_it
         (tmp_path / name).touch()
     with pytest.raises(UsageError, match=r"convert it first: bert convert .*/bert_model\.ckpt --output DIR"):
         resolve_model(str(tmp_path))
+
+
+@pytest.fixture
+def old_repository(tmp_path, monkeypatch):
+    """A model as the hub's oldest repositories have it, in whose files nothing states the case."""
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
+    model, old = tiny_tasks.make_model(tmp_path / "model"), tmp_path / "old"
+    old.mkdir()
+    for name in ("config.json", "vocab.txt"):
+        (old / name).write_bytes((model / name).read_bytes())
+    torch.save(load_file(model / "model.safetensors"), old / "pytorch_model.bin")
+    return old
+
+
+def test_error_names_the_option_that_states_the_case(old_repository, capsys):
+    (input_file := old_repository.parent / "input.txt").write_text("THE film was [MASK] .\n")
+    predict = ["predict", "mlm", "--input", str(input_file), "--model"]
+    assert main([*predict, str(old_repository)]) == 2
+    assert "give --cased or --no-cased" in capsys.readouterr().err
+    assert main([*predict, str(old_repository), "--no-cased"]) == 0
+    answer = capsys.readouterr().out
+    assert main([*predict, str(old_repository.parent / "model")]) == 0  # which states it
+    assert capsys.readouterr().out == answer
+    assert main([*predict, str(old_repository), "--cased"]) == 0  # "THE" is no token
+    assert capsys.readouterr().out != answer
+    assert {path.name for path in old_repository.iterdir()} == {"config.json", "vocab.txt", "pytorch_model.bin"}
+
+
+@pytest.mark.parametrize(("option", "lower_cases"), [("--cased", False), ("--no-cased", True)])
+def test_model_made_from_an_old_repository_states_its_case(old_repository, option, lower_cases):
+    adapted = old_repository.parent / "adapted"
+    assert main(["adapt", str(old_repository), "--positions", "80", "--output", str(adapted), option]) == 0
+    assert json.loads((adapted / "tokenizer_config.json").read_text())["do_lower_case"] is lower_cases
+
+
+def test_option_that_contradicts_the_files_or_has_no_model_is_refused(old_repository, capsys):
+    model = str(old_repository.parent / "model")
+    assert main(["predict", "mlm", "--model", model, "--cased"]) == 2
+    assert "model: its files state the other case" in capsys.readouterr().err
+    assert main(["pretrain", "--config", "one-gpu", "--plan", "--cased"]) == 2
+    assert "--cased: need --from MODEL" in capsys.readouterr().err

@@ -98,7 +98,7 @@ def test_output_may_be_in_a_new_folder(home, capsys):
 
 
 def test_output_names_a_model_without_the_secrets_of_its_url(home, capsys, monkeypatch):
-    monkeypatch.setattr("bert_model.registry.resolve.resolve_model", lambda _: home / "model")
+    monkeypatch.setattr("bert_model.registry.resolve.resolve_model", lambda *_, **__: home / "model")
     (home / "few.tsv").write_text("Kalo mipan.\tMipan kalo.\torder\n")
     assert run("https://me:secret@host/model --pairs few.tsv --output named.json", capsys)[0] == 0
     assert json.loads((home / "named.json").read_text())["model"] == "https://host/model"
