@@ -91,15 +91,16 @@ def upload(
     # Answer the example once: the signature is inferred from a real input and its answers.
     task = document.task or "mlm"
     predictor = load_predictor(task, [manifest.path])
-    example = EXAMPLE_INPUTS[task if task == "mlm" else predictor.form]
+    example = {"id": "0"} | EXAMPLE_INPUTS[task if task == "mlm" else predictor.form]
     signature = _signature(example, answer_inputs(predictor, [example]))
     with tempfile.TemporaryDirectory() as scratch:
-        # MLflow's own layout: a copy of the directory, the code that serves it, and the versions of its requirements.
+        # MLflow's own layout: a copy of the directory, this project's code, and the versions of its requirements.
         path = Path(scratch) / "served"
         with silence_mlflow():
             mlflow.pyfunc.save_model(
                 path=str(path),
                 python_model=pyfunc.__file__,
+                code_paths=[importlib.import_module(name).__path__[0] for name in ("bert_pipeline", "bert_model")],
                 artifacts={pyfunc.ARTIFACT: str(manifest.path)},
                 signature=signature,
                 input_example=[example],
@@ -337,7 +338,7 @@ def _signature(example: Mapping[str, Any], answers: list[dict[str, Any]]) -> "Mo
     from mlflow.types.schema import Array, ColSpec, Schema, TensorSpec
 
     columns: list[ColSpec | TensorSpec] = [
-        ColSpec(Array(DataType.string) if isinstance(value, list) else DataType.string, name)
+        ColSpec(Array(DataType.string) if isinstance(value, list) else DataType.string, name, required=name != "id")
         for name, value in example.items()
     ]
     with silence_mlflow():
@@ -346,5 +347,7 @@ def _signature(example: Mapping[str, Any], answers: list[dict[str, Any]]) -> "Mo
 
 
 def _requirements() -> list[str]:
-    packages = ("torch", "tokenizers", "safetensors", "numpy", "mlflow")
-    return [f"{package}=={importlib.metadata.version(package)}" for package in packages]
+    """Return what the stored code imports to answer: a few of the packages that data and training need."""
+    packages = ("mlflow", "numpy", "pydantic", "pyyaml", "safetensors", "tabulate", "tokenizers", "torch", "tqdm")
+    # "+cpu" is a build that the public index does not have.
+    return [f"{package}=={importlib.metadata.version(package).partition('+')[0]}" for package in packages]

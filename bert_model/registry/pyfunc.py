@@ -1,7 +1,8 @@
 """MLflow model code ("models from code"): a copy of this file is stored with every registered version.
 
-Loading a version runs its copy with the installed `bert_model` and reads safetensors, JSON and text below the
-version's `artifacts/`; nothing is unpickled. A version can be loaded as long as the paths that its copy imports exist.
+Loading a version runs its copy with the `bert_model` that is stored beside it in `code/`, so that it needs no
+installation of this project, and reads safetensors, JSON and text below `artifacts/`; nothing is unpickled. Versions of
+earlier revisions have no `code/`: they are loaded as long as the paths that their copies import exist.
 """
 
 from pathlib import Path
@@ -33,13 +34,13 @@ class ServedModel(PythonModel):
         """Answer the rows of a table whose columns MLflow has checked against the signature."""
         from bert_model.inference.predict import answer_inputs
 
-        rows = model_input.to_dict("records")
-        return answer_inputs(self.predictor, [{str(key): _plain(value) for key, value in row.items()} for row in rows])
+        return answer_inputs(self.predictor, [_input(row) for row in model_input.to_dict("records")])
 
 
-def _plain(value: Any) -> Any:
-    """Turn the array that MLflow makes of a list column back into a list."""
-    return list(value) if hasattr(value, "tolist") else value
+def _input(row: dict[Any, Any]) -> dict[str, Any]:
+    """Return the fields of a row without what MLflow and pandas make of them: arrays of lists, NaN of a missing id."""
+    fields = {str(key): list(value) if hasattr(value, "tolist") else value for key, value in row.items()}
+    return {key: value for key, value in fields.items() if key != "id" or isinstance(value, str | int)}
 
 
 mlflow.models.set_model(ServedModel())

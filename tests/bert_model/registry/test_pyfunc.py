@@ -1,8 +1,12 @@
 """A version served by MLflow answers like `bert predict` and refuses input outside its signature."""
 
 import ast
+import contextlib
 import importlib
+import importlib.metadata
 import json
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -10,12 +14,13 @@ import mlflow
 import pandas as pd
 import pytest
 import tiny_tasks
+from packaging.requirements import Requirement
 from starlette.testclient import TestClient
 
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import load_predictor, predict
-from bert_model.registry import operations, pyfunc
+from bert_model.registry import artifacts, operations, pyfunc
 from bert_model.registry.resolve import resolve_model
 from bert_model.training.home import tracking_uri
 from bert_pipeline.manifest import load_manifest
@@ -63,9 +68,61 @@ def test_served_model_answers_like_bert_predict(name, served):
 
 def test_served_model_has_signature_and_example(served):
     model = load("swag")
-    assert model.metadata.get_input_schema().input_names() == ["context", "endings"]
+    assert model.metadata.get_input_schema().input_names() == ["id", "context", "endings"]
+    assert model.metadata.get_input_schema().required_input_names() == ["context", "endings"]
     assert model.metadata.get_output_schema() is not None
-    assert model.input_example is not None
+    assert model.predict(model.input_example)[0]["id"] == "0"
+
+
+def test_answers_have_the_ids_of_rows_that_have_one(served):
+    rows = pd.DataFrame([{"id": "first", **INPUTS["sst2"]}, INPUTS["sst2"]])
+    assert [answer["id"] for answer in load("sst2").predict(rows)] == ["first", "1"]
+
+
+ELSEWHERE = """
+import importlib.metadata, json, sys
+
+class Refuse:
+    \"""Refuses packages that an environment of the requirements does not have.\"""
+
+    owners = importlib.metadata.packages_distributions()
+
+    def find_spec(self, name, path=None, target=None):
+        owners = {owner.lower() for owner in self.owners.get(name.partition(".")[0], [])} - {"bert-workflow"}
+        if owners and not owners & installed:
+            raise ModuleNotFoundError(name)
+
+installed = {*json.loads(sys.argv[2])}
+sys.meta_path.insert(0, Refuse())
+import mlflow
+model = mlflow.pyfunc.load_model(sys.argv[1])
+answer = model.predict(model.input_example)
+import bert_model, bert_pipeline
+print(json.dumps([answer, bert_model.__file__, bert_pipeline.__file__]))
+"""
+
+
+def test_version_runs_where_its_requirements_are_installed_and_this_project_is_not(served, tmp_path):
+    mlflow.set_tracking_uri(tracking_uri())
+    uri = f"models:/{operations.model_name('tiny', 'sst2')}@candidate"
+    stored = str(Path(mlflow.artifacts.download_artifacts(uri, dst_path=str(tmp_path))))
+    missing = (Path(stored) / "requirements.txt").read_text().split()
+    installed: set[str] = set()
+    while missing:
+        requirement = Requirement(missing.pop())
+        name = requirement.name.lower()
+        if name not in installed and (not requirement.marker or requirement.marker.evaluate({"extra": ""})):
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # of other platforms
+                missing += importlib.metadata.requires(name) or []
+                installed.add(name)
+    assert {"torch", "mlflow"} < installed
+    assert not {"dagster", "apache-beam"} & installed
+    command = [sys.executable, "-I", "-c", ELSEWHERE, stored, json.dumps(sorted(installed))]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    answer, *files = json.loads(result.stdout.splitlines()[-1])
+    assert answer == load_predictor("sst2", [served["sst2"]]).answer([{"id": "0"} | artifacts.EXAMPLE_INPUTS["text"]])
+    assert files == [f"{stored}/code/{package}/__init__.py" for package in ("bert_model", "bert_pipeline")]
 
 
 def test_http_server_answers_and_refuses_a_wrong_schema(served):
