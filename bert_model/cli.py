@@ -47,8 +47,8 @@ JSON_ARGUMENT = Argument("--json", action="store_true", help="print scores as JS
 
 def model_arguments(name: str, **options: Any) -> list[Argument]:
     """Return the argument of a model, and the option that states its case."""
-    cased = Argument("--cased", action=argparse.BooleanOptionalAction, help=CASED_HELP)
-    return [Argument(name, metavar="MODEL", help=MODEL_HELP, **options), cased]
+    case = {"action": argparse.BooleanOptionalAction, "help": CASED_HELP}
+    return [Argument(name, metavar="MODEL", help=MODEL_HELP, **options), Argument("--cased", **case)]
 
 
 class Command(NamedTuple):
@@ -237,6 +237,10 @@ def commands() -> list[Command]:
             [
                 *model_arguments("model"),
                 Argument("--output", required=True, type=local_path, metavar="FILE", help="model.onnx"),
+                Argument(
+                    "--quantize", choices=["int8"], help="write a second file, smaller and faster: model.int8.onnx"
+                ),
+                Argument("--data", type=path_or_url, metavar="FILE", help="a labeled file: its score with --quantize"),
             ],
         ),
         Command(

@@ -284,8 +284,12 @@ def run_export(arguments: argparse.Namespace) -> int:
     check_file_target(arguments.output)
     from bert_model.conversion.onnx import export_onnx
 
-    difference = export_onnx(_model(arguments), arguments.output)
-    print(f"{arguments.output}: {arguments.output.stat().st_size:,} bytes, logits equal within {difference:.1e}")
+    if arguments.data and not arguments.quantize:
+        raise UsageError("--data: needs --quantize, whose scores it is for; none was given")
+    data = arguments.data and _fetched(arguments.data)
+    written = export_onnx(_model(arguments), arguments.output, int8=bool(arguments.quantize), data=data)
+    for file, difference in written.items():
+        print(f"{file}: {file.stat().st_size:,} bytes, {difference}")
     return 0
 
 

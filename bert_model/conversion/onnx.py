@@ -7,6 +7,7 @@ Shapes: B texts, C choices, S positions.
 """
 
 import contextlib
+import dataclasses
 import json
 import logging
 import warnings
@@ -18,14 +19,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bert_model.finetuning.task_model import load_task_model, read_task_description
-from bert_model.kinds import KINDS, Kind
+from bert_model.finetuning.task_model import TaskModel, load_task_model, read_task_description
+from bert_model.kinds import KINDS, Kind, kind_of
+from bert_model.kinds.base import fitted_of
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig, ModernConfig
 from bert_model.model.heads import HEAD_CLASSES
 from bert_model.model.weights import NEXT_SENTENCE, WORD_HEADS, load_model, read_weights
 from bert_pipeline.atomic import atomic_write, replace_text
 from bert_pipeline.errors import BertError, InputError, UsageError
+from bert_pipeline.tasks.task import read_examples
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -39,6 +42,22 @@ OPSET = 18
 EXAMPLE_LENGTH = 8
 
 
+class _Session(nn.Module):
+    """An ONNX file in place of the model that it was made from."""
+
+    def __init__(self, session: Any, model: "_Plain") -> None:
+        super().__init__()
+        self.session, self.model = session, model
+
+    def forward(self, ids: Tensor, mask: Tensor | None, segments: Tensor) -> Any:
+        inputs = (ids, torch.ones_like(ids) if mask is None else mask, segments)
+        rank = 2 + len(self.model.kind.rows_shape if self.model.kind else ())  # the texts of a pair of vectors are rows
+        arrays = {name: tensor.flatten(0, -rank).numpy() for name, tensor in zip(self.model.inputs, inputs)}
+        outputs = self.session.run(list(self.model.outputs), arrays)
+        found = torch.from_numpy(np.stack(outputs, axis=-1) if len(outputs) > 1 else outputs[0])
+        return found.reshape(len(ids), -1) if ids.dim() > rank else found
+
+
 class _Plain(nn.Module):
     """A model with the inputs of the graph, in order, and a tuple of tensors as output."""
 
@@ -49,6 +68,7 @@ class _Plain(nn.Module):
         self.kind = kind
         """The kind of task; None for a pre-trained model."""
         self.outputs = tuple(outputs)
+        self.task_model: TaskModel | None = None  # of a model that was fine-tuned here
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -62,15 +82,17 @@ class _Plain(nn.Module):
         return output if isinstance(output, tuple) else (output,)
 
 
-def export_onnx(directory: Path, output: Path) -> float:
-    """Write a model directory as an ONNX file and return the largest difference of its logits in onnxruntime.
+def export_onnx(directory: Path, output: Path, *, int8: bool = False, data: Path | None = None) -> dict[Path, str]:
+    """Write a model directory as an ONNX file, and return the files for onnxruntime with how they differ from it.
 
-    Its tokenizer, if it is one that is read here, is written beside it: model.tokenizer.json of model.onnx.
-    UsageError if the packages of the extra "onnx" are missing or the model is of a kind that is not exported.
+    Its tokenizer, if it is one that is read here, and a program that reads both are written beside it:
+    model.tokenizer.json and model.example.py of model.onnx. With `int8`, model.int8.onnx has weights of 8 bits; how it
+    differs is told by its score on `data`, a labeled file of the task, or without one by its logits. UsageError if the
+    packages of the extra "onnx" are missing, the model is of a kind that is not exported, or it has no task for `data`.
     BertError if the file does not compute what the model does; nothing is written then.
     """
     try:
-        import onnx  # noqa: F401 (torch's exporter needs it)
+        import onnx
         import onnxruntime
         import onnxscript  # noqa: F401
     except ImportError as error:
@@ -79,6 +101,9 @@ def export_onnx(directory: Path, output: Path) -> float:
     # A model of this project tells its task; of another author's the head does.
     description = read_task_description(directory) or {}
     model = _task_model(directory, description) if description else _foreign_model(directory)
+    if data and not description:
+        raise UsageError(f"{directory}: was not fine-tuned here, so its task is unknown; leave out --data")
+    examples = read_examples(model.task_model.task, data) if data and model.task_model else []
     inputs = _example(model, batch_size=2, length=EXAMPLE_LENGTH)
     # All dimensions may vary.
     names = ("batch", "choices", "length") if model.kind and model.kind.rows_shape else ("batch", "length")
@@ -100,10 +125,13 @@ def export_onnx(directory: Path, output: Path) -> float:
         metadata = {
             "source": directory.name,
             "task": description.get("task") or (model.kind.name if model.kind else "pretraining"),
+            "kind": model.kind.name if model.kind else "pretraining",
             "labels": json.dumps(description.get("labels", model.config.labels)),
+            "max_seq_length": str(model.config.max_position_embeddings),
         }
         if description:
-            metadata["max_seq_length"] = str(description["configuration"]["max_seq_length"])
+            lengths = {key: description["configuration"][key] for key in ("max_seq_length", "max_answer_length")}
+            metadata |= {key: json.dumps(value) for key, value in (lengths | fitted_of(description)).items()}
         program.model.metadata_props.update(metadata)
         for node in program.model.graph.all_nodes():  # the exporter notes stack traces, with paths of this machine
             node.metadata_props.clear()
@@ -115,9 +143,32 @@ def export_onnx(directory: Path, output: Path) -> float:
             raise BertError(f"{directory}: its logits in ONNX differ by {difference:.2g}; nothing was written")
         try:
             replace_text(output.with_suffix(".tokenizer.json"), Tokenizer.from_directory(directory).to_json())
+            example = Path(__file__).with_name("onnx_example.py").read_text(encoding="utf-8")
+            replace_text(output.with_suffix(".example.py"), example)
         except (InputError, UsageError) as error:
             logger.warning("no tokenizer.json: %s", error)
-    return difference
+    written = {output: f"logits equal within {difference:.1e}"}
+    if int8:
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        quantized = output.with_suffix(".int8.onnx")
+        with atomic_write(quantized) as temporary, _silence_exporter():
+            quantize_dynamic(onnx.load(output), temporary, weight_type=QuantType.QInt8)
+        sessions = [onnxruntime.InferenceSession(file) for file in (output, quantized)]
+        written[quantized] = _change(sessions, model, examples)
+    return written
+
+
+def _change(sessions: Sequence[Any], model: _Plain, examples: Sequence[Any]) -> str:
+    """Describe how the second file differs from the first: by the task's metric, or without examples by its logits."""
+    if not examples or (loaded := model.task_model) is None:
+        return f"logits differ by up to {_difference(sessions[1], model):.2g} on random tokens"
+    kind, metric, fitted = kind_of(loaded.task), loaded.task.main_metric, fitted_of(loaded.description)
+    encoded = kind.encode(examples, loaded.tokenizer, loaded.config)
+    models = [dataclasses.replace(loaded, model=_Session(session, model)) for session in sessions]
+    results = [kind.evaluate(examples, encoded, own.logits(encoded), own.config, fitted=fitted) for own in models]
+    before, after = (result.scores[metric] for result in results)
+    return f"{metric} {after:.2f}, before {before:.2f}, on {len(examples):,} examples"
 
 
 def _task_model(directory: Path, description: Mapping[str, Any]) -> _Plain:
@@ -129,6 +180,7 @@ def _task_model(directory: Path, description: Mapping[str, Any]) -> _Plain:
     model = _Plain(loaded.model, kind, kind.onnx_outputs)
     if model.config.head == "bilstm":  # torch's exporter fixes the length of what an LSTM reads
         raise UsageError(f"{directory}: a model with head=bilstm is not exported to ONNX")
+    model.task_model = loaded
     return model
 
 

@@ -1,6 +1,8 @@
 """Exported models answer in onnxruntime as they do here, for any number of texts and any length."""
 
 import json
+import re
+import subprocess
 import sys
 
 import numpy as np
@@ -16,6 +18,19 @@ from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.kinds import kind_of
 
 TASKS = ("sst2", "stsb", "squad1", "swag", "ner")
+INPUTS = {
+    "sst2": {"text": "the film was lovely ."},
+    "stsb": {"text": "the meal was sour .", "text_b": "a song ."},
+    "squad1": {"question": "where does anna live ?", "context": "Boris was in Oslo. Anna lives in Rome."},
+    "swag": {"context": "anna lives .", "endings": ["the film was dull .", "the film was great ."]},
+    "ner": {"text": "Anna lives in Oslo."},
+}
+WITHOUT_TORCH = """
+import runpy, sys
+sys.modules.update(dict.fromkeys(["torch", "transformers", "bert_model"]))  # None: cannot be imported
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +87,61 @@ def test_onnx_file_and_its_tokenizer_answer_texts_as_the_model_does(models, tmp_
     (found,) = session.run(None, {name: np.array([values]) for name, values in arrays.items()})
     expected = model.logits(kind_of(model.task).encode([example], model.tokenizer, model.config))
     np.testing.assert_allclose(found.reshape(-1), expected.reshape(-1), atol=1e-4)
+
+
+def answer_of_example(file, *texts):
+    """What the program beside an ONNX file prints."""
+    program = file.with_name(f"{file.name.partition('.')[0]}.example.py")
+    command = [sys.executable, "-I", "-c", WITHOUT_TORCH, str(program), str(file), *texts]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_example_beside_the_file_answers_as_bert_predict_does(models, task, tmp_path, capsys):
+    pytest.importorskip("onnxruntime")
+    assert main(["export", str(models / task), "--output", str(tmp_path / "model.onnx")]) == 0
+    (tmp_path / "input.jsonl").write_text(json.dumps(INPUTS[task]) + "\n")
+    capsys.readouterr()
+    assert main(["predict", task, "--model", str(models / task), "--input", str(tmp_path / "input.jsonl")]) == 0
+    expected = json.loads(capsys.readouterr().out)["prediction"]
+    texts = [text for value in INPUTS[task].values() for text in ([value] if isinstance(value, str) else value)]
+    found = answer_of_example(tmp_path / "model.onnx", *texts)
+    assert found == (pytest.approx(expected, abs=1e-4) if task == "stsb" else expected)
+
+
+def test_int8_file_is_written_with_the_score_before_and_after(models, tmp_path, capsys):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    examples, model = tiny_tasks.task_data("sst2").dev["dev"], load_task_model(models / "sst2")
+    lines = ["sentence\tlabel", *(f"{example.text_a}\t{example.label}" for example in examples)]
+    (tmp_path / "dev.tsv").write_text("\n".join(lines) + "\n")
+    file, quantized = tmp_path / "model.onnx", tmp_path / "model.int8.onnx"
+    options = ["--quantize", "int8", "--data", str(tmp_path / "dev.tsv")]
+    assert main(["export", str(models / "sst2"), "--output", str(file), *options]) == 0
+    after, before = map(
+        float, re.findall(r"accuracy ([\d.]+), before ([\d.]+), on 24 examples", capsys.readouterr().out)[0]
+    )
+    kind = kind_of(model.task)
+    encoded = kind.encode(examples, model.tokenizer, model.config)
+    logits = model.logits(encoded)
+    assert before == pytest.approx(kind.evaluate(examples, encoded, logits, model.config).scores["accuracy"], abs=0.01)
+    padded = encoded.padded(np.arange(encoded.num_units), pad_id=model.tokenizer.pad_id)
+    session = onnxruntime.InferenceSession(quantized)
+    (found,) = session.run(None, {item.name: padded[item.name] for item in session.get_inputs()})
+    assert (found.argmax(axis=-1) == logits.argmax(axis=-1)).mean() > 0.9
+    assert abs(after - before) <= 10.0
+    assert not np.allclose(found, logits, atol=1e-5)
+    assert quantized.stat().st_size < file.stat().st_size
+    assert answer_of_example(quantized, *INPUTS["sst2"].values()) == answer_of_example(file, *INPUTS["sst2"].values())
+
+
+@pytest.mark.parametrize("task", ["squad1", "pretrained"])
+def test_int8_without_data_tells_how_the_logits_differ(models, task, tmp_path, capsys):
+    pytest.importorskip("onnxruntime")
+    export = ["export", str(models / task), "--output", str(tmp_path / "model.onnx")]
+    assert main([*export, "--quantize", "int8"]) == 0
+    assert re.search(r"model.int8.onnx: [\d,]+ bytes, logits differ by up to [\de.-]+", capsys.readouterr().out)
+    assert main([*export, "--data", str(tmp_path / "dev.tsv")]) == 2
+    assert "--data: needs --quantize" in capsys.readouterr().err
 
 
 def test_onnx_of_a_pretrained_model_has_both_heads(models, tmp_path):
