@@ -95,6 +95,7 @@ def render(audits: Sequence[DumpAudit], peer: PeerEnvironment) -> str:
 _COLUMNS = (
     "pages", "redirects", "other namespaces", "articles kept", "without output", "passages", "sentences",
     "characters in", "characters out", "leftover markup per million", "broken sentences per million",
+    "words of unknown templates per million",
 )  # fmt: skip
 
 
@@ -105,7 +106,9 @@ def _row(counts: dict[str, Any]) -> list[str]:
         counts["articles_without_text"], counts["passages"], counts["sentences"], counts["characters_in"],
         counts["characters_out"],
     ]  # fmt: skip
+    lost = counts["dropped_elements"].get("word of an unknown template", 0)
     rates = [counts["markup_per_million_characters"], counts["broken_text_per_million_characters"]]
+    rates.append(1e6 * lost / max(1, counts["characters_out"]))
     return [f"{number:,}" for number in numbers] + [f"{rate:.1f}" for rate in rates]
 
 

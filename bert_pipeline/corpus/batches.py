@@ -59,6 +59,8 @@ class PageBatch:
     """Number of dropped pages by reason."""
     dropped_elements: dict[str, int]
     """Number of dropped parts of kept pages, by kind."""
+    lost_templates: dict[str, int]
+    """Calls of templates that are in no file and stood for a word, by name."""
     problems: tuple[str, ...] = ()
     """One sentence for each thing that is missing from the input."""
     failures: tuple[str, ...] = ()
@@ -115,6 +117,7 @@ class PageBatchWriter:
         self.counts: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
         self.dropped_elements: Counter[str] = Counter()
+        self.lost_templates: Counter[str] = Counter()
         self._documents: list[Document] = []
         self._revisions: list[int] = []
         self._listed: list[str] = []
@@ -178,6 +181,7 @@ class PageBatchWriter:
             counts=dict(self.counts),
             dropped=dict(self.dropped),
             dropped_elements=dict(self.dropped_elements),
+            lost_templates=dict(self.lost_templates),
             problems=tuple(self.problems),
             failures=tuple(self._failures),
         )

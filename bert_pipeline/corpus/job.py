@@ -41,6 +41,8 @@ logger = logging.getLogger(__name__)
 _TOTALS = "totals.json"
 """The plan and the sums over all batches: an output of the planning, and its file."""
 _WRITTEN = "written.json"
+_MAX_TEMPLATES = 10
+"""Templates that are named, the most frequent ones."""
 
 
 def corpus_settings(config: CorpusConfig) -> dict[str, Any]:
@@ -104,6 +106,13 @@ def build_corpus(
             logger.warning("%s; of %s read, %s kept", problem, count_of(read, "pages"), count_of(kept, "documents"))
         if totals["warning"]:
             logger.warning("%s (%s lists them)", totals["warning"], DROPPED_NAME)
+        if counts["lost_templates"]:
+            logger.warning(
+                "%s lost to templates that are in no file, so sentences were shortened or dropped: %s; --templates FILE can "
+                "say what they show (docs/templates.md)",
+                count_of(counts["dropped_elements"]["word of an unknown template"], "words"),
+                ", ".join(f"{name} {number}" for name, number in counts["lost_templates"].items()),
+            )  # fmt: skip
         same_id = counts["dropped"].get("same id", 0)
         if same_id and any(split.kind != "wikipedia" for split in splits):
             logger.warning(
@@ -226,11 +235,13 @@ def _plan_shards(
     counts: Counter[str] = Counter()
     dropped: Counter[str] = Counter(decisions.dropped)
     elements: Counter[str] = Counter()
+    lost: Counter[str] = Counter()
     problems: dict[str, str] = {}  # of each file the first: where a dump breaks off, its end is missing too
     for batch in batches:
         counts.update(batch.counts)
         dropped.update(batch.dropped)
         elements.update(batch.dropped_elements)
+        lost.update(batch.lost_templates)
         for problem in batch.problems:
             problems.setdefault(problem.partition(": ")[0], problem)
     # Only reasons that occurred, by name: people read them in the manifest.
@@ -238,6 +249,7 @@ def _plan_shards(
         **counts,
         "dropped": {reason: dropped[reason] for reason in sorted(dropped) if dropped[reason]},
         "dropped_elements": {kind: elements[kind] for kind in sorted(elements) if elements[kind]},
+        "lost_templates": dict(lost.most_common(_MAX_TEMPLATES)),
         "broken_files": len(problems),
         "near_duplicates": decisions.near_duplicates,
     }

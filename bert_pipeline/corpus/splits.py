@@ -368,6 +368,7 @@ def _read_page(
     # Markup included, but of articles only: the share that becomes text measures the extraction.
     writer.counts["characters_in"] += len(page.text)
     writer.dropped_elements.update(extraction.dropped)
+    writer.lost_templates.update(extraction.lost)
     if document is None:
         writer.drop("no prose", document_id, page.title)
     else:

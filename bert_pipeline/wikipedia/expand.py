@@ -6,6 +6,7 @@ from collections import Counter
 
 from bert_pipeline.wikipedia.languages import WIKIPEDIAS
 from bert_pipeline.wikipedia.placeholders import DROPPED, FORMULA, UNKNOWN_VALUE, protect
+from bert_pipeline.wikipedia.punctuation import PAUSES, SENTENCE_ENDS, one_of
 from bert_pipeline.wikipedia.site import CATEGORY_NAMESPACE, FILE_NAMESPACE, MEDIA_NAMESPACE, TEMPLATE_NAMESPACE, Site
 from bert_pipeline.wikipedia.templates import Arguments, Wiki, load_wiki, show_nothing
 
@@ -20,14 +21,22 @@ def replace_plain_links(text: str) -> str:
 
 
 def expand_templates(
-    text: str, site: Site, title: str, dropped: Counter[str], unknown: Counter[str] | None = None, templates: str = ""
+    text: str,
+    site: Site,
+    title: str,
+    dropped: Counter[str],
+    unknown: Counter[str],
+    lost: Counter[str],
+    templates: str = "",
 ) -> str:
     """Replace templates by what they render or DROPPED, and links by their labels.
 
-    Elements without text are counted in `dropped` by kind, templates that are in no file also in `unknown` by name.
+    Elements without text are counted in `dropped` by kind, templates that are in no file also in `unknown` by name;
+    those of them that must stand for a word are in `lost` too, and leave an unknown value in their sentence.
     `templates` is a template file that is added to those of the wiki (docs/templates.md).
     """
-    return _Expansion(text, site, load_wiki(site.language, templates, site.dbname), title, dropped, unknown).expand()
+    wiki = load_wiki(site.language, templates, site.dbname)
+    return _Expansion(text, site, wiki, title, dropped, unknown, lost).expand()
 
 
 MAX_DEPTH = 40
@@ -46,7 +55,14 @@ class _Expansion:
     """
 
     def __init__(
-        self, text: str, site: Site, wiki: Wiki, title: str, dropped: Counter[str], unknown: Counter[str] | None
+        self,
+        text: str,
+        site: Site,
+        wiki: Wiki,
+        title: str,
+        dropped: Counter[str],
+        unknown: Counter[str],
+        lost: Counter[str],
     ) -> None:
         self.text = text
         self.site = site
@@ -54,6 +70,7 @@ class _Expansion:
         self.title = title
         self.dropped = dropped
         self.unknown = unknown
+        self.lost = lost
         self.spans = match_brackets(text)
         self.starts = [span[0] for span in self.spans]
 
@@ -99,10 +116,13 @@ class _Expansion:
         if renderer is None and self.site.namespace_of(written) == TEMPLATE_NAMESPACE:  # {{Vorlage:Name}}
             name, renderer, is_function = self.wiki.find_call(written.partition(":")[2])
         if renderer is None or renderer is show_nothing:  # most templates: their arguments are not expanded
-            self.dropped["template"] += 1
-            if renderer is None and self.unknown is not None:
+            is_word = renderer is None and not depth and _is_word(self.text, start - 2, end + 2)
+            self.dropped["word of an unknown template" if is_word else "template"] += 1
+            if renderer is None:
                 self.unknown[name] += 1
-            return DROPPED
+            if is_word:
+                self.lost[name] += 1
+            return UNKNOWN_VALUE if is_word else DROPPED
         parts = self._expand_arguments(start, end, index, depth)
         if is_function:  # {{lc:Text}}: the first argument is behind the colon
             parts.insert(1, parts[0].partition(":")[2])
@@ -134,6 +154,33 @@ class _Expansion:
             arguments[-1].append(first)
             arguments.extend([part] for part in rest)
         return ["".join(argument) for argument in arguments]
+
+
+# A word and a space before a call: "in {{…}}"; what is part of a sentence behind it: a word, the end of a word
+_WORD_BEFORE = re.compile(r"(?:^|[\s\"“«])([^\W\d_]+) $")
+_WORD_AFTER = re.compile(r"(?:'{2,5})?(?: [\w\[]|['’-][^\W\d_])")
+_PAUSE_AFTER = re.compile(rf"(?:'{{2,5}})?{one_of(PAUSES | SENTENCE_ENDS)}")
+_LONGEST_PREPOSITION = 3
+_CONTEXT = 60
+
+
+def _is_word(text: str, start: int, end: int) -> bool:
+    """Return True if a call of a template that no file has must be a word of its sentence: "born in {{BCE|384}}, he".
+
+    Marks, as those of missing sources, follow their word without a space, or a whole clause. So it is a word between a
+    word and the next one; before a comma or full stop only after one as short as a preposition. A name before it is no
+    hint: "Schiphol {{airport codes|AMS}} is". In brackets it is left out with what leads there.
+    """
+    line = text[max(0, start - _CONTEXT) : start].rpartition("\n")[2]
+    before = _WORD_BEFORE.search(line)
+    if before is None or line.rfind("(") > line.rfind(")"):
+        return False
+    word = before[1]
+    is_short = len(word) <= _LONGEST_PREPOSITION
+    if word != word.lower() and not (is_short and word.istitle()):
+        return False
+    after = text[end : end + 8]
+    return _WORD_AFTER.match(after) is not None or is_short and _PAUSE_AFTER.match(after) is not None
 
 
 # {{a template}} or [[link]] without brackets inside, which are most of them; runs of braces, and pairs of brackets

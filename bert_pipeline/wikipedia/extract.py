@@ -34,7 +34,9 @@ class Extraction:
     dropped: Counter[str]
     """Kind of element, as in the manifest of a corpus -> number of dropped elements."""
     templates: Counter[str]
-    """Names of templates that are in no template file, if requested."""
+    """Names of called templates that are in no template file."""
+    lost: Counter[str]
+    """Those of them that stood for a word, without which a sentence is left out or shorter."""
 
 
 def drop_reason(page: Page, site: Site) -> str:
@@ -53,21 +55,20 @@ def drop_reason(page: Page, site: Site) -> str:
     return ""
 
 
-def extract_article(page: Page, site: Site, *, count_templates: bool = False, templates: str = "") -> Extraction:
+def extract_article(page: Page, site: Site, *, templates: str = "") -> Extraction:
     """Extract the passages of one article; none if all of them only lead to lists ("Foo may be:")."""
-    extraction = extract(page.text, site, page.title, count_templates=count_templates, templates=templates)
+    extraction = extract(page.text, site, page.title, templates=templates)
     if all(passage.endswith(OPEN_ENDS) for passage in extraction.passages):
         extraction.dropped["fragment"] += len(extraction.passages)
         extraction.passages.clear()
     return extraction
 
 
-def extract(
-    text: str, site: Site, title: str = "", *, count_templates: bool = False, templates: str = ""
-) -> Extraction:
+def extract(text: str, site: Site, title: str = "", *, templates: str = "") -> Extraction:
     """Extract the passages of prose from wikitext; `templates` is a template file of one's own, "" for none."""
     dropped: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
+    lost: Counter[str] = Counter()
 
     # Remove private-use characters that are not ours, unify line ends
     text = remove_private_use(text)
@@ -83,7 +84,7 @@ def extract(
         text = separate_emphasis(text)
     text = replace_plain_links(text)
     if "{{" in text or "[[" in text:
-        text = expand_templates(text, site, title, dropped, unknown if count_templates else None, templates)
+        text = expand_templates(text, site, title, dropped, unknown, lost, templates)
 
     # Blocks, which templates may have opened or closed
     text = drop_tables(text, dropped)
@@ -103,7 +104,7 @@ def extract(
     # Lines to paragraphs; those that are prose lose their emphasis and placeholders there
     keeps_indented = load_wiki(site.language, templates, site.dbname).keeps_indented_prose
     passages = PassageReader(dropped, keeps_indented=keeps_indented).read(text)
-    return Extraction(passages=passages, dropped=dropped, templates=unknown)
+    return Extraction(passages=passages, dropped=dropped, templates=unknown, lost=lost)
 
 
 # -{text}-, -{zh-hans:…; zh-hant:…}- (https://www.mediawiki.org/wiki/Writing_systems/Syntax)

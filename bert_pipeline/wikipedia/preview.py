@@ -30,7 +30,7 @@ def preview_article(title: str, path: Path | str, *, templates: str = "") -> str
         raise InputError(f"{path}: no page is called {title!r}{suggest(title, titles) if len(titles) < 50_000 else ''}")
     # A page that the corpus drops is shown as well, with the reason.
     reason = drop_reason(page, dump.site)
-    extraction = extract_article(page, dump.site, count_templates=True, templates=templates)
+    extraction = extract_article(page, dump.site, templates=templates)
     dropped = ", ".join(f"{count} {kind}" for kind, count in extraction.dropped.most_common())
     templates = ", ".join(f"{name} ({count})" for name, count in extraction.templates.most_common(40))
     head = [

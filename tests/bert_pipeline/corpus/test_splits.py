@@ -324,6 +324,16 @@ def test_corpus_without_held_out_documents_is_a_warning(output, caplog):
     assert "no document is held out: there is only one; add" in caplog.text
 
 
+def test_words_of_templates_that_are_in_no_file_are_counted_by_name(output, caplog):
+    lost = "He left in {{qqyear|384}}. It has {{qqnumber|5}} houses and {{qqnumber|7}} hills. It is old{{qqmark}}."
+    counts = build(output, make_page(1, lost), *some_pages(2)[1:], held_out_per_mille=500).counts
+    assert "He left. It is old." in [" ".join(document.sentences) for document in documents_of(output)]
+    assert counts["lost_templates"] == {"qqnumber": 2, "qqyear": 1}
+    assert counts["dropped_elements"]["word of an unknown template"] == 3
+    assert "3 words lost to templates that are in no file" in caplog.text
+    assert "qqnumber 2, qqyear 1; --templates FILE" in caplog.text
+
+
 def test_kept_document_is_named_by_those_that_repeat_its_text(tmp_path, output):
     texts = {"a": article(1) + " End.", "b": article(1) + " Fin.", "c": article(1) + " Fin.", "b2": article(2)}
     rows = [{"id": name[0], "text": text} for name, text in texts.items()]

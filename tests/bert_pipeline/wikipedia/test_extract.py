@@ -178,9 +178,11 @@ def test_indented_sentences_are_counted_where_they_are_dropped(tmp_path):
         extract(text, SITE, templates=str(own))
 
 
-def test_dropped_templates_are_counted_by_name_on_request():
-    extraction = extract("{{Infobox X|a}} {{infobox_x}} {{nowrap|b}} stands here.", SITE, count_templates=True)
-    assert extraction.templates == Counter({"infobox x": 2})
+def test_templates_of_no_file_are_counted_by_name_and_where_they_stood_for_a_word():
+    extraction = extract("{{Infobox X|a}} {{infobox_x}} {{nowrap|b}} stands in {{qq}} here.", SITE)
+    assert extraction.templates == Counter({"infobox x": 2, "qq": 1})
+    assert extraction.lost == Counter({"qq": 1})
+    assert extraction.dropped == Counter({"template": 2, "word of an unknown template": 1, "sentence without its value": 1})
 
 
 def test_redirects_other_namespaces_and_models_are_dropped():

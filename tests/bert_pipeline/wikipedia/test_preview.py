@@ -61,7 +61,7 @@ def test_passages_are_printed_once_and_in_order(tmp_path):
 
 def test_preview_uses_template_files_and_lists_unknown_templates(tmp_path):
     (tmp_path / "own.toml").write_text('[templates]\n"people" = "some {1} people"\n', encoding="utf-8")
-    text = "In this old town live {{people|500}} and {{others|5}} today{{cn}}."
+    text = "In this old town live {{people|500}} and{{others|5}} today{{cn}}."
     export = make_export(make_page(1, text, title="T"), language="en")
     (tmp_path / "dump.xml").write_text(export, encoding="utf-8")
     shown = preview_article("T", tmp_path / "dump.xml", templates=str(tmp_path / "own.toml"))
