@@ -43,7 +43,7 @@ from benchmarks.training import rank_environments
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.initialization import new_model
 from bert_model.model.weights import load_model, save_model
-from bert_model.presets import RunPreset, load_preset, with_phases_in
+from bert_model.presets import RunPreset, preset_from_mapping, preset_path, with_phases_in
 from bert_model.pretraining.checkpoint import read_state
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.fast_exam import input_of_pairs
@@ -51,7 +51,7 @@ from bert_model.training.distributed import resolve_precision
 from bert_model.training.home import bert_home
 from bert_model.zero_shot.exam import take_exam
 from bert_pipeline.atomic import atomic_directory, atomic_write, write_text_durably
-from bert_pipeline.configuration import from_mapping, override, to_mapping
+from bert_pipeline.configuration import from_mapping, override, read_yaml, to_mapping
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.errors import BertError, UsageError
 from bert_pipeline.exam.job import prepared_exam
@@ -535,7 +535,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Train what is missing, score both models, and print the table."""
     args = argument_parser().parse_intermixed_args(arguments)
     directory = working_directory(args.name)
-    preset = load_preset(args.preset)
+    changes = [f"pretraining.{assignment}" for assignment in args.assignments]
+    preset = preset_from_mapping(override(read_yaml(preset_path(args.preset)), changes), name=args.preset)
     corpus = find_corpus(args.corpus, directory)
     # The held-out text of another corpus may be in what was made of this one, which is kept for a later start.
     for path in args.instances:
@@ -552,11 +553,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ours = to_mapping(with_phases_in(preset.pretraining, {length: found.path for length, found in instances.items()}))
     ours |= {"objective": "mlm", "budget": args.budget, "evaluation_interval_steps": 0}
     ours |= {"evaluation_max_instances": 1}
-    config = from_mapping(PretrainingConfig, override(ours, args.assignments), where=args.preset)
+    config = from_mapping(PretrainingConfig, ours, where=args.preset)
     if not config.budget_seconds:
         raise UsageError(f"--budget: found {args.budget!r}, expected a time such as 1h or 90m")
-    if config.objective != "mlm":
-        raise UsageError(f"objective: found {config.objective}, expected mlm: run_mlm has no next sentences")
 
     # The peer: the same initial weights and vocabulary, lines of the same text.
     last = config.phases[-1]

@@ -39,6 +39,7 @@ PRESET_SIZES: dict[str, tuple[int, int, int]] = {
 class BertConfig:
     """Architecture of a BERT model, under the names of Hugging Face's config.json."""
 
+    architecture: ClassVar[Literal["bert", "modern"]] = "bert"
     vocab_size: PositiveInt = 30522
     """Number of WordPiece tokens."""
     hidden_size: PositiveInt = 768
@@ -171,6 +172,7 @@ class ModernConfig(BertConfig):
     A field of BERT that ModernBert has under another name keeps BERT's name here.
     """
 
+    architecture: ClassVar[Literal["bert", "modern"]] = "modern"
     model_type: ClassVar[str] = "modernbert"
     RENAMED: ClassVar[dict[str, str]] = {
         "hidden_act": "hidden_activation",

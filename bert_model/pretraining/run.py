@@ -17,7 +17,7 @@ from bert_model.model.weights import architecture_of, write_weights
 from bert_model.pretraining.budget import Budget, refuse_other_budget
 from bert_model.pretraining.checkpoint import KIND as CHECKPOINT_KIND
 from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, is_intact, read_state, restore
-from bert_model.pretraining.config import PretrainingConfig
+from bert_model.pretraining.config import INITIAL_SIZE, PretrainingConfig
 from bert_model.pretraining.fast_exam import FastExam, input_of_pairs, pairs_for_choosing, report_metrics, whole_exam
 from bert_model.pretraining.phases import Phase, data_inputs, load_phases, with_own_copies
 from bert_model.pretraining.run_directory import MODEL_KIND, identity, initialize_or_resume, open_directory, run_lock
@@ -182,7 +182,10 @@ def _open_run(
 
 
 def resolve_initial_model(config: PretrainingConfig, group: Group, resolve: Callable[[str], Path]) -> PretrainingConfig:
-    """Return the configuration with the initial model as a directory, resolved once: an alias may move meanwhile."""
+    """Return the configuration with the initial model as a directory, and with its architecture if it has its size.
+
+    It is resolved once: an alias may move meanwhile.
+    """
     reference = config.initial_model
     if not reference:
         return config
@@ -191,7 +194,10 @@ def resolve_initial_model(config: PretrainingConfig, group: Group, resolve: Call
     directory = group.on_all_ranks(lambda: directory if directory.is_dir() else resolve(reference))
     if group.is_main and str(directory) != reference:
         logger.info("%s is %s", without_secrets(reference), directory)
-    return dataclasses.replace(config, initial_model=str(directory))
+    model = config.model
+    if model.preset == INITIAL_SIZE:
+        model = dataclasses.replace(model, architecture=BertConfig.from_directory(directory).architecture)
+    return dataclasses.replace(config, initial_model=str(directory), model=model)
 
 
 def check_batch_sizes(config: PretrainingConfig, world_size: int) -> None:

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch.optim import Optimizer
 
 from bert_model.model.bert import BertForPreTraining
-from bert_model.model.config import CONFIG_NAME, BertConfig, ModernConfig
+from bert_model.model.config import CONFIG_NAME, BertConfig
 from bert_model.model.initialization import new_model
 from bert_model.model.weights import load_model, weight_files
 from bert_model.pretraining.batch import ALIGNED_LENGTH
@@ -247,11 +247,10 @@ def _initial_model(config: PretrainingConfig, tokenizer: Tokenizer) -> tuple[Ber
         )
     overrides = {key: value for key, value in config.model.overrides.items() if key != "vocab_size"}
     stored = BertConfig.from_directory(directory, **overrides)
-    found = "modern" if isinstance(stored, ModernConfig) else "bert"
-    if found != config.model.architecture:
+    if stored.architecture != config.model.architecture:
         raise ConfigurationError(
-            f"model.architecture: found {config.model.architecture!r}, but {directory} has the architecture {found!r}; "
-            f"give model.architecture={found}"
+            f"model.architecture: found {config.model.architecture!r}, but {directory} has the architecture "
+            f"{stored.architecture!r}; set model.preset to {INITIAL_SIZE!r}"
         )
     if config.model.preset != INITIAL_SIZE:
         _check_size(config, stored, directory)

@@ -21,7 +21,11 @@ def test_every_proof_trains_presets_and_names_rows_that_it_scores(path):
 
 def test_seeds_are_a_column_beside_the_published_lines():
     proof = Proof(title="", text=(), runs={}, exams={"blimp": ""}, tasks={"rte": ""}, lines={"GPT-2": {"blimp": 65.08}})
-    scores = {"modern 1": {"blimp": 60.0, "cola": 9.0, "rte": 55.0}, "modern 2": {"blimp": 64.0}, "bert": {"blimp": 61.0}}
+    scores = {
+        "modern 1": {"blimp": 60.0, "cola": 9.0, "rte": 55.0},
+        "modern 2": {"blimp": 64.0},
+        "bert": {"blimp": 61.0},
+    }
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table(proof, scores).splitlines()]
     assert lines[0] == ["", "modern", "bert", "GPT-2"]
     assert lines[2:] == [["blimp", "62.00 ± 2.83 (2)", "61.00 (1)", "65.08"], ["rte", "55.00 (1)", "", ""]]

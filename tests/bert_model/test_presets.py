@@ -19,7 +19,7 @@ from bert_model.presets import (
 )
 from bert_model.pretraining.run import cost_of_dropout
 from bert_pipeline.beam.options import pipeline_options
-from bert_pipeline.configuration import read_yaml, to_mapping
+from bert_pipeline.configuration import override, read_yaml, to_mapping
 from bert_pipeline.errors import ConfigurationError, UsageError
 from bert_pipeline.tasks.catalogue import TASKS
 from workflows.lib.launchpad import asset_configs
@@ -158,20 +158,22 @@ def test_three_hour_preset_is_small_and_drops_near_duplicates():
 
 
 @pytest.mark.parametrize("name", ["laptop", "cpu-3h", "one-gpu"])
-def test_one_key_gives_a_preset_the_modern_architecture(name):
-    plain, modern = load_configuration(name), load_configuration(name, ["model.architecture=modern"])
-    assert modern.objective == "mlm"
-    config = modern.model.resolve(vocab_size=8192, max_length=512)
-    size = PRESET_SIZES[modern.model.preset]
-    assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == size
-    assert (config.initializer_range, config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.02, 0, 0)
-    rates = {"laptop": 2e-3, "cpu-3h": 1.5e-3, "one-gpu": 8e-4}
-    assert {phase.learning_rate for phase in modern.phases} == {rates[name]}
-    assert [phase.global_batch_size for phase in modern.phases] == [phase.global_batch_size for phase in plain.phases]
-    given = load_configuration(name, ["model.architecture=modern", "model.overrides.initializer_range=0.03"])
+def test_presets_are_modern_and_one_key_gives_berts_architecture(name):
+    key = "model.architecture=bert"
+    configs = {"modern": load_configuration(name), "bert": load_configuration(name, [key])}
+    rates = {"laptop": (2e-3, 2e-3), "cpu-3h": (1.5e-3, 1.5e-3), "one-gpu": (8e-4, 5e-4)}
+    for (architecture, config), rate in zip(configs.items(), rates[name]):
+        assert (config.model.architecture, config.objective) == (architecture, "mlm")
+        model = config.model.resolve(vocab_size=8192, max_length=512)
+        size = PRESET_SIZES[config.model.preset]
+        assert (model.num_hidden_layers, model.hidden_size, model.num_attention_heads) == size
+        assert model.initializer_range == (0.06 if (name, architecture) == ("cpu-3h", "bert") else 0.02)
+        assert model.hidden_dropout_prob == model.attention_probs_dropout_prob == 0
+        assert {phase.learning_rate for phase in config.phases} == {rate}
+    given = load_configuration(name, [key, "model.overrides.initializer_range=0.03"])
     assert given.model.resolve(vocab_size=8192).initializer_range == 0.03
 
-    # The same in a preset of one's own, whose data may keep pairs.
-    mapping = read_yaml(preset_path(name))
-    mapping["pretraining"]["model"]["architecture"] = "modern"
-    assert preset_from_mapping(mapping, name=name).pretraining == modern
+    # The same in a preset of one's own, with next sentences.
+    pairs = ["pretraining.objective=mlm_nsp", "instances.pairs=next_sentence"]
+    own = preset_from_mapping(override(read_yaml(preset_path(name)), [f"pretraining.{key}", *pairs]), name=name)
+    assert own.pretraining == dataclasses.replace(configs["bert"], objective="mlm_nsp")

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from instances_fixture import write_instances
 from safetensors.torch import load_file
 from small_training import VanishedError, configuration, train, train_events, vanish_after
 from two_ranks import run_pretraining
@@ -75,13 +76,13 @@ def test_training_continues_with_more_positions_and_another_base(data, tmp_path)
     train(configuration(data, model=modern()), tmp_path / "short")
     start = {"initial_model": str(tmp_path / "short" / "model")}
     overrides = {"max_position_embeddings": 1024, "global_rope_theta": 160_000.0}
-    longer = {"architecture": "modern", "preset": "initial", "overrides": overrides}
-    train(configuration(data, model=longer, **start), tmp_path / "long")
+    longer = {"preset": "initial", "overrides": overrides}  # the architecture is the initial model's
+    train(configuration(data, model=longer, objective="mlm", **start), tmp_path / "long")
     config = BertConfig.from_directory(tmp_path / "long" / "model")
     assert isinstance(config, ModernConfig)
     assert (config.max_position_embeddings, config.global_rope_theta, config.hidden_size) == (1024, 160_000.0, 32)
-    with pytest.raises(ConfigurationError, match="has the architecture 'modern'; give model.architecture=modern"):
-        train(configuration(data, model={"preset": "initial"}, **start), tmp_path / "other")
+    with pytest.raises(ConfigurationError, match="has the architecture 'modern'; set model.preset to 'initial'"):
+        train(configuration(data, model={"preset": "tiny"}, **start), tmp_path / "other")
 
 
 def test_a_phase_of_long_texts_gives_the_model_its_positions(data):
@@ -89,6 +90,23 @@ def test_a_phase_of_long_texts_gives_the_model_its_positions(data):
     assert config.model.resolve(vocab_size=60, max_length=32).max_position_embeddings == 512
     long = config.model.resolve(vocab_size=60, max_length=1020)
     assert (long.max_position_embeddings, long.global_attn_every_n_layers) == (1024, 3)
+
+
+def test_texts_of_1024_tokens_are_trained_on_with_windows_after_short_ones(data, tmp_path):
+    write_instances(tmp_path / "instances", max_seq_length=1024, shards=(12,), held_out=2)
+    long = {"max_seq_length": 1024, "steps": 3, "global_batch_size": 4, "warmup_steps": 0, "learning_rate": 1e-3}
+    phases = [configuration(data)["phases"][0], long | {"instances": str(tmp_path / "instances")}]
+    model = {"architecture": "modern", "preset": "tiny", "overrides": {"hidden_size": 32, "num_hidden_layers": 4}}
+    config = configuration(data, model=model, phases=phases)
+    train(config, tmp_path / "whole")
+    with pytest.raises(VanishedError):
+        train(config, tmp_path / "resumed", after_step=vanish_after(10))
+    train(config, tmp_path / "resumed", resume=True)
+    assert same_weights(tmp_path / "whole", tmp_path / "resumed")
+    found = BertConfig.from_directory(tmp_path / "whole" / "model")
+    assert isinstance(found, ModernConfig)
+    assert (found.max_position_embeddings, found.global_attn_every_n_layers, found.local_attention) == (1024, 3, 128)
+    assert found.global_rope_theta > found.local_rope_theta == 10_000.0
 
 
 def test_objective_follows_the_architecture_and_next_sentences_are_refused(data, tmp_path):
