@@ -108,8 +108,8 @@ def build_corpus(
             logger.warning("%s (%s lists them)", totals["warning"], DROPPED_NAME)
         if counts["lost_templates"]:
             logger.warning(
-                "%s lost to templates that are in no file, so sentences were shortened or dropped: %s; --templates FILE can "
-                "say what they show (docs/templates.md)",
+                "%s lost to templates that are in no file, and sentences shortened or dropped: %s; --templates FILE "
+                "says what they show (docs/templates.md)",
                 count_of(counts["dropped_elements"]["word of an unknown template"], "words"),
                 ", ".join(f"{name} {number}" for name, number in counts["lost_templates"].items()),
             )  # fmt: skip

