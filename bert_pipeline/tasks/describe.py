@@ -13,9 +13,10 @@ from bert_pipeline.configuration import changed_settings, from_mapping
 from bert_pipeline.errors import InputError, UsageError, suggest
 from bert_pipeline.records import Source, encoding_of, open_records, open_source
 from bert_pipeline.tasks.catalogue import Task
+from bert_pipeline.tasks.files import missing_task_data
 from bert_pipeline.tasks.glue import APPLIES
 from bert_pipeline.tasks.ner import TAG, is_column_file
-from bert_pipeline.tasks.task import TaskData, load_task_data, missing_task_data, read_examples
+from bert_pipeline.tasks.task import TaskData, load_task_data, read_examples
 
 ID_NAMES = ("", "id", "idx", "index", "guid", "uid")
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "score", "similarity")

@@ -116,7 +116,7 @@ def _find_task(
     config: TaskDataLaunchpad, home: BertHome, dump: str, name: str
 ) -> tuple[Task | None, Path | None, float, str]:
     """Return a task, the folder of its files, the share that becomes the dev set, and why the task is skipped or ""."""
-    from bert_pipeline.tasks.task import missing_task_data
+    from bert_pipeline.tasks.files import missing_task_data
 
     try:
         task = home.task(name)
