@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import tiny_tasks
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from starlette.testclient import TestClient
 
 from bert_model.finetuning.finetune import finetune
@@ -80,20 +81,19 @@ def test_answers_have_the_ids_of_rows_that_have_one(served):
 
 
 ELSEWHERE = """
-import importlib.metadata, json, sys
+import importlib.machinery, importlib.metadata, json, sys
+from packaging.utils import canonicalize_name
 
-class Refuse:
-    \"""Refuses packages that an environment of the requirements does not have.\"""
+class Finder(importlib.machinery.PathFinder):
+    \"""Finds only packages of the requirements, and what is of no package.\"""
 
-    owners = importlib.metadata.packages_distributions()
+    @classmethod
+    def find_spec(cls, name, *more):
+        owners = {canonicalize_name(owner) for owner in packages.get(name.partition(".")[0], [])} - {"bert-workflow"}
+        return None if owners and not owners & installed else super().find_spec(name, *more)
 
-    def find_spec(self, name, path=None, target=None):
-        owners = {owner.lower() for owner in self.owners.get(name.partition(".")[0], [])} - {"bert-workflow"}
-        if owners and not owners & installed:
-            raise ModuleNotFoundError(name)
-
-installed = {*json.loads(sys.argv[2])}
-sys.meta_path.insert(0, Refuse())
+installed, packages = {*json.loads(sys.argv[2])}, importlib.metadata.packages_distributions()
+sys.meta_path = [Finder if finder is importlib.machinery.PathFinder else finder for finder in sys.meta_path]
 import mlflow
 model = mlflow.pyfunc.load_model(sys.argv[1])
 answer = model.predict(model.input_example)
@@ -110,7 +110,7 @@ def test_version_runs_where_its_requirements_are_installed_and_this_project_is_n
     installed: set[str] = set()
     while missing:
         requirement = Requirement(missing.pop())
-        name = requirement.name.lower()
+        name = canonicalize_name(requirement.name)
         if name not in installed and (not requirement.marker or requirement.marker.evaluate({"extra": ""})):
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # of other platforms
                 missing += importlib.metadata.requires(name) or []
