@@ -86,6 +86,8 @@ def write_instances(
         tokenizer.save(draft.path)
         parts = [("train", index, count) for index, count in enumerate(shards)] + [("held_out", 0, held_out)]
         for number, (split, index, count) in enumerate(parts):
+            if not count:  # a split without instances has no file
+                continue
             (draft.path / split).mkdir(exist_ok=True)
             name = f"{split}/instances-{index:05d}.{file_format}"
             writer: InstanceWriter | TfrecordWriter

@@ -60,8 +60,8 @@ def test_data_assets_write_to_a_store_and_reuse_what_it_holds(
         assert stored["corpus"]["artifact/path"].startswith(f"memory://bucket/data/{DUMP}/corpus/attempt-")
         assert {path.name for path in home.dump_directory(DUMP).iterdir() if path.is_dir()} == {"dump", "exam"}
         assert not Path("memory:").exists()
-        for asset, key in (("corpus", "sha256"), ("vocabulary", "sha256"), ("instances", "64/sha256")):
-            assert stored[asset][key] == local[asset][key]
+        for asset, key in (("corpus", ""), ("vocabulary", ""), ("instances", "64/")):
+            assert stored[asset][f"{key}artifact/sha256"] == local[asset][f"{key}artifact/sha256"]
 
         # The training is named by what the store holds.
         settings = preset_from_mapping(miniature.preset(), name="miniature").pretraining
@@ -71,8 +71,8 @@ def test_data_assets_write_to_a_store_and_reuse_what_it_holds(
     # Another home finds all of it: artifacts that were made again would be below new attempts.
     with in_home(monkeypatch, tmp_path / "third") as opened:
         again = materialize_data(opened, store)
-        for asset, key in (("corpus", "path"), ("vocabulary", "path"), ("instances", "64/path")):
-            assert again[asset][key] == stored[asset][key]
+        for asset, key in (("corpus", ""), ("vocabulary", ""), ("instances", "64/")):
+            assert again[asset][f"{key}artifact/path"] == stored[asset][f"{key}artifact/path"]
         archive(opened, home, DUMP)
     record = json.loads(home.archive_record(DUMP).read_text(encoding="utf-8"))
     assert record["data_directory"] == f"memory://bucket/data/{DUMP}"

@@ -233,7 +233,7 @@ def test_custom_task_is_fine_tuned_predicted_and_scored(write, empty_store, tmp_
     assert main(predict) == 0
     for predictions in (f"out/predictions/dev.{suffix}", "answers.jsonl"):
         capsys.readouterr()
-        assert main(["score", "task.yaml", "--data", f"mine/{data}", "--predictions", predictions]) == 0
+        assert main(["score", "task.yaml", "--data", f"mine/{data}", "--predictions", predictions, "--json"]) == 0
         score = json.loads(capsys.readouterr().out)[description["main_metric"]]
         assert score == pytest.approx(entry["mean"], abs=1e-4)
 

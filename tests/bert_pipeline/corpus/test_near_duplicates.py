@@ -416,7 +416,8 @@ def test_more_texts_than_packed_pairs_can_number_are_refused():
 
 def test_task_does_not_grow_with_the_number_of_batches():
     def batches(number: int) -> list[PageBatch]:
-        rest: dict[str, Any] = {"number": 0, "is_last": True, "counts": {}, "dropped": {}, "dropped_elements": {}}
+        counts: dict[str, Any] = {"counts": {}, "dropped": {}, "dropped_elements": {}, "lost_templates": {}}
+        rest = counts | {"number": 0, "is_last": True}
         return [
             PageBatch(split=index, stem=f"batch-{index:06d}-000000", documents=3, texts=9, **rest)
             for index in range(number)
