@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import psutil
 import torch
 
 from bert_model.model.config import BertConfig, ModernConfig
@@ -127,6 +126,8 @@ class Throughput:
 
 def system_load(device: torch.device) -> dict[str, float]:
     """Return the load of machine and GPU since the last call, under the names of MLflow's tab *System metrics*."""
+    import psutil  # not among the requirements of a served version, which imports this module
+
     load = {"cpu_utilization": psutil.cpu_percent(), "system_memory_usage": psutil.virtual_memory().percent}
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
