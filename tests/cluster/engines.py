@@ -135,7 +135,7 @@ class Spark(Engine):
             return json.load(response)
 
     def is_working(self) -> bool:
-        return bool(harnesses(self.hosts[0]))
+        return any(harnesses(host) for host in self.hosts)
 
     def start(self) -> None:
         start(self.master, self.manager_host.address, 8080)
@@ -148,4 +148,6 @@ class Spark(Engine):
         wait_until(lambda: sum(worker["state"] == "ALIVE" for worker in self.state()["workers"]) == 2, 120)
 
     def kill_one(self) -> None:
-        self.workers[0].kill()
+        """Kill the worker of a host that computes; a job with few tasks may have all of them on one host."""
+        working = [worker for host, worker in zip(self.hosts, self.workers) if harnesses(host)]
+        (working or self.workers)[0].kill()
