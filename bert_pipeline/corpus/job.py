@@ -11,7 +11,7 @@ import itertools
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from bert_pipeline.atomic import atomic_write
 from bert_pipeline.beam import PipelineOptions, beam
 from bert_pipeline.beam.options import num_workers, pipeline_options
 from bert_pipeline.beam.results import Result, WriteResults, check_results, check_total, load_results, read_results
-from bert_pipeline.beam.workers import FlatMap, ParallelFlatMap, run_pipeline
+from bert_pipeline.beam.workers import FlatMap, ParallelFlatMap, Progress, run_pipeline
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.batches import DROPPED_SUFFIX, PageBatch
 from bert_pipeline.corpus.duplicates import EqualTask, Found, compare, plan_comparisons, write_batch_list
@@ -59,7 +59,7 @@ def build_corpus(
     output: Path | str,
     config: CorpusConfig | None = None,
     beam_options: Sequence[str] = (),
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Manifest:
     """Build a corpus directory from dumps, text, JSON lines or pairs; returns its manifest.
 
@@ -164,7 +164,7 @@ def _run(
     draft: Draft,
     scratch: Path,
     options: PipelineOptions,
-    progress: Callable[[int], None] | None,
+    progress: Progress | None,
 ) -> None:
     read = functools.partial(_read_batches, config=config, scratch=str(scratch))
     comparisons = functools.partial(_plan_comparisons, scratch=str(scratch))

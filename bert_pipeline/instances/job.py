@@ -19,9 +19,8 @@ import pyarrow.compute as pc
 
 from bert_pipeline.beam import beam
 from bert_pipeline.beam.options import num_workers, pipeline_options
-from bert_pipeline.beam.progress import Progress, of_total
 from bert_pipeline.beam.results import Result, WriteResults, read_results
-from bert_pipeline.beam.workers import ParallelFlatMap, one, run_pipeline
+from bert_pipeline.beam.workers import ParallelFlatMap, Progress, one, run_pipeline
 from bert_pipeline.corpus import mixture
 from bert_pipeline.corpus.parquet import read_sentences, without_failures
 from bert_pipeline.errors import InputError
@@ -110,7 +109,7 @@ def build_instances(
             config=config,
             texts=texts,
         )
-        with run_pipeline(options, preload=__name__, draft=draft, progress=of_total(progress, len(shards))) as pipeline:
+        with run_pipeline(options, preload=__name__, draft=draft, progress=progress, total=len(shards)) as pipeline:
             (
                 pipeline
                 | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)

@@ -21,9 +21,8 @@ import pyarrow.parquet as pq
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.beam import beam
 from bert_pipeline.beam.options import num_workers, pipeline_options
-from bert_pipeline.beam.progress import Progress, of_total
 from bert_pipeline.beam.results import Result, WriteResults, check_total, read_results
-from bert_pipeline.beam.workers import FlatMap, ParallelFlatMap, one, run_pipeline
+from bert_pipeline.beam.workers import FlatMap, ParallelFlatMap, Progress, one, run_pipeline
 from bert_pipeline.corpus.mixture import (
     WeightedText,
     describe_mixture,
@@ -205,7 +204,7 @@ def _count(
 
     # "all counted" gathers the file names: each partition is merged from the files of all shards.
     partitions = functools.partial(_plan_partitions, num_partitions=num_partitions)
-    with run_pipeline(options, preload=__name__, draft=draft, progress=of_total(progress, len(shards))) as pipeline:
+    with run_pipeline(options, preload=__name__, draft=draft, progress=progress, total=len(shards)) as pipeline:
         counted = (
             pipeline
             | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
