@@ -23,9 +23,9 @@ from bert_pipeline.beam.results import Result, WriteResults, check_results, chec
 from bert_pipeline.beam.workers import FlatMap, ParallelFlatMap, Progress, run_pipeline
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.batches import DROPPED_SUFFIX, PageBatch
-from bert_pipeline.corpus.duplicates import EqualTask, Found, compare, plan_comparisons, write_batch_list
+from bert_pipeline.corpus.duplicates import Found, compare, plan_comparisons, write_batch_list
 from bert_pipeline.corpus.mixture import sum_texts
-from bert_pipeline.corpus.near_duplicates import BandTask
+from bert_pipeline.corpus.near_duplicates import Comparison
 from bert_pipeline.corpus.quality import QUALITY_COUNTS, sample_passages
 from bert_pipeline.corpus.shards import Shard, collect_dropped, plan_shards, shard_name, write_shard
 from bert_pipeline.corpus.splits import CorpusConfig, Split, languages_of_dumps, plan_splits, read_batches
@@ -212,12 +212,12 @@ def _ordered(batches: list[PageBatch]) -> list[PageBatch]:
     return sorted(batches, key=lambda batch: (batch.split, batch.number))
 
 
-def _plan_comparisons(batches: list[PageBatch], *, scratch: str) -> list[EqualTask | BandTask]:
+def _plan_comparisons(batches: list[PageBatch], *, scratch: str) -> list[Comparison]:
     write_batch_list(_ordered(batches), to_path(scratch))
     return plan_comparisons(batches)
 
 
-def _find(task: EqualTask | BandTask, *, scratch: str) -> Sequence[Found]:
+def _find(task: Comparison, *, scratch: str) -> Sequence[Found]:
     return [compare(task, to_path(scratch))]
 
 
@@ -270,7 +270,7 @@ def _plan_shards(
 
 
 def _write_shard(shard: Shard, *, scratch: str, output: str) -> Sequence[Result]:
-    return [dataclasses.asdict(write_shard(shard, to_path(scratch), to_path(output)))]
+    return [write_shard(shard, to_path(scratch), to_path(output))]
 
 
 def _sum_counts(shards: Iterable[dict[str, int]]) -> dict[str, float]:

@@ -299,15 +299,16 @@ def _read_rows(rows: np.ndarray, stem: str, name: str, directory: Path) -> np.nd
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BandTask:
-    """Comparison of the texts whose hash of one band falls into one part of all hashes."""
+class Comparison:
+    """A task: to compare the documents, or the texts of a band, whose hash falls into one part of all hashes."""
 
-    band: int
+    by: str | int
+    """What is hashed: the "id" or the "text" of a document, or the band of this number."""
     part: int
     num_parts: int
 
 
-def plan_band_tasks(num_texts: int) -> list[BandTask]:
+def plan_band_tasks(num_texts: int) -> list[Comparison]:
     """Plan the comparisons: one per band, or several where there are too many texts for one worker's memory.
 
     UsageError if there are more than 2^31 documents and passages.
@@ -319,7 +320,7 @@ def plan_band_tasks(num_texts: int) -> list[BandTask]:
         )
     num_parts = 1 + num_texts // _TEXTS_PER_TASK
     return [
-        BandTask(band=band, part=part, num_parts=num_parts) for band in range(NUM_BANDS) for part in range(num_parts)
+        Comparison(by=band, part=part, num_parts=num_parts) for band in range(NUM_BANDS) for part in range(num_parts)
     ]
 
 
@@ -339,7 +340,7 @@ def unpack_pairs(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return numbers.astype(np.int64), packed & np.uint64(1) == 1
 
 
-def find_pairs(task: BandTask, stems: Sequence[str], bounds: np.ndarray, directory: Path) -> np.ndarray:
+def find_pairs(task: Comparison, stems: Sequence[str], bounds: np.ndarray, directory: Path) -> np.ndarray:
     """Return packed pairs (M,) of similar texts, numbered over all batches in order, the smaller number first.
 
     `bounds` (B + 1,) are the numbers of the first text of each of B batches, and that of all texts.
@@ -352,7 +353,7 @@ def find_pairs(task: BandTask, stems: Sequence[str], bounds: np.ndarray, directo
     for stem, base, end in zip(stems, bounds, bounds[1:]):
         if base == end:
             continue
-        of_band, all_values = _read_rows(np.array([task.band, _ALL_VALUES]), stem, "bands", directory)
+        of_band, all_values = _read_rows(np.array([task.by, _ALL_VALUES]), stem, "bands", directory)
         rows = np.flatnonzero(of_band % np.uint64(task.num_parts) == task.part)
         hashes.append(of_band[rows])
         of_all_values.append(all_values[rows])
@@ -365,7 +366,7 @@ def find_pairs(task: BandTask, stems: Sequence[str], bounds: np.ndarray, directo
     is_first = np.concatenate([[True], values[1:] != values[:-1]])[: len(values)]
     del values
     packed = [np.zeros(0, dtype=np.uint64)]
-    if task.band == 0:
+    if task.by == 0:
         first = order[is_first][np.cumsum(is_first)[~is_first] - 1]
         packed.append(pack_pairs(number[first], number[order[~is_first]], np.ones(len(first), dtype=bool)))
     first = np.sort(order[is_first])

@@ -10,7 +10,7 @@ import functools
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from bert_pipeline.compression import open_bytes
 from bert_pipeline.corpus.documents import Document, document_of_sentences, make_document, without_controls
 from bert_pipeline.corpus.prose import BLANK_LINES, ProseForm, form_of, prose_passages
-from bert_pipeline.corpus.sources import CIRRUS_SEARCH
+from bert_pipeline.corpus.sources import CIRRUS_SEARCH, SourceKind
 from bert_pipeline.corpus.text_files import GUTENBERG_END, WHOLE, Span, TextKind, read_records, stem_of
 from bert_pipeline.errors import InputError
 from bert_pipeline.failed_records import failure
@@ -128,16 +128,6 @@ class TextDocuments(_Documents):
                 raise InputError(f"{where}: {content}, expected 2 sentences separated by a tab")
         # A pair is one passage of two sentences, so that B follows A in the text.
         return document_of_sentences(sentences=sentences, **named)
-
-
-read_line_documents = functools.partial(TextDocuments, kind="lines")
-"""`lines:`, google's format: one sentence per line, a blank line between documents."""
-read_book_documents = functools.partial(TextDocuments, kind="book")
-"""`book:`, running text; a book is in parts if it is longer than `MAX_DOCUMENT_BYTES`."""
-read_json_documents = functools.partial(TextDocuments, kind="jsonl")
-"""`jsonl:`, lines with "text", and optionally "id", "title" and "language"."""
-read_pair_documents = functools.partial(TextDocuments, kind="pairs")
-"""`pairs:`, two sentences per line, separated by a tab."""
 
 
 def _lines_of(text: str) -> list[str]:
@@ -283,3 +273,13 @@ class ParquetDocuments(_Documents):
                     yield FailedRecord(document_id=document_id, title="", reason=reason)
                 else:
                     yield known._of_record(row, document_id=document_id, title="", language=self.language)
+
+
+READERS: dict[SourceKind, Callable[..., Iterable[Read]]] = {
+    "lines": functools.partial(TextDocuments, kind="lines"),  # google's: one sentence per line, blank lines between
+    "book": functools.partial(TextDocuments, kind="book"),  # running text; in parts from `MAX_DOCUMENT_BYTES` on
+    "jsonl": functools.partial(TextDocuments, kind="jsonl"),  # "text", and optionally "id", "title" and "language"
+    "pairs": functools.partial(TextDocuments, kind="pairs"),  # two sentences per line, separated by a tab
+    "parquet": ParquetDocuments,
+}
+"""The documents of a file of each kind but dumps."""

@@ -22,7 +22,7 @@ from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.near_duplicates import (
     NUM_BANDS,
     NUM_VALUES,
-    BandTask,
+    Comparison,
     SignedTexts,
     compute_signatures,
     count_words,
@@ -88,7 +88,7 @@ def found_pairs(batches: Sequence[Sequence[Document]], directory: Path, num_part
         texts += [(index, *text) for text in signed.texts.tolist()]
         bounds.append(len(texts))
     parts = itertools.product(range(NUM_BANDS), range(num_parts))
-    tasks = [BandTask(band=band, part=part, num_parts=num_parts) for band, part in parts]
+    tasks = [Comparison(by=band, part=part, num_parts=num_parts) for band, part in parts]
     found = np.concatenate([find_pairs(task, stems, np.array(bounds), directory) for task in tasks])
     pairs, are_near = unpack_pairs(found)
     starts = [0, *itertools.accumulate(map(len, batches))]

@@ -612,7 +612,7 @@ def test_failed_build_keeps_older_corpus(output):
 def test_batches_are_a_function_of_the_input(tmp_path):
     dump = write(tmp_path / "d.xml", make_export(*some_pages(40)))
     splits = plan_splits([dump], CorpusConfig(split_bytes=5000))
-    assert [split.start for split in splits] == list(range(0, Path(dump).stat().st_size, 5000))
+    assert [split.span.start for split in splits] == list(range(0, Path(dump).stat().st_size, 5000))
     with pytest.raises(UsageError):
         plan_splits([], CorpusConfig())
 
