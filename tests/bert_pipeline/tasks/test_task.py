@@ -18,8 +18,7 @@ from bert_pipeline.hashes import file_sha256
 from bert_pipeline.tasks.catalogue import TASKS, Task
 from bert_pipeline.tasks.example import ChoiceExample, SpanExample, TaggedExample, TextExample
 from bert_pipeline.tasks.files import missing_task_data
-from bert_pipeline.tasks.split import split_by_group
-from bert_pipeline.tasks.task import get_task, load_task_data, read_examples
+from bert_pipeline.tasks.task import get_task, load_task_data, read_examples, split_by_group
 
 
 def write_rte(folder: Path, *names: str, rows: int = 40) -> None:
