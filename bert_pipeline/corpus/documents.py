@@ -25,7 +25,7 @@ class Document:
     sentences: tuple[str, ...]
     passage_starts: tuple[int, ...]
     """Index of the first sentence of each passage; ascending, the first is 0."""
-    split: Split
+    split: Split = "train"
 
     @property
     def passages(self) -> list[tuple[str, ...]]:
@@ -34,9 +34,7 @@ class Document:
         return [self.sentences[start:stop] for start, stop in zip(self.passage_starts, stops)]
 
 
-def make_document(
-    *, document_id: str, title: str, language: str, passages: Iterable[str], split: Split = "train"
-) -> Document | None:
+def make_document(*, document_id: str, title: str, language: str, passages: Iterable[str]) -> Document | None:
     """Split passages of plain text into the sentences of a document; None if there are none."""
     sentences: list[str] = []
     starts: list[int] = []
@@ -47,7 +45,7 @@ def make_document(
             starts.append(len(sentences))
             sentences.extend(of_passage)
     return document_of_sentences(
-        document_id=document_id, title=title, language=language, sentences=sentences, starts=starts, split=split
+        document_id=document_id, title=title, language=language, sentences=sentences, starts=starts
     )
 
 
@@ -60,13 +58,7 @@ def without_controls(text: str) -> str:
 
 
 def document_of_sentences(
-    *,
-    document_id: str,
-    title: str,
-    language: str,
-    sentences: Sequence[str],
-    starts: Sequence[int] = (0,),
-    split: Split = "train",
+    *, document_id: str, title: str, language: str, sentences: Sequence[str], starts: Sequence[int] = (0,)
 ) -> Document | None:
     """Build a document from sentences; None if there are none."""
     if not sentences:
@@ -77,7 +69,6 @@ def document_of_sentences(
         language=language,
         sentences=tuple(sentences),
         passage_starts=tuple(starts),
-        split=split,
     )
 
 

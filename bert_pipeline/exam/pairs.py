@@ -70,10 +70,6 @@ class Pair:
         """
         return "choosing" if _hash(self.source or "\n".join(self.good))[0] % 2 else "reporting"
 
-    def to_json(self) -> str:
-        """Return the pair as a line of pairs.jsonl."""
-        return json.dumps(dataclasses.asdict(self), ensure_ascii=False)
-
 
 _TEXTS = (("sentence_good", "sentence_bad"), ("good", "bad"))
 """What BLiMP and tables call the two texts."""
@@ -245,4 +241,5 @@ def _text(value: object, key: str, where: str) -> str:
 
 def write_pairs(path: Path, pairs: Sequence[Pair]) -> None:
     """Write pairs as the lines that `read_pairs` reads."""
-    path.write_text("".join(f"{pair.to_json()}\n" for pair in pairs), encoding="utf-8", newline="\n")
+    lines = (json.dumps(dataclasses.asdict(pair), ensure_ascii=False) for pair in pairs)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")

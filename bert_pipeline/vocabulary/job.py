@@ -37,7 +37,6 @@ from bert_pipeline.hashes import checked_copy
 from bert_pipeline.manifest import Draft, Manifest, files_of, foreign_input, input_of, load_manifest, publishing
 from bert_pipeline.parquet_io import arrow_errors
 from bert_pipeline.storage import arrow_source, make_directory, remove_tree, to_path
-from bert_pipeline.vocabulary.bpe import train_bpe
 from bert_pipeline.vocabulary.files import CONFIGURATION_NAME, SPECIAL_TOKENS, read_vocabulary
 from bert_pipeline.vocabulary.quality import count_marks, marks_warnings, quality, unknown_warnings
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -48,6 +47,7 @@ from bert_pipeline.vocabulary.wordpiece import (
     extend,
     min_training_count,
     train,
+    train_bpe,
 )
 
 log = logging.getLogger(__name__)
