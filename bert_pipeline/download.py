@@ -26,7 +26,7 @@ from bert_pipeline.atomic import disk_errors, locked
 from bert_pipeline.errors import ArtifactError, InputError, UsageError, suggest
 from bert_pipeline.manifest import Manifest, load_manifest, publishing, refuse_foreign_directory
 from bert_pipeline.tasks.catalogue import TASKS
-from bert_pipeline.tasks.official import DOWNLOAD_KIND, OFFICIAL_FILES, RemoteFile
+from bert_pipeline.tasks.files import DOWNLOAD_KIND, OFFICIAL_FILES, RemoteFile
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -1,15 +1,19 @@
-"""Where the files of a task are: under official names, in the hub's layouts, or one file to be split."""
+"""Where the files of a task are: published ones, by hash; those of a folder, under official or the hub's names."""
 
 import dataclasses
 import re
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from bert_pipeline.compression import COMPRESSED_SUFFIXES
+from bert_pipeline.configuration import read_yaml
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.records import STATE_NAME
 from bert_pipeline.tasks import squad
 from bert_pipeline.tasks.catalogue import TASK_FILES, TASKS, Task, get_task
 
+DOWNLOAD_KIND = "task_files"
+"""Kind of the artifact that `bert download` writes."""
 ELSEWHERE = {"diagnostic.tsv": ("../AX/diagnostic.tsv", "../diagnostic/diagnostic.tsv")}
 """Paths of the GLUE diagnostics relative to MNLI's folder."""
 HUB_FOLDERS = ("", "data", "default", "plain_text", "squad_v2", "regular")
@@ -17,6 +21,32 @@ HUB_FOLDERS = ("", "data", "default", "plain_text", "squad_v2", "regular")
 DEV_STEMS = ("validation", "dev", "valid", "val")
 """How data sets name their dev files."""
 HUB_SUFFIXES = ("parquet", "arrow", "jsonl", "ndjson", "json", "csv", "tsv")
+
+
+class RemoteFile(NamedTuple):
+    """A file of a fixed content on a site."""
+
+    path: str
+    """Path on the site; its last part is the name of the file."""
+    size: int
+    digest: str
+    algorithm: Literal["sha1", "sha256"] = "sha256"
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+OFFICIAL_FILES: dict[str, tuple[str, tuple[RemoteFile, ...]]] = {
+    suite: (
+        entry["site"],
+        tuple(
+            RemoteFile(path, int(size), sha256) for path, size, sha256 in map(str.split, entry["files"].splitlines())
+        ),
+    )
+    for suite, entry in read_yaml(Path(__file__).with_name("official.yaml")).items()
+}
+"""Suite -> its official site and files."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

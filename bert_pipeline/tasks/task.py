@@ -30,8 +30,7 @@ from bert_pipeline.tasks.example import (
     defect_note,
     is_labeled,
 )
-from bert_pipeline.tasks.files import find_files
-from bert_pipeline.tasks.official import DOWNLOAD_KIND, OFFICIAL_FILES
+from bert_pipeline.tasks.files import DOWNLOAD_KIND, OFFICIAL_FILES, find_files
 
 AnyExample = TypeVar("AnyExample", TextExample, SpanExample, ChoiceExample, TaggedExample)
 

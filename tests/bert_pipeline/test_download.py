@@ -24,7 +24,7 @@ from bert_pipeline.errors import ArtifactError, InputError, UsageError
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.records import open_source
 from bert_pipeline.tasks.catalogue import TASKS
-from bert_pipeline.tasks.official import OFFICIAL_FILES, RemoteFile
+from bert_pipeline.tasks.files import OFFICIAL_FILES, RemoteFile
 from bert_pipeline.tasks.task import TaskData, load_task_data, read_examples
 
 DATA = random.Random(3).randbytes(3_000_000)
