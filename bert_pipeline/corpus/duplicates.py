@@ -24,6 +24,7 @@ from bert_pipeline.corpus.near_duplicates import (
     group_pairs,
     join,
     plan_band_tasks,
+    read_by_batch,
     unpack_pairs,
 )
 from bert_pipeline.corpus.splits import CorpusConfig
@@ -174,19 +175,6 @@ def _equal(found: Sequence[Found], by: str, kept: np.ndarray) -> np.ndarray:
     return repeated
 
 
-def _statistic(
-    name: str, documents: np.ndarray, stems: Sequence[str], bounds: np.ndarray, directory: Path
-) -> np.ndarray:
-    """Return one of the `STATISTICS` (M,) of some documents (M,), which ascend."""
-    cuts = np.searchsorted(documents, bounds)
-    parts = [
-        read_statistics(stem, directory)[name][documents[low:high] - start]
-        for stem, start, low, high in zip(stems, bounds, cuts, cuts[1:])
-        if high > low
-    ]
-    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
-
-
 def _split(
     texts: TextGroups, kept: np.ndarray, stems: Sequence[str], bounds: np.ndarray, config: CorpusConfig, directory: Path
 ) -> np.ndarray:
@@ -197,7 +185,8 @@ def _split(
     """
     members, row = np.unique(bounds[texts.batch] + texts.document, return_inverse=True)  # (G,), (V,)
     group = group_documents(texts, row, len(members))
-    num_words = _statistic("words", members, stems, bounds, directory)
+    words = read_by_batch(members, stems, bounds, lambda stem, rows: read_statistics(stem, directory)["words"][rows])
+    num_words = np.concatenate([np.zeros(0, dtype=np.int64), *words])
     joined, must_be_trained = find_contained(texts, row, group, kept[members], num_words)
     pairs = np.concatenate([np.column_stack([np.arange(len(members)), group]), joined])
     first = first_kept(join(pairs, len(members)), kept[members])

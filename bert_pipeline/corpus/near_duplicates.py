@@ -19,7 +19,7 @@ import io
 import math
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import UsageError
-from bert_pipeline.parquet_io import list_offsets, numbers_of, one_chunk
+from bert_pipeline.parquet_io import list_offsets, numbers_of
 from bert_pipeline.randomness import combine
 from bert_pipeline.storage import is_remote, read_range
 from bert_pipeline.wikipedia.punctuation import UNSPACED_LETTERS
@@ -226,8 +226,7 @@ class SignedTexts:
 
 def sign_documents(table: pa.Table, first_row: int = 0) -> SignedTexts:
     """Sign the documents of a table of the corpus' schema and their passages; `first_row` is the first one's row."""
-    lists = one_chunk(table, "sentences")
-    starts = one_chunk(table, "passage_starts")
+    lists, starts = (table.column(name).combine_chunks() for name in ("sentences", "passage_starts"))
     passages_of = list_offsets(starts)  # (D + 1,)
     document = np.repeat(np.arange(table.num_rows), np.diff(passages_of))  # (P,)
     passage_start = numbers_of(starts.flatten()) + list_offsets(lists)[:-1][document]
@@ -409,13 +408,20 @@ def estimate_similarity(pairs: np.ndarray, stems: Sequence[str], bounds: np.ndar
 
 def _rows(numbers: np.ndarray, name: str, stems: Sequence[str], bounds: np.ndarray, directory: Path) -> np.ndarray:
     """Return the rows of one array for ascending numbers of texts."""
+    parts = read_by_batch(numbers, stems, bounds, lambda stem, rows: _read_rows(rows, stem, name, directory))
+    return np.concatenate(parts or [getattr(_NOTHING, name)])
+
+
+def read_by_batch(
+    numbers: np.ndarray, stems: Sequence[str], bounds: np.ndarray, read: Callable[[str, np.ndarray], np.ndarray]
+) -> list[np.ndarray]:
+    """Call `read` with each batch and its rows among ascending `numbers` over all batches, if there are any."""
     cuts = np.searchsorted(numbers, bounds)
-    parts = [
-        _read_rows(numbers[start:stop] - base, stem, name, directory)
+    return [
+        read(stem, numbers[start:stop] - base)
         for stem, base, start, stop in zip(stems, bounds, cuts, cuts[1:])
         if stop > start
     ]
-    return np.concatenate(parts) if parts else np.concatenate([getattr(_NOTHING, name)])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bert_pipeline.failed_records import failure
-from bert_pipeline.parquet_io import list_array, list_offsets, one_chunk, open_parquet, read_row_group, string_array
+from bert_pipeline.parquet_io import list_array, list_offsets, open_parquet, read_row_group, string_array
 
 if TYPE_CHECKING:
     from bert_pipeline.corpus.documents import Document
@@ -79,7 +79,7 @@ def read_sentences(
             table = read_row_group(file, index, path, ["document_id", "language", "split", "sentences"])
             if leave_out:
                 table = table.filter(pc.invert(pc.is_in(table.column("document_id"), pa.array(leave_out, pa.string()))))
-            sentences = one_chunk(table, "sentences")
+            sentences = table.column("sentences").combine_chunks()
             yield table, list_offsets(sentences), sentences.flatten()
 
 
