@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bert_pipeline.atomic import atomic_write
-from bert_pipeline.corpus.documents import Document, content_digest, id_hash
+from bert_pipeline.corpus.documents import content_digest, id_hash
 from bert_pipeline.corpus.near_duplicates import SignedTexts, sign_documents, write_signed_texts
-from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP, document_table
+from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP, Document, document_table
 from bert_pipeline.corpus.quality import QUALITY_COUNTS, SUSPECT
 from bert_pipeline.failed_records import FAILED, MAX_NAMED, dropped_line
 from bert_pipeline.parquet_io import list_offsets, numbers_of

@@ -1,37 +1,13 @@
-"""Documents as sentences, and the hashes that decide splits and duplicates."""
+"""Texts to documents in sentences, and the hashes that decide splits and duplicates."""
 
-import dataclasses
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
+from bert_pipeline.corpus.parquet import Document
 from bert_pipeline.wikipedia.sentences import split_sentences
 
-Split = Literal["train", "held_out"]
-
 _HASHED_AT_A_TIME = 1024
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Document:
-    """One article, book or pair: its sentences in order, and the starts of its passages."""
-
-    document_id: str
-    """Unique in its corpus, such as "enwiki:12"."""
-    title: str
-    language: str
-    """Language code, such as "en"."""
-    sentences: tuple[str, ...]
-    passage_starts: tuple[int, ...]
-    """Index of the first sentence of each passage; ascending, the first is 0."""
-    split: Split = "train"
-
-    @property
-    def passages(self) -> list[tuple[str, ...]]:
-        """The sentences of each passage."""
-        stops = (*self.passage_starts[1:], len(self.sentences))
-        return [self.sentences[start:stop] for start, stop in zip(self.passage_starts, stops)]
 
 
 def make_document(*, document_id: str, title: str, language: str, passages: Iterable[str]) -> Document | None:

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_pipeline.compression import open_bytes
-from bert_pipeline.corpus.documents import Document, document_of_sentences, make_document, without_controls
+from bert_pipeline.corpus.documents import document_of_sentences, make_document, without_controls
+from bert_pipeline.corpus.parquet import Document
 from bert_pipeline.corpus.prose import BLANK_LINES, ProseForm, form_of, prose_passages
 from bert_pipeline.corpus.sources import CIRRUS_SEARCH, SourceKind
 from bert_pipeline.corpus.text_files import GUTENBERG_END, WHOLE, Span, TextKind, read_records, stem_of

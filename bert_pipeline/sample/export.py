@@ -46,7 +46,8 @@ def export_pages(world: World, articles: list[Article]) -> list[ExportPage]:
         # A tenth of the persons can also be found as "Surname, Given".
         other = f"{article.entity.surname}, {article.entity.given}" if isinstance(article.entity, Person) else ""
         if other and rng.random() < 0.1:
-            pages.append(ExportPage(other, 0, redirect_wikitext(article.title), article.title))
+            text = f"#REDIRECT [[{article.title}]]\n\n{{{{R from other name}}}}\n"
+            pages.append(ExportPage(other, 0, text, article.title))
     # The most frequent surname gets the disambiguation page.
     families: dict[str, list[str]] = {}
     for person in world.persons:
@@ -130,11 +131,6 @@ def article_wikitext(article: Article, titles: frozenset[str], rng: random.Rando
     categories = ["Generated articles", *ARTICLES["categories"].get(article.kind, ())]
     parts.append("\n".join(f"[[Category:{category.format(article.entity)}]]" for category in categories))
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def redirect_wikitext(target: str) -> str:
-    """A redirect page."""
-    return f"#REDIRECT [[{target}]]\n\n{{{{R from other name}}}}\n"
 
 
 def disambiguation_wikitext(title: str, targets: Iterable[str]) -> str:

@@ -16,7 +16,6 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from bert_pipeline.corpus import near_duplicates
 from bert_pipeline.corpus.batches import PageBatch
-from bert_pipeline.corpus.documents import Document
 from bert_pipeline.corpus.duplicates import plan_comparisons, split_codes
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.near_duplicates import (
@@ -36,7 +35,7 @@ from bert_pipeline.corpus.near_duplicates import (
     unpack_pairs,
     write_signed_texts,
 )
-from bert_pipeline.corpus.parquet import document_table, read_documents
+from bert_pipeline.corpus.parquet import Document, document_table, read_documents
 from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import UsageError
 from bert_pipeline.failed_records import DROPPED_NAME

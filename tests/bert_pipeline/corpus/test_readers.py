@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bert_pipeline.corpus.documents import Document
+from bert_pipeline.corpus.parquet import Document
 from bert_pipeline.corpus.readers import (
     READERS,
     FailedRecord,

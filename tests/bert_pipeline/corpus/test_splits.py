@@ -18,9 +18,9 @@ from small_exports import FOOTER, HEADER, make_export, make_page
 
 from bert_pipeline.corpus import duplicates, job
 from bert_pipeline.corpus.batches import PageBatchWriter
-from bert_pipeline.corpus.documents import Document, id_hash
+from bert_pipeline.corpus.documents import id_hash
 from bert_pipeline.corpus.job import build_corpus
-from bert_pipeline.corpus.parquet import read_documents
+from bert_pipeline.corpus.parquet import Document, read_documents
 from bert_pipeline.corpus.quality import describe_corpus
 from bert_pipeline.corpus.splits import CorpusConfig, plan_splits, read_batches
 from bert_pipeline.errors import ArtifactError, ConfigurationError, InputError, UsageError

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from bert_pipeline.compression import open_bytes
 from bert_pipeline.corpus import readers, text_files
 from bert_pipeline.corpus.batches import read_document_ids
-from bert_pipeline.corpus.documents import Document, without_controls
+from bert_pipeline.corpus.documents import without_controls
+from bert_pipeline.corpus.parquet import Document
 from bert_pipeline.corpus.readers import READERS, FailedRecord
 from bert_pipeline.corpus.splits import CorpusConfig, plan_splits, read_batches
 from bert_pipeline.corpus.text_files import Span, TextKind, plan_spans, stem_of
