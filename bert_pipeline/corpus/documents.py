@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from bert_pipeline.corpus.parquet import Document
 from bert_pipeline.wikipedia.sentences import split_sentences
@@ -20,23 +20,6 @@ def make_document(*, document_id: str, title: str, language: str, passages: Iter
         if of_passage:
             starts.append(len(sentences))
             sentences.extend(of_passage)
-    return document_of_sentences(
-        document_id=document_id, title=title, language=language, sentences=sentences, starts=starts
-    )
-
-
-_CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-def without_controls(text: str) -> str:
-    """Remove control characters, which no text has, except tabs and line feeds; those of white space become blanks."""
-    return text if text.isprintable() else _CONTROLS.sub(lambda match: " " if match[0].isspace() else "", text)
-
-
-def document_of_sentences(
-    *, document_id: str, title: str, language: str, sentences: Sequence[str], starts: Sequence[int] = (0,)
-) -> Document | None:
-    """Build a document from sentences; None if there are none."""
     if not sentences:
         return None
     return Document(
@@ -46,6 +29,14 @@ def document_of_sentences(
         sentences=tuple(sentences),
         passage_starts=tuple(starts),
     )
+
+
+_CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def without_controls(text: str) -> str:
+    """Remove control characters, which no text has, except tabs and line feeds; those of white space become blanks."""
+    return text if text.isprintable() else _CONTROLS.sub(lambda match: " " if match[0].isspace() else "", text)
 
 
 def id_hash(document_id: str) -> int:

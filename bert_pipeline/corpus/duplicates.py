@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_pipeline.atomic import atomic_write
+from bert_pipeline.atomic import replace_text
 from bert_pipeline.corpus.batches import PageBatch, read_statistics
 from bert_pipeline.corpus.near_duplicates import (
     Comparison,
@@ -58,8 +58,7 @@ def write_batch_list(batches: Sequence[PageBatch], directory: Path) -> None:
     A corpus of 100 GB has 25,000 batches and 1,500 comparisons, too many for each task to carry the list.
     """
     lists = {"stems": [batch.stem for batch in batches], "bounds": _text_bounds(batches).tolist()}
-    with atomic_write(directory / _BATCH_LIST) as path:
-        path.write_text(json.dumps(lists), encoding="utf-8")
+    replace_text(directory / _BATCH_LIST, json.dumps(lists))
 
 
 def plan_comparisons(batches: Sequence[PageBatch]) -> list[Comparison]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_pipeline.compression import open_bytes
-from bert_pipeline.corpus.documents import document_of_sentences, make_document, without_controls
+from bert_pipeline.corpus.documents import make_document, without_controls
 from bert_pipeline.corpus.parquet import Document
 from bert_pipeline.corpus.prose import BLANK_LINES, ProseForm, form_of, prose_passages
 from bert_pipeline.corpus.sources import CIRRUS_SEARCH, SourceKind
@@ -128,7 +128,7 @@ class TextDocuments(_Documents):
                 content = f"{len(sentences)} columns" if len(sentences) != 2 else "an empty sentence"
                 raise InputError(f"{where}: {content}, expected 2 sentences separated by a tab")
         # A pair is one passage of two sentences, so that B follows A in the text.
-        return document_of_sentences(sentences=sentences, **named)
+        return Document(sentences=tuple(sentences), passage_starts=(0,), **named) if sentences else None
 
 
 def _lines_of(text: str) -> list[str]:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_pipeline.atomic import atomic_write
+from bert_pipeline.atomic import atomic_write, replace_text
 from bert_pipeline.corpus.batches import (
     COUNTED,
     DROPPED_SUFFIX,
@@ -127,8 +127,7 @@ def write_shard(shard: Shard, scratch: Path, output: Path) -> dict[str, Any]:
         sha256 = file_sha256(path)
     # A list of its own, even if empty: `collect_dropped` joins those of all shards.
     dropped_list = f"shard-{shard.index:06d}{DROPPED_SUFFIX}"
-    with atomic_write(scratch / dropped_list) as path:
-        path.write_text("".join(duplicates), encoding="utf-8")
+    replace_text(scratch / dropped_list, "".join(duplicates))
     written = {"name": name, "rows": rows, "sha256": sha256, "dropped_list": dropped_list}
     return {**written, "counts": shard.counts, "texts": sum_texts(texts)}
 

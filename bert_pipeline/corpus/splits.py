@@ -115,9 +115,7 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
         formats: dict[SourceKind, list[str]] = {}
         for path in files:
             kind = source_kind
-            _check_name(path)
-            if kind != "wikipedia":
-                _check_text_file(path)
+            _check_file(path, kind)
             version = version_of(path)
             if kind == "text":
                 kind = readers.detect_format(
@@ -208,16 +206,14 @@ def _stems_of(splits: Sequence[Split], config: CorpusConfig) -> dict[_File, str]
 _FORMATS = {"lines": "one sentence per line", "book": "running text"}
 
 
-def _check_name(path: str) -> None:
-    # The name becomes part of ids and of the manifest.
-    try:
+def _check_file(path: str, kind: SourceKind) -> None:
+    try:  # the name becomes part of ids and of the manifest
         path.encode()
     except UnicodeEncodeError:
         shown = os.fsencode(path).decode(errors="backslashreplace")
         raise InputError(f"{shown}: found a name that is not UTF-8; rename the file or its folder") from None
-
-
-def _check_text_file(path: str) -> None:
+    if kind == "wikipedia":  # `open_dump` checks the rest
+        return
     if not is_remote(path) and not os.access(path, os.R_OK):
         raise InputError(f"{path}: cannot be read; check its permissions")
     if not size_of(path):

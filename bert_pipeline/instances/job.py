@@ -320,18 +320,14 @@ def tokenize_shard(
             keys[split] += [key_of_text(identifier) for identifier in identifiers]
     tokenized = {
         split: TokenizedDocuments(
-            tokens=_concatenated(tokens[split], dtype),
-            sentence_offsets=offsets_of(_concatenated(lengths[split], np.int64)),
-            document_offsets=offsets_of(_concatenated(num_sentences[split], np.int64)),
+            tokens=np.concatenate([np.zeros(0, dtype), *tokens[split]]),
+            sentence_offsets=offsets_of(np.concatenate([np.zeros(0, np.int64), *lengths[split]])),
+            document_offsets=offsets_of(np.concatenate([np.zeros(0, np.int64), *num_sentences[split]])),
             keys=np.array(keys[split], dtype=np.uint64),
         )
         for split in SPLITS
     }
     return tokenized, num_read
-
-
-def _concatenated(arrays: list[np.ndarray], dtype: type) -> np.ndarray:
-    return np.concatenate(arrays) if arrays else np.zeros(0, dtype=dtype)
 
 
 def _shares(counts: collections.Counter[str], histogram: np.ndarray, max_seq_length: int) -> dict[str, Any]:

@@ -52,10 +52,11 @@ def read_tagged_examples(task: Task, paths: Sequence[Path | Source], reading: Re
 
 def _sentences(task: Task, paths: Sequence[Path | Source], reading: Reading) -> Iterator[TaggedExample]:
     """Yield the sentences of all files, and `_MARK` for each document mark."""
+    layouts = [task.columns, *TABLE_LAYOUTS] if task.columns.text_a != Columns().text_a else TABLE_LAYOUTS
     for path in paths:
         with open_source(path, separator=reading.separator, encoding=reading.encoding) as source:
             if is_table(source):
-                yield from read_table(source, _layouts(task), reading, functools.partial(_table_sentence, task))
+                yield from read_table(source, layouts, reading, functools.partial(_table_sentence, task))
             elif source.format == "csv" or _has_word_rows(task, source):
                 yield from _row_sentences(task, source, reading)
             else:
@@ -91,10 +92,6 @@ def _in_documents(sentences: Iterator[TaggedExample]) -> Iterator[TaggedExample]
 def is_table(source: Source) -> bool:
     """Return whether a file is a table of sentences rather than CoNLL's columns."""
     return source.format in ("jsonl", "json", "parquet", "arrow")
-
-
-def _layouts(task: Task) -> list[Columns]:
-    return [task.columns, *TABLE_LAYOUTS] if task.columns.text_a != Columns().text_a else TABLE_LAYOUTS
 
 
 def _has_word_rows(task: Task, source: Source) -> bool:
