@@ -228,7 +228,7 @@ def train(
             _single_pieces(characters, dataclasses.replace(config, vocab_size=largest)) == singles
         )
         limit = "" if same else f" with max_alphabet={len(alphabet)}"
-    return (*_layout(_check_size(config, len(learned), limit)), *learned)
+    return (*layout(_check_size(config, len(learned), limit)), *learned)
 
 
 def _check_size(config: VocabularyConfig, num_learned: int, limit: str) -> int:
@@ -244,7 +244,7 @@ def _check_size(config: VocabularyConfig, num_learned: int, limit: str) -> int:
     return config.num_unused + config.vocab_size - largest
 
 
-def _layout(num_unused: int) -> tuple[str, ...]:
+def layout(num_unused: int) -> tuple[str, ...]:
     """Return the head of a BERT vocabulary: [PAD], up to 99 [unused] slots, the special tokens, the other slots."""
     unused = [f"[unused{index}]" for index in range(num_unused)]
     rest = [token for token in SPECIAL_TOKENS if token != PAD]
@@ -310,13 +310,13 @@ def train_bpe(counts: Sequence[tuple[str, int]], config: VocabularyConfig) -> To
         [pre_tokenizers.Split(_SEPARATOR, "removed"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
     trainer = trainers.BpeTrainer(
-        vocab_size=config.vocab_size - len(_layout(config.num_unused)),
+        vocab_size=config.vocab_size - len(layout(config.num_unused)),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
     engine.train_from_iterator(_repeated(kept, _SEPARATOR), trainer)
     learned = engine.get_vocab()
-    head = _layout(_check_size(config, len(learned), ""))
+    head = layout(_check_size(config, len(learned), ""))
 
     # The trainer numbers from 0; the head comes before.
     engine.normalizer, engine.pre_tokenizer = normalizer(config.do_lower_case, "bpe"), WORDS_WITH_BLANKS
