@@ -140,25 +140,24 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
     dev |= {split: read(paths) for split, paths in files.dev.items() if split not in dev}
     test = {split: read(paths, labeled=None) for split, paths in files.test.items()}
 
-    # Repeated texts are reported, not removed: the official files have some.
-    scored = dev | {split: examples for split, examples in test.items() if examples and all(map(is_labeled, examples))}
-    repeated = {split: _num_repeated(train, examples) for split, examples in scored.items()}
-    used = [file for paths in (files.train, *files.dev.values(), *files.test.values()) for file in paths]
-    return TaskData(
+    splits = {"train": files.train, **files.dev, **files.test}
+    data = TaskData(
         task=task,
         train=train,
         dev=dev,
         test=test,
         own_split=bool(files.to_split),
-        sha256=file_hashes([files.train, *files.dev.values(), *files.test.values()]),
+        sha256=file_hashes([*splits.values()]),
         absent=files.absent,
         counts=counts,
         defect_ids=defect_ids,
         generated=_is_generated(files.train[0]),
-        downloaded=all(map(_is_downloaded, used)),
-        places={split: str(paths[0]) for split, paths in {"train": files.train, **files.dev, **files.test}.items()},
-        repeated={split: count for split, count in repeated.items() if count},
+        downloaded=all(map(_is_downloaded, itertools.chain(*splits.values()))),
+        places={split: str(paths[0]) for split, paths in splits.items()},
     )
+    # Repeated texts are reported, not removed: the official files have some.
+    repeated = {split: _num_repeated(train, examples) for split, examples in (dev | data.labeled_test).items()}
+    return dataclasses.replace(data, repeated={split: count for split, count in repeated.items() if count})
 
 
 def split_by_group(
