@@ -13,8 +13,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from bert_model.finetuning.config import FinetuningConfig, task_configuration
-from bert_model.finetuning.frozen_features import compute_activations
-from bert_model.finetuning.predict_logits import predict_logits
+from bert_model.finetuning.forward_passes import compute_states, predict_logits
 from bert_model.finetuning.trial import TrialJob, new_tagger
 from bert_model.kinds import Kind, kind_of
 from bert_model.kinds.base import Evaluation
@@ -72,17 +71,10 @@ class TaskModel:
         """
         precision = precision or ("float32" if self.config.precision == "float32" else "auto")
         with limited_threads(num_threads):
-            features = None
             if self.encoder is not None:
                 states = chosen_states(self.description["feature_input"], self.encoder.config.num_hidden_layers + 1)
-                features = compute_activations(self.encoder, encoded, pad_id=self.tokenizer.pad_id, states=states)
-            return predict_logits(
-                self.model,
-                encoded,
-                pad_id=self.tokenizer.pad_id,
-                features=features,
-                precision=precision,
-            )
+                encoded = dataclasses.replace(encoded, features=compute_states(self.encoder, encoded, states))
+            return predict_logits(self.model, encoded, precision=precision)
 
 
 def write_task_model(
@@ -303,7 +295,6 @@ def write_predictions(directory: Path, kind: Kind, split: str, evaluation: Evalu
 def _load_tagger(
     tensors: Mapping[str, torch.Tensor], feature_input: str, task: Task, config: FinetuningConfig, encoder: BertModel
 ) -> Tagger:
-    states = chosen_states(feature_input, encoder.config.num_hidden_layers + 1)
-    model = new_tagger(task, config, feature_input, (len(states), encoder.config.hidden_size))
+    model = new_tagger(task, config, feature_input, encoder.config)
     model.load_state_dict(dict(tensors))
     return model

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from bert_model.finetuning.caveats import FEW_STEPS
 from bert_model.finetuning.config import SMALL_SET_STEPS, FinetuningConfig
 from bert_model.finetuning.epochs import save_examples
-from bert_model.finetuning.frozen_features import FeatureJob
+from bert_model.finetuning.forward_passes import FeatureJob
 from bert_model.finetuning.results import WITH_CONTEXT, SearchLog
 from bert_model.finetuning.search import DivergedError, Setting, Trial, TrialResult, choose_setting
 from bert_model.finetuning.task_model import CLASSIFIER, read_task_description
@@ -193,7 +193,7 @@ class TrialRunner:
         # Trials read encoded examples from disk. An interrupted process may have left sets half-written.
         self.sets = scratch / "sets"
         shutil.rmtree(self.sets, ignore_errors=True)
-        shutil.rmtree(scratch / "activations", ignore_errors=True)
+        shutil.rmtree(scratch / "states", ignore_errors=True)
         self.train = kind.encode(data.train, tokenizer, config)
         self.examples = {**data.dev, **data.labeled_test}
         """Dev or labeled test split -> its examples. No choice depends on the test splits."""
@@ -270,7 +270,7 @@ class TrialRunner:
                 self.resumed_trials += 1
                 finish(job, output)
 
-        # The longest first. Frozen activations must exist before the trials that read them start.
+        # The longest first. Frozen states must exist before the trials that read them start.
         waiting.sort(key=lambda job: -job.trial.setting.epochs)
         self._compute_features(waiting)
         if len(waiting) < len(trials):
@@ -338,11 +338,11 @@ class TrialRunner:
 
     def _job(self, trial: Trial) -> TrialJob:
         task, initialization = self.data.task, trial.initialization
-        activations = None
+        states = None
         if task.feature_based:
             # Pre-trained weights are the same whatever the seed.
             seed = "" if initialization.weights == "pretrained" else f"-{trial.seed}"
-            activations = self.scratch / "activations" / f"{initialization.weights}{seed}"
+            states = self.scratch / "states" / f"{initialization.weights}{seed}"
 
         # Models from random weights are compared, never published.
         saves_weights = initialization.weights == "pretrained"
@@ -357,19 +357,18 @@ class TrialRunner:
             dev_splits=tuple(self.data.dev),
             other_sets=tuple(name for name in self.encoded if name not in self.data.dev),
             evaluates_epochs=saves_weights and not (self.watch is None and self.log is None),
-            activations=activations,
-            pad_id=self.tokenizer.pad_id,
+            states=states,
             weights=self.scratch / f"{trial.name}.safetensors" if saves_weights else None,
             output=self.scratch / f"{trial.name}{OUTPUT_SUFFIX}",
             checkpoint=self.scratch / f"{trial.name}{CHECKPOINT_SUFFIX}",
         )
 
     def _compute_features(self, jobs: Sequence[TrialJob]) -> None:
-        """Compute the activations that feature-based trials read and that are missing, for all inputs at once."""
+        """Compute the states that feature-based trials read and that are missing, for all inputs at once."""
         # All configured inputs share one forward pass; trials of one initialization share its directory.
         states = tuple(states_of(self.config.feature_inputs, self.model_config.num_hidden_layers + 1))
         # One job for each missing directory, not for each trial that reads it.
-        trials = {job.activations: job.trial for job in jobs if job.activations is not None}
+        trials = {job.states: job.trial for job in jobs if job.states is not None}
         feature_jobs = [
             FeatureJob(
                 weights=trial.initialization.weights,
@@ -379,7 +378,6 @@ class TrialRunner:
                 model_config=self.model_config,
                 data=self.sets,
                 sets=("train", *self.encoded),
-                pad_id=self.tokenizer.pad_id,
                 output=directory,
             )
             for directory, trial in trials.items()

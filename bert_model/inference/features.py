@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from bert_model.finetuning.frozen_features import Activations, compute_activations
+from bert_model.finetuning.forward_passes import compute_states
 from bert_model.finetuning.task_model import prediction_device
 from bert_model.inference.inputs import read_rows, rejected_path, rejecting
 from bert_model.kinds.encoded import EncodedSet
@@ -82,11 +82,9 @@ def write_features(
                     check_embeddings(directory, encoder.config, tokenizer, pair_task="bert features")
                 encoded = encode_texts(pairs, tokenizer, max_length)
                 with autocast(device, precision):
-                    activations = compute_activations(
-                        encoder, encoded, pad_id=tokenizer.pad_id, states=numbers, dtype=np.float32
-                    )
+                    states = compute_states(encoder, encoded, numbers, dtype=np.float32)
                 ids = [str(row.fields["id"]) for row in rows]
-                table = _table(ids, pairs, encoded, activations, numbers, tokenizer, pools)
+                table = _table(ids, pairs, encoded, states, numbers, tokenizer, pools)
             except BaseException as error:
                 message = failure(error)
                 if len(rows) == 1:
@@ -152,7 +150,7 @@ def _table(
     ids: Sequence[str],
     pairs: Sequence[tuple[str, str | None]],
     encoded: EncodedSet,
-    activations: Activations,
+    states: Sequence[np.ndarray],
     numbers: Sequence[int],
     tokenizer: Tokenizer,
     pools: bool,
@@ -160,14 +158,14 @@ def _table(
     # Arrow's lists share the set's flat arrays: a row's tokens by `offsets`, a token's vector by `inner`.
     offsets = pa.array(encoded.offsets, pa.int32())
     num_vectors = encoded.num_rows if pools else len(encoded.input_ids)
-    inner = pa.array(np.arange(num_vectors + 1) * activations.shape[1], pa.int32())
+    inner = pa.array(np.arange(num_vectors + 1) * states[0].shape[1], pa.int32())
     columns = [
         pa.array(ids, pa.string()),
         pa.array([text for text, _ in pairs], pa.string()),
         pa.array([text_b for _, text_b in pairs], pa.string()),
         pa.ListArray.from_arrays(offsets, pa.array([tokenizer.tokens[i] for i in encoded.input_ids], pa.string())),
     ]
-    for state in activations.states:
+    for state in states:
         if pools:
             state = np.add.reduceat(state, encoded.offsets[:-1], dtype=np.float64) / encoded.lengths()[:, None]
         vectors = pa.ListArray.from_arrays(inner, pa.array(state.reshape(-1), pa.float32()))

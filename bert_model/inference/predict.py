@@ -358,10 +358,7 @@ class PretrainingPredictor:
         # Batches go by length; the results return to the order of the inputs.
         probabilities = np.zeros((len(pairs), 2))
         for units in prediction_batches(encoded.unit_lengths(), NEXT_SENTENCE_TOKENS):
-            batch = {
-                name: torch.from_numpy(array).to(self.device)
-                for name, array in encoded.padded(units, pad_id=self.tokenizer.pad_id).items()
-            }
+            batch = {name: torch.from_numpy(array).to(self.device) for name, array in encoded.padded(units).items()}
             no_position = torch.zeros(len(units), 0, dtype=torch.long, device=self.device)  # skips the vocabulary
             output = self.model(
                 batch["input_ids"], batch["attention_mask"], batch["token_type_ids"], masked_lm_positions=no_position

@@ -124,7 +124,7 @@ class Span(Kind):
             arrays[context] = np.asarray(tokens, dtype=np.int32), characters, _text_ends(context, characters)
 
         # One row for each window of each question.
-        collector = RowCollector()
+        collector = RowCollector(tokenizer.pad_id)
         starts: list[int] = []
         ends: list[int] = []
         for index, (example, question) in enumerate(zip(examples, questions)):

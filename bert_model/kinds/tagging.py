@@ -78,7 +78,7 @@ class Tagging(Kind):
         index = {label: number for number, label in enumerate(self.task.labels)}
         room = config.max_seq_length - 2
         max_pieces = max(1, room // 4)  # a longer word keeps its first pieces, so that no word is lost
-        collector = RowCollector()
+        collector = RowCollector(tokenizer.pad_id)
         numbers = itertools.count()
         for document in documents(examples) if config.document_context else ([example] for example in examples):
             # The words of the document: pieces, (example, word index) and label.

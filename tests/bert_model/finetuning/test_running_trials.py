@@ -218,7 +218,7 @@ def test_training_reads_nothing_from_its_device_until_a_report(name, model, tmp_
     monkeypatch.setattr(trial, "train_model", capture)
     with pytest.raises(Captured) as captured:
         tune(name, model, tmp_path / "out", epochs=[1.0], gradient_accumulation=2)
-    network, job, train, features = captured.value.args[0]
+    network, job, train = captured.value.args[0]
 
     def build_fused(*arguments):  # as on a GPU
         optimizer = build_optimizer(*arguments)
@@ -233,7 +233,7 @@ def test_training_reads_nothing_from_its_device_until_a_report(name, model, tmp_
     monkeypatch.setattr(trial, "REPORT_INTERVAL_SECONDS", float("inf"))  # a busy machine takes two for a step
     steps = StopAt(monkeypatch, None)
     with pytest.raises(RuntimeError) as read:
-        train_model(network.to("meta"), dataclasses.replace(job, checkpoint=None), train, features)
+        train_model(network.to("meta"), dataclasses.replace(job, checkpoint=None), train)
     assert steps.steps == num_training_steps(train.num_units, job.trial.setting.batch_size, 1.0) > 1
     assert "torch.stack" in str(read.traceback[-1].statement)
 
