@@ -20,10 +20,10 @@ from bert_model.finetuning.config import SMALL_SET_STEPS, FinetuningConfig
 from bert_model.finetuning.epochs import save_examples
 from bert_model.finetuning.forward_passes import FeatureJob
 from bert_model.finetuning.results import WITH_CONTEXT, SearchLog
-from bert_model.finetuning.search import DivergedError, Setting, Trial, TrialResult, choose_setting
+from bert_model.finetuning.search import DivergedError, Trial, TrialResult, choose_setting
 from bert_model.finetuning.task_model import CLASSIFIER, read_task_description
 from bert_model.finetuning.trial import CHECKPOINT_SUFFIX, TrialJob, TrialProgress, task_overrides
-from bert_model.finetuning.trial_output import OUTPUT_SUFFIX, TrialOutput, read_output
+from bert_model.finetuning.trial_output import OUTPUT_SUFFIX, Training, TrialOutput, read_output
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.kinds import kind_of
 from bert_model.kinds.base import Evaluation
@@ -127,16 +127,6 @@ def _remove_all_but(directory: Path, finished: set[Path]) -> None:
             path.unlink(missing_ok=True)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SavedTrial:
-    """A trial whose weights are on the scratch disk."""
-
-    job: TrialJob
-    result: TrialResult
-    evaluations: Mapping[str, Evaluation]
-    """Dev or labeled test split -> predictions and scores."""
-
-
 class TrialRunner:
     """Runs and scores the trials of one search. A trial whose output is in `scratch` already is not repeated."""
 
@@ -159,11 +149,7 @@ class TrialRunner:
         self.progress, self.watch, self.log = progress, watch, log
         task = data.task
         kind = self.kind = kind_of(task)
-        self.learning_rates = config.lstm_learning_rates if task.feature_based else config.learning_rates
-        self.feature_inputs: tuple[str, ...] = config.feature_inputs if task.feature_based else ("",)
         self.main_split = next(iter(data.dev))
-        self.saved: dict[Setting, SavedTrial] = {}
-        """The best trial of each setting from pre-trained weights."""
         self.statistics: dict[Trial, UnitStatistics] = {}
         """What the main score of each trial from pre-trained weights is computed from."""
         self._results: dict[Trial, TrialResult] = {}
@@ -251,8 +237,7 @@ class TrialRunner:
 
         def finish(job: TrialJob, output: TrialOutput) -> None:
             result = results[job.trial] = self._results[job.trial] = self._score(job, output)
-            if self.config.keep == "all":
-                self._remove_weights_of_beaten_settings()
+            self._remove_beaten_weights()
             if self.log is not None:
                 self.log.add(result)
             if (last := self._running.pop(job.trial, None)) is not None and self.watch is not None:
@@ -262,8 +247,8 @@ class TrialRunner:
 
         # Finished trials are scored from their stored outputs, since scores are not stored with them.
         waiting = []
-        for job in map(self._job, trials):
-            output = read_output(job.output) if job.output is not None else None
+        for trial in trials:
+            job, output = self._job(trial), self._output_of(trial)
             if output is None:
                 waiting.append(job)
             else:
@@ -279,11 +264,13 @@ class TrialRunner:
             finish(job, output)
         return [results[trial] for trial in trials]
 
-    def best_of(self, setting: Setting) -> SavedTrial:
-        """Return the best trial of a setting from pre-trained weights."""
-        saved = self.saved[setting]
-        self.train_again([saved.job])
-        return saved
+    def published(self, trial: Trial) -> tuple[TrialJob, dict[str, np.ndarray], dict[str, Evaluation]]:
+        """Return the job of a trial, with its weights on disk, its outputs, and their evaluations by split."""
+        job = self._job(trial)
+        self.train_again([job])
+        output = self._output_of(trial)
+        assert output is not None, "the trial is finished"
+        return job, output.logits, self._evaluate(output.logits)
 
     def jobs_of(self, results: Sequence[TrialResult]) -> list[TrialJob]:
         """Return the jobs of trials from pre-trained weights that did not diverge, with their weights on disk."""
@@ -363,6 +350,9 @@ class TrialRunner:
             checkpoint=self.scratch / f"{trial.name}{CHECKPOINT_SUFFIX}",
         )
 
+    def _output_of(self, trial: Trial) -> TrialOutput | None:
+        return read_output(self.scratch / f"{trial.name}{OUTPUT_SUFFIX}")
+
     def _compute_features(self, jobs: Sequence[TrialJob]) -> None:
         """Compute the states that feature-based trials read and that are missing, for all inputs at once."""
         # All configured inputs share one forward pass; trials of one initialization share its directory.
@@ -398,17 +388,12 @@ class TrialRunner:
             scores={split: evaluation.scores for split, evaluation in evaluations.items()},
             main_score=main.scores[task.main_metric] if main is not None else float("-inf"),
             collapsed=main is not None and main.collapsed,
-            diverged=output.diverged,
-            steps=output.steps,
-            losses=output.losses,
             fitted=main.fitted if main is not None else {},
-            epoch=output.epoch,
-            epoch_scores=output.epoch_scores,
+            **{field.name: getattr(output, field.name) for field in dataclasses.fields(Training)},
         )
         if job.weights is not None and main is not None:
             seed, examples = job.trial.seed, self.examples[self.main_split]
             self.statistics[job.trial] = self.kind.statistics(examples, main.predictions, seed=seed)
-            self._save_if_best(SavedTrial(job=job, result=result, evaluations=evaluations))
         return result
 
     def _evaluate(self, outputs: Mapping[str, np.ndarray]) -> dict[str, Evaluation]:
@@ -431,41 +416,31 @@ class TrialRunner:
             evaluations[split] = evaluation
         return evaluations
 
-    def _save_if_best(self, new: SavedTrial) -> None:
-        """Keep the weights of the best trial of each setting, of the first seed on a tie; remove the others."""
+    def _remove_beaten_weights(self) -> None:
+        """Remove weights that will not be published: of trials that are not the best of their setting.
 
-        def merit(saved: SavedTrial) -> tuple[bool, float, int]:
-            result = saved.result
-            return result.usable, result.main_score, -self.config.seeds.index(result.trial.seed)
-
-        setting = new.job.trial.setting
-        best = self.saved.setdefault(setting, new)
-        if best is new:
-            return
-
-        # Trials finish in any order, so a tie goes by the seeds' order, not by who came first.
-        better, worse = (new, best) if merit(new) > merit(best) else (best, new)
-        self.saved[setting] = better
-        if worse.job.weights is not None and self.config.keep == "best":
-            worse.job.weights.unlink(missing_ok=True)
-
-    def _remove_weights_of_beaten_settings(self) -> None:
-        """Remove weights of settings that will not be chosen: another one has a better mean over the same seeds."""
-        seeds = set(self.config.seeds if self.config.search == "grid" else self.config.seeds[:1])
-        trials = [result for result in self._results.values() if result.trial.initialization.weights == "pretrained"]
-
-        # Means over different seeds do not compare: only settings that have all seeds of the search take part.
-        complete = [
-            result
-            for result in trials
-            if result.trial.seed in seeds
-            and seeds <= {other.trial.seed for other in trials if other.trial.setting == result.trial.setting}
-        ]
-        if complete:
-            best = choose_setting(complete)
-            for result in complete:
-                if result.trial.setting != best:
-                    (self.scratch / f"{result.trial.name}.safetensors").unlink(missing_ok=True)
+        With `keep=all`, of settings that will not be chosen: another one has a better mean over the same seeds.
+        """
+        seeds = self.config.seeds
+        results = [result for result in self._results.values() if result.trial.initialization.weights == "pretrained"]
+        if self.config.keep == "best":
+            # Trials finish in any order, so a tie goes by the seeds' order, not by who came first.
+            results.sort(key=lambda result: (result.usable, result.main_score, -seeds.index(result.trial.seed)))
+            best = {result.trial.setting: result for result in results}
+            beaten = [result for result in results if result is not best[result.trial.setting]]
+        else:
+            # Means over different seeds do not compare: only settings that have all seeds of the search take part.
+            searched = set(seeds if self.config.search == "grid" else seeds[:1])
+            complete = [
+                result
+                for result in results
+                if result.trial.seed in searched
+                and searched <= {other.trial.seed for other in results if other.trial.setting == result.trial.setting}
+            ]
+            chosen = choose_setting(complete) if complete else None
+            beaten = [result for result in complete if result.trial.setting != chosen]
+        for result in beaten:
+            (self.scratch / f"{result.trial.name}.safetensors").unlink(missing_ok=True)
 
 
 def _one_line(task: Task, result: TrialResult) -> str:

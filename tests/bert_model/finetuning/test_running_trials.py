@@ -76,7 +76,7 @@ def recorded(tmp_path, monkeypatch, empty_store):
     (home / "mlflow.db").write_bytes(empty_store.read_bytes())
     monkeypatch.setenv("BERT_HOME", str(home))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setattr("bert_model.finetuning.results.LOG_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr("bert_pipeline.progress.LINE_INTERVAL_SECONDS", 0.0)
 
 
 # --- checkpoints ---
@@ -336,7 +336,7 @@ def test_search_that_ended_during_an_outage_is_copied_with_its_trials(
 ):
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{free_port()}")
-    monkeypatch.setattr("bert_model.finetuning.results.LOG_INTERVAL_SECONDS", 0.0 if is_watched else 1e9)
+    monkeypatch.setattr("bert_pipeline.progress.LINE_INTERVAL_SECONDS", 0.0 if is_watched else 1e9)
     manifest = tune("sst2", model, tmp_path / "out", experiment="live", seeds=[1, 2]).manifest
     assert "mlflow_run_id" not in manifest.provenance or manifest.provenance["mlflow_run_id"] is None
     assert not replay_search(tmp_path / "out", manifest)
