@@ -25,7 +25,7 @@ from bert_model.kinds.text import encode_texts
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.weights import NEXT_SENTENCE, WORD_HEADS, check_embeddings, load_model
 from bert_model.training.distributed import autocast
-from bert_model.zero_shot.pseudo_likelihood import token_scores
+from bert_model.zero_shot.exam import token_scores
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.failed_records import failure
 from bert_pipeline.records import Record
