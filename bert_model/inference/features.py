@@ -15,7 +15,7 @@ import torch
 
 from bert_model.finetuning.forward_passes import compute_states
 from bert_model.finetuning.task_model import prediction_device
-from bert_model.inference.inputs import read_rows, rejected_path, rejecting
+from bert_model.inference.inputs import halved, read_rows, rejected_path, rejecting
 from bert_model.kinds.encoded import EncodedSet
 from bert_model.kinds.text import encode_texts
 from bert_model.model.bert import BertModel
@@ -23,7 +23,7 @@ from bert_model.model.weights import check_embeddings, load_model
 from bert_model.training.distributed import autocast
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import ConfigurationError, InputError
-from bert_pipeline.failed_records import check_failures, failure
+from bert_pipeline.failed_records import check_failures
 from bert_pipeline.records import Record
 from bert_pipeline.vocabulary.files import model_max_length
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -73,32 +73,15 @@ def write_features(
         rejecting(str(output_path)) as reject,
     ):
 
-        def write(rows: Sequence[Record]) -> None:
-            """Write the features of texts; where they cannot be computed, halve the texts until one is alone."""
-            nonlocal count, num_truncated
-            try:
-                pairs = [(row.fields["text"], row.fields.get("text_b")) for row in rows]
-                if any(text_b is not None for _, text_b in pairs):
-                    check_embeddings(directory, encoder.config, tokenizer, pair_task="bert features")
-                encoded = encode_texts(pairs, tokenizer, max_length)
-                with autocast(device, precision):
-                    states = compute_states(encoder, encoded, numbers, dtype=np.float32)
-                ids = [str(row.fields["id"]) for row in rows]
-                table = _table(ids, pairs, encoded, states, numbers, tokenizer, pools)
-            except BaseException as error:
-                message = failure(error)
-                if len(rows) == 1:
-                    failed.append(f"id {rows[0].fields['id']} ({message})")
-                    reject(rows[0]._replace(error=message))
-                    return
-            else:
-                num_truncated += len(encoded.truncated)
-                writer.write_table(table)
-                count += len(rows)
-                return
-            middle = len(rows) // 2
-            write(rows[:middle])
-            write(rows[middle:])
+        def compute(rows: Sequence[Record]) -> tuple[EncodedSet, pa.Table]:
+            pairs = [(row.fields["text"], row.fields.get("text_b")) for row in rows]
+            if any(text_b is not None for _, text_b in pairs):
+                check_embeddings(directory, encoder.config, tokenizer, pair_task="bert features")
+            encoded = encode_texts(pairs, tokenizer, max_length)
+            with autocast(device, precision):
+                states = compute_states(encoder, encoded, numbers, dtype=np.float32)
+            ids = [str(row.fields["id"]) for row in rows]
+            return encoded, _table(ids, pairs, encoded, states, numbers, tokenizer, pools)
 
         inputs = (row for row in read_rows(input_path, "texts") if not row.is_blank)
         while chunk := list(itertools.islice(inputs, CHUNK)):
@@ -106,8 +89,16 @@ def write_features(
                 if row.error:
                     failed.append(row.error)
                     reject(row)
-            if texts := [row for row in chunk if not row.error]:
-                write(texts)
+            texts = [row for row in chunk if not row.error]
+            for rows, result in halved(compute, texts) if texts else ():
+                if isinstance(result, InputError):
+                    failed.append(f"id {rows[0].fields['id']} ({result})")
+                    reject(rows[0]._replace(error=str(result)))
+                    continue
+                encoded, table = result
+                num_truncated += len(encoded.truncated)
+                writer.write_table(table)
+                count += len(rows)
         if warning := check_failures("texts", len(failed), count + len(failed), failed):
             logger.warning("%s (%s lists them)", warning, rejected_path(str(output_path)))
         if not count:

@@ -9,13 +9,21 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
 from bert_model.finetuning.task_model import TaskModel, load_task_model, prediction_device
-from bert_model.inference.inputs import PredictionInput, input_row, read_rows, rejected_path, rejecting, writing
+from bert_model.inference.inputs import (
+    PredictionInput,
+    halved,
+    input_row,
+    read_rows,
+    rejected_path,
+    rejecting,
+    writing,
+)
 from bert_model.kinds import kind_of
 from bert_model.kinds.base import fitted_of, rounded, softmax
 from bert_model.kinds.embedding import BLOCK
@@ -27,7 +35,6 @@ from bert_model.model.weights import NEXT_SENTENCE, WORD_HEADS, check_embeddings
 from bert_model.training.distributed import autocast
 from bert_model.zero_shot.exam import token_scores
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.failed_records import failure
 from bert_pipeline.records import Record
 from bert_pipeline.tasks.catalogue import Task, get_task
 from bert_pipeline.vocabulary.files import MASK
@@ -43,17 +50,8 @@ NEXT_SENTENCE_TOKENS = 4096
 """Padded tokens of a batch of sentence pairs."""
 
 
-class Predictor(Protocol):
-    """Answers inputs of one form."""
-
-    form: str
-    """A key of `FIELDS`."""
-    data_task: Task | None
-    """The task whose own files can be answered; None for masked words and next sentences."""
-
-    def answer(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
-        """Return a JSON-compatible answer to each input."""
-        ...
+Predictor: TypeAlias = "TaskPredictor | PretrainingPredictor"
+"""Answers inputs of one form, a key of `FIELDS`, and the files of its `data_task`, which masked words lack."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -149,7 +147,8 @@ def _chunks(rows: Iterable[Record]) -> Iterator[list[Record]]:
 def _answer_rows(predictor: Predictor, rows: Sequence[Record]) -> Iterator[tuple[Record, dict[str, Any] | InputError]]:
     """Yield each row with its answer, or with the reason why there is none, in order."""
     inputs = [row.fields for row in rows if not row.is_blank and not row.error]
-    answers = iter(_answers(predictor, inputs) if inputs else [])
+    parts = halved(predictor.answer, inputs) if inputs else ()
+    answers = (answer for _, part in parts for answer in ([part] if isinstance(part, InputError) else part))
     for row in rows:
         if row.error:
             yield row, InputError(row.error)
@@ -158,20 +157,6 @@ def _answer_rows(predictor: Predictor, rows: Sequence[Record]) -> Iterator[tuple
         else:
             answer = next(answers)
             yield row, InputError(f"{row.where}: {answer}") if isinstance(answer, InputError) else answer
-
-
-def _answers(predictor: Predictor, inputs: Sequence[PredictionInput]) -> Sequence[dict[str, Any] | InputError]:
-    """Answer inputs; where one cannot be answered, halve them until it is alone."""
-    try:
-        return predictor.answer(inputs)
-    except BaseException as error:
-        unanswered = error if isinstance(error, InputError) else InputError(failure(error))
-        if len(inputs) == 1:
-            return [unanswered]
-    # The number of an input is its id, wherever it is answered.
-    numbered = [{"id": str(number), **item} for number, item in enumerate(inputs)]
-    middle = len(inputs) // 2
-    return [*_answers(predictor, numbered[:middle]), *_answers(predictor, numbered[middle:])]
 
 
 def _log_counts(counts: PredictionCounts, first_error: str, output_path: str) -> None:

@@ -296,20 +296,12 @@ def document_windows(piece_counts: np.ndarray, room: int) -> Iterator[tuple[int,
 
 
 def entities(words: Sequence[str], tags: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the entities of IOB2 tags; as in conlleval, an I- that continues no entity of its type begins one."""
-    named: list[dict[str, Any]] = []
-    inside: str | None = None  # the type of the open entity, "" for a tag that is B or I alone
-    for index, tag in enumerate(tags):
-        prefix, _, name = tag.partition("-")
-        # `end_word` is one past the last word, and moves as long as the type stays.
-        if prefix == "B" or (prefix == "I" and name != inside):
-            named.append({"type": name, "start_word": index, "end_word": index + 1})
-        elif prefix == "I":
-            named[-1]["end_word"] = index + 1
-        inside = name if prefix in ("B", "I") else None
-    for entity in named:
-        entity["text"] = " ".join(words[entity["start_word"] : entity["end_word"]])
-    return named
+    """Return the entities of IOB2 tags, as conlleval counts them; `end_word` is one past the last word."""
+    return [
+        {"type": name, "start_word": start, "end_word": end, "text": " ".join(words[start:end])}
+        for start, end, name in sorted(ner.chunks(tags))
+        if tags[start].partition("-")[0] in ("B", "I")  # tags of words may have hyphens too
+    ]
 
 
 def score_columns(task: Task, examples: Sentences, source: Source) -> dict[str, float]:

@@ -73,15 +73,12 @@ class BiLSTM(nn.Module):
 
     def forward(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Map (B, S, H) to (B, S, H); padding is not read, and its outputs are 0."""
-        output: Tensor
         if attention_mask is None:
-            output, _ = self.lstm(hidden)
-            return output
+            return self.lstm(hidden)[0]
         # Packed, so that the backward direction starts at the last real token; packing refuses a length of 0.
         lengths = attention_mask.sum(dim=1).clamp(min=1).cpu()  # (B,)
         packed = nn.utils.rnn.pack_padded_sequence(hidden, lengths, batch_first=True, enforce_sorted=False)
-        output, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], True, total_length=hidden.shape[1])
-        return output
+        return nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], True, total_length=hidden.shape[1])[0]
 
 
 class BertForTask(nn.Module):
@@ -96,20 +93,15 @@ class BertForTask(nn.Module):
     def sequence_output(self, input_ids: Tensor, attention_mask: Tensor | None, types: Tensor | None) -> Tensor:
         """Return the vector of every position, (B, S, H)."""
         hidden: Tensor = self.bert(input_ids, attention_mask, types).sequence_output
-        if self.bilstm is not None:
-            hidden = self.bilstm(hidden, attention_mask)
-        return hidden
+        return hidden if self.bilstm is None else self.bilstm(hidden, attention_mask)
 
     def pooled_output(self, input_ids: Tensor, attention_mask: Tensor | None, types: Tensor | None) -> Tensor:
         """Return the pooled first position, (B, H); without a BiLSTM the last block is computed only there."""
-        pooled: Tensor
         if self.bilstm is not None:
             assert self.bert.pooler is not None
-            pooled = self.bert.pooler(self.sequence_output(input_ids, attention_mask, types))
-            return pooled
+            return self.bert.pooler(self.sequence_output(input_ids, attention_mask, types))
         first = torch.zeros(input_ids.shape[0], 1, dtype=torch.long, device=input_ids.device)
-        pooled = self.bert(input_ids, attention_mask, types, output_positions=first).pooled_output  # (B, H)
-        return pooled
+        return self.bert(input_ids, attention_mask, types, output_positions=first).pooled_output
 
 
 class BertForClassification(BertForTask):
@@ -130,8 +122,7 @@ class BertForSequenceClassification(BertForClassification):
     ) -> Tensor:
         """Return logits (B, N) of ids (B, S)."""
         pooled = self.pooled_output(input_ids, attention_mask, token_type_ids)  # (B, H)
-        logits: Tensor = self.classifier(self.dropout(pooled))  # (B, N)
-        return logits
+        return self.classifier(self.dropout(pooled))  # (B, N)
 
 
 class BertForMultipleChoice(BertForClassification):
@@ -147,8 +138,7 @@ class BertForMultipleChoice(BertForClassification):
         flat = [None if item is None else item.flatten(0, 1) for item in (input_ids, attention_mask, token_type_ids)]
         assert flat[0] is not None
         pooled = self.pooled_output(flat[0], flat[1], flat[2])  # (B * C, H)
-        logits: Tensor = self.classifier(self.dropout(pooled)).view(input_ids.shape[:2])  # (B, C)
-        return logits
+        return self.classifier(self.dropout(pooled)).view(input_ids.shape[:2])  # (B, C)
 
 
 class BertForQuestionAnswering(BertForTask):
@@ -178,8 +168,7 @@ class BertForTokenClassification(BertForClassification):
     ) -> Tensor:
         """Return logits (B, S, N) of ids (B, S)."""
         hidden = self.sequence_output(input_ids, attention_mask, token_type_ids)  # (B, S, H)
-        logits: Tensor = self.classifier(self.dropout(hidden))  # (B, S, N)
-        return logits
+        return self.classifier(self.dropout(hidden))  # (B, S, N)
 
 
 class BertForEmbedding(BertForTask):
@@ -244,8 +233,7 @@ class Tagger(nn.Module):
         lengths = attention_mask.sum(dim=1).cpu()
         packed = nn.utils.rnn.pack_padded_sequence(self.dropout(inputs), lengths, True, enforce_sorted=False)
         hidden, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], True, total_length=inputs.shape[1])
-        logits: Tensor = self.classifier(self.dropout(hidden))  # (B, S, N)
-        return logits
+        return self.classifier(self.dropout(hidden))  # (B, S, N)
 
 
 def chosen_states(feature_input: str, num_states: int) -> list[int]:
