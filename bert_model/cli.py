@@ -54,9 +54,8 @@ def model_arguments(name: str, **options: Any) -> list[Argument]:
 class Command(NamedTuple):
     """A subcommand."""
 
-    name: str
     run: Callable[[argparse.Namespace], int]
-    """Runs the parsed command and returns its exit code."""
+    """Runs the parsed command and returns its exit code; its name is `run_` and the command's."""
     description: str
     """The first sentence is the line in `bert --help`."""
     arguments: Sequence[Argument] = ()
@@ -68,7 +67,6 @@ def commands() -> list[Command]:
     """Return the subcommands on models, in the order of the work; `bert_pipeline.cli` has those on data."""
     return [
         Command(
-            "finetune",
             run_commands.run_finetune,
             "Fine-tune a model on a task and score it on the task's dev set. Keeps the best model of a grid of "
             "learning rates and seeds.",
@@ -85,7 +83,6 @@ def commands() -> list[Command]:
             "bert_model.finetuning.config:FinetuningConfig",
         ),
         Command(
-            "predict",
             run_commands.run_predict,
             "Predict for plain input or a task's own files, as JSON lines with id, prediction and probabilities. "
             "Besides the tasks: mlm fills [MASK], nsp decides whether the second text follows the first, pll is the "
@@ -105,7 +102,6 @@ def commands() -> list[Command]:
             ],
         ),
         Command(
-            "score",
             run_commands.run_score,
             "Score predictions with the task's official metric: a table on a terminal, else JSON.",
             [
@@ -126,7 +122,6 @@ def commands() -> list[Command]:
             ],
         ),
         Command(
-            "submission",
             run_commands.run_submission,
             "Write the GLUE submission of fine-tuned models: one zip, eleven files.",
             [
@@ -135,7 +130,6 @@ def commands() -> list[Command]:
             ],
         ),
         Command(
-            "exam",
             run_commands.run_exam,
             "Score a pre-trained model on minimal pairs, without fine-tuning: how often it finds the right text of two "
             "more likely. Pairs are BLiMP's, your own, or made from the held-out text of a corpus in any language.",
@@ -167,7 +161,6 @@ def commands() -> list[Command]:
             ],
         ),
         Command(
-            "features",
             run_commands.run_features,
             "Write a model's hidden states for every token, or their mean for every text, to Parquet.",
             [
@@ -182,7 +175,6 @@ def commands() -> list[Command]:
             ],
         ),
         Command(
-            "attention",
             run_commands.run_attention,
             "Draw the attention of every layer and head between the tokens of one or two texts. The output is one HTML "
             "page that needs no network.",
@@ -194,7 +186,6 @@ def commands() -> list[Command]:
             ],
         ),
         Command(
-            "convert",
             run_commands.run_convert,
             "Convert a TensorFlow checkpoint of google's BERT to a model directory. Needs "
             ".venv/bin/pip install -e '.[tensorflow]'.",
@@ -214,7 +205,6 @@ def commands() -> list[Command]:
             ],
         ),
         Command(
-            "adapt",
             run_commands.run_adapt,
             "Move a model to another vocabulary, such as a domain's, or give it more positions. New tokens start from "
             "the mean of their old pieces, new positions from the old ones; `bert pretrain --from` continues from the "
@@ -231,7 +221,6 @@ def commands() -> list[Command]:
             ],
         ),
         Command(
-            "export",
             run_commands.run_export,
             "Write a model as an ONNX file, for runtimes without torch. Its logits are compared with the model's.",
             [
@@ -244,7 +233,6 @@ def commands() -> list[Command]:
             ],
         ),
         Command(
-            "register",
             run_commands.run_register,
             "Register a model directory: a new version in MLflow, which `bert promote` can make the champion.",
             [
@@ -255,11 +243,8 @@ def commands() -> list[Command]:
                 Argument("--license", default="", metavar="ID", help="of the weights, such as apache-2.0; a gate"),
             ],
         ),
+        Command(run_commands.run_models, "List the registered models with their versions, scores and aliases."),
         Command(
-            "models", run_commands.run_models, "List the registered models with their versions, scores and aliases."
-        ),
-        Command(
-            "promote",
             run_commands.run_promote,
             "Make a version the champion if it passes every gate. A refusal names the gates.",
             [
@@ -270,7 +255,6 @@ def commands() -> list[Command]:
             "bert_model.registry.promotion:GateConfig",
         ),
         Command(
-            "rollback",
             run_commands.run_rollback,
             "Make the previous champion champion again.",
             [Argument("name", metavar="NAME")],
@@ -328,7 +312,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_arguments(pretraining)
     pretraining.set_defaults(run=run_commands.run_pretrain, configured=run_commands.pretraining_settings)
     for command in commands():
-        subparser = add_command(subparsers, command.name, command.description)
+        subparser = add_command(subparsers, command.run.__name__.removeprefix("run_"), command.description)
         for argument in command.arguments:
             subparser.add_argument(*argument.names, **argument.options)
         if command.config_class:

@@ -234,8 +234,7 @@ def _silence_exporter() -> Iterator[None]:
     disabled_before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         logging.disable(disabled_before)

@@ -92,7 +92,7 @@ class WorkerPool:
             ) from error
 
     def _run(self, jobs: Sequence[Job[Result]], on_report: Report | None) -> Iterator[Result]:
-        hand_on = on_report or _ignore
+        hand_on = on_report or (lambda report: None)
         if self.num_workers == 0:
             for job in jobs:
                 yield job.run(device=self.devices[0], num_threads=self.num_threads, report=hand_on)
@@ -235,7 +235,3 @@ def _collect(reader: Connection, stopped: Connection, reports: collections.deque
     with contextlib.suppress(EOFError):  # no process can report any more
         while stopped not in multiprocessing.connection.wait([reader, stopped]):
             reports.append(reader.recv())
-
-
-def _ignore(report: Any) -> None:
-    """Discard a report."""

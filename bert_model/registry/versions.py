@@ -290,8 +290,6 @@ class RegisteredVersion:
     """Beginning of the model card, which MLflow shows as its description."""
     source: str = ""
     """MLflow URI of the logged model that holds the files."""
-    run_id: str | None = None
-    """MLflow run of the training."""
     scores: tuple[TaskScore, ...] = ()
     """The score of a fine-tuned version; for a pre-trained one `with_finetuning_scores` adds those of its
     fine-tunings."""
