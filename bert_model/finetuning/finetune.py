@@ -185,7 +185,7 @@ def finetune(
             statistics = stacked([runner.statistics[r.trial] for r in searches[0].chosen if not r.diverged])
             (draft.path / STATISTICS_NAME).write_text(statistics.to_json() + "\n", encoding="utf-8")
             if log is not None:
-                draft.provenance["mlflow_run_id"] = log.run_id
+                draft.provenance["mlflow_run_id"] = log.tracker.run_id
         # Only now, as the weights and the page belong to this manifest and a failure above must leave neither.
         manifest = load_manifest(output, kind=KIND)
         runner.record_weights(manifest, files)

@@ -251,11 +251,6 @@ class SearchLog:
             note=note,
         )
 
-    @property
-    def run_id(self) -> str | None:
-        """The parent's MLflow run id; None without MLflow."""
-        return self.tracker.run_id
-
     def report(self, report: "TrialProgress") -> None:
         """Log the loss of a running trial from pre-trained weights every ten seconds, and its dev scores."""
         if report.trial.initialization.weights != "pretrained":

@@ -196,20 +196,15 @@ class TrialRunner:
                 if any(example.document is not None for example in own):
                     self.encoded[split + CONTEXT_SET] = kind.encode(own, tokenizer, config)
         save_examples(self.sets, self.examples[self.main_split])
-        for name, encoded in {"train": self.train, **self.encoded}.items():
+        sets = {"train": self.train, **self.encoded}
+        for name, encoded in sets.items():
             encoded.save(self.sets / name)
             if cut := len(encoded.truncated):
                 logger.warning(
                     f"{task.name}: {cut} of {encoded.num_examples} examples of {name} were cut to fit into "
                     f"max_seq_length {config.max_seq_length}"
                 )
-        self.truncated = {
-            name: len(encoded.truncated)
-            for name, encoded in {
-                "train": self.train,
-                **{split: self.encoded[split] for split in self.examples},
-            }.items()
-        }
+        self.truncated = {name: len(sets[name].truncated) for name in ("train", *self.examples)}
         """Train, or a scored split -> number of its examples whose texts were cut."""
         self._warn_of_few_steps()
 

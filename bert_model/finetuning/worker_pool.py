@@ -52,7 +52,7 @@ class Job(Protocol[Result_co]):
         ...
 
 
-class WorkerPool:
+class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
     """Runs jobs on `num_workers` processes, or in this process if that is 0."""
 
     def __init__(self, *, num_workers: int | None = None) -> None:
@@ -191,9 +191,6 @@ class WorkerPool:
         if self._stop is not None:
             self._stop.close()
         self.close()
-
-    def __enter__(self) -> "WorkerPool":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

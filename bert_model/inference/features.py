@@ -3,6 +3,7 @@
 Their means are the vectors of sentence embeddings.
 """
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Sequence
@@ -67,11 +68,9 @@ def write_features(
     output.parent.mkdir(parents=True, exist_ok=True)
     count = num_truncated = 0
     failed: list[str] = []
-    with (
-        atomic_write(output) as temporary,
-        pq.ParquetWriter(temporary, _schema(numbers, pools), write_page_checksum=True) as writer,
-        rejecting(str(output_path)) as reject,
-    ):
+    with atomic_write(output) as temporary, contextlib.ExitStack() as stack:
+        reject = stack.enter_context(rejecting(str(output_path)))
+        writer: pq.ParquetWriter | None = None  # with the columns of the first table
 
         def compute(rows: Sequence[Record]) -> tuple[EncodedSet, pa.Table]:
             pairs = [(row.fields["text"], row.fields.get("text_b")) for row in rows]
@@ -97,6 +96,9 @@ def write_features(
                     continue
                 encoded, table = result
                 num_truncated += len(encoded.truncated)
+                if writer is None:
+                    writer = pq.ParquetWriter(temporary, table.schema, write_page_checksum=True)
+                    stack.enter_context(writer)
                 writer.write_table(table)
                 count += len(rows)
         if warning := check_failures("texts", len(failed), count + len(failed), failed):
@@ -124,19 +126,6 @@ def layer_numbers(layers: Sequence[int], num_hidden_layers: int) -> list[int]:
     return numbers
 
 
-def _schema(numbers: Sequence[int], pools: bool) -> pa.Schema:
-    vectors = pa.list_(pa.float32()) if pools else pa.list_(pa.list_(pa.float32()))
-    return pa.schema(
-        [
-            ("id", pa.string()),
-            ("text", pa.string()),
-            ("text_b", pa.string()),
-            ("tokens", pa.list_(pa.string())),
-            *((f"layer_{number}", vectors) for number in numbers),
-        ]
-    )
-
-
 def _table(
     ids: Sequence[str],
     pairs: Sequence[tuple[str, str | None]],
@@ -150,15 +139,16 @@ def _table(
     offsets = pa.array(encoded.offsets, pa.int32())
     num_vectors = encoded.num_rows if pools else len(encoded.input_ids)
     inner = pa.array(np.arange(num_vectors + 1) * states[0].shape[1], pa.int32())
-    columns = [
-        pa.array(ids, pa.string()),
-        pa.array([text for text, _ in pairs], pa.string()),
-        pa.array([text_b for _, text_b in pairs], pa.string()),
-        pa.ListArray.from_arrays(offsets, pa.array([tokenizer.tokens[i] for i in encoded.input_ids], pa.string())),
-    ]
-    for state in states:
+    tokens = pa.array([tokenizer.tokens[i] for i in encoded.input_ids], pa.string())
+    columns = {
+        "id": pa.array(ids, pa.string()),
+        "text": pa.array([text for text, _ in pairs], pa.string()),
+        "text_b": pa.array([text_b for _, text_b in pairs], pa.string()),
+        "tokens": pa.ListArray.from_arrays(offsets, tokens),
+    }
+    for number, state in zip(numbers, states):
         if pools:
             state = np.add.reduceat(state, encoded.offsets[:-1], dtype=np.float64) / encoded.lengths()[:, None]
         vectors = pa.ListArray.from_arrays(inner, pa.array(state.reshape(-1), pa.float32()))
-        columns.append(vectors if pools else pa.ListArray.from_arrays(offsets, vectors))
-    return pa.Table.from_arrays(columns, schema=_schema(numbers, pools))
+        columns[f"layer_{number}"] = vectors if pools else pa.ListArray.from_arrays(offsets, vectors)
+    return pa.table(columns)

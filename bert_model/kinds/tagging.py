@@ -97,22 +97,14 @@ class Tagging(Kind):
             # One row for each window; -1 and IGNORED_LABEL where nothing is scored.
             lengths = np.asarray([len(own) for own in pieces], dtype=np.int64)
             for first, end, (scored_first, scored_end) in document_windows(lengths, room):
-                row = [tokenizer.cls_id]
-                columns: dict[str, list[int]] = {"example": [-1], "word": [-1], "labels": [IGNORED_LABEL]}
-                for word in range(first, end):
-                    row.extend(pieces[word])
-                    # Only the first piece of a scored word has an example, a word and a label.
-                    is_scored = scored_first <= word < scored_end
-                    rest = len(pieces[word]) - 1
-                    columns["example"] += [owners[word][0] if is_scored else -1, *[-1] * rest]
-                    columns["word"] += [owners[word][1] if is_scored else -1, *[-1] * rest]
-                    label = labels[word] if is_scored and labeled else IGNORED_LABEL
-                    columns["labels"] += [label, *[IGNORED_LABEL] * rest]
-                row.append(tokenizer.sep_id)
-                for name, values in columns.items():
-                    values.append(IGNORED_LABEL if name == "labels" else -1)
-                if not labeled:
-                    del columns["labels"]
+                row = [tokenizer.cls_id, *itertools.chain.from_iterable(pieces[first:end]), tokenizer.sep_id]
+                columns = {name: np.full(len(row), -1) for name in ("example", "word")}
+                # Only the first piece of a scored word has an example, a word and a label.
+                begins = np.cumsum([1, *lengths[first:end]])[scored_first - first : scored_end - first]
+                columns["example"][begins], columns["word"][begins] = np.transpose(owners[scored_first:scored_end])
+                if labeled:
+                    columns["labels"] = np.full(len(row), IGNORED_LABEL)
+                    columns["labels"][begins] = labels[scored_first:scored_end]
                 collector.add(row, len(row), owners[scored_first][0], **columns)
         return collector.close(len(examples), {})
 

@@ -135,9 +135,8 @@ class BertForMultipleChoice(BertForClassification):
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Tensor:
         """Return logits (B, C) of ids (B, C, S)."""
-        flat = [None if item is None else item.flatten(0, 1) for item in (input_ids, attention_mask, token_type_ids)]
-        assert flat[0] is not None
-        pooled = self.pooled_output(flat[0], flat[1], flat[2])  # (B * C, H)
+        mask, types = (None if item is None else item.flatten(0, 1) for item in (attention_mask, token_type_ids))
+        pooled = self.pooled_output(input_ids.flatten(0, 1), mask, types)  # (B * C, H)
         return self.classifier(self.dropout(pooled)).view(input_ids.shape[:2])  # (B, C)
 
 
@@ -186,10 +185,10 @@ class BertForEmbedding(BertForTask):
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Tensor:
         """Return vectors (B, H) of ids (B, S), or (B, C * H) of C texts side by side, (B, C, S)."""
-        flat = [None if item is None else item.flatten(0, -2) for item in (input_ids, attention_mask, token_type_ids)]
-        assert flat[0] is not None
-        hidden = self.sequence_output(flat[0], flat[1], flat[2]).float()  # (B * C, S, H)
-        weights = torch.ones_like(flat[0]) if flat[1] is None else flat[1]  # (B * C, S)
+        ids = input_ids.flatten(0, -2)  # (B * C, S)
+        mask, types = (None if item is None else item.flatten(0, -2) for item in (attention_mask, token_type_ids))
+        hidden = self.sequence_output(ids, mask, types).float()  # (B * C, S, H)
+        weights = torch.ones_like(ids) if mask is None else mask  # (B * C, S)
         sums = (hidden * weights[:, :, None]).sum(dim=1)  # (B * C, H)
         return (sums / weights.sum(dim=1, keepdim=True)).view(len(input_ids), -1)
 

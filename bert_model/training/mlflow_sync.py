@@ -77,7 +77,7 @@ COPY_INTERVAL_SECONDS = 2.0  # bundles the lines of several steps into one reque
 METRICS_PER_REQUEST = 1000  # MLflow's own limit
 
 
-class Tracker:
+class Tracker(contextlib.AbstractContextManager["Tracker"]):
     """Log of one training, search or workflow step: a file, and an MLflow run that follows it."""
 
     def __init__(
@@ -164,20 +164,12 @@ class Tracker:
             self._follower.answered.wait(HTTP_TIMEOUT_SECONDS * 3)
         return self._follower.state.get("run_id")
 
-    @property
-    def failure(self) -> str:
-        """Why MLflow lacks something; "" if it was reached and answered."""
-        return self._follower.failure
-
     def close(self, status: RunStatus = "FINISHED", timeout_seconds: float = CLOSE_TIMEOUT_SECONDS) -> None:
         """End the run and wait, up to the timeout, until MLflow has it."""
         if self._stream.closed:
             return
         self._stream.close()
         self._follower.close(status, timeout_seconds)
-
-    def __enter__(self) -> "Tracker":
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close("FINISHED" if kind is None else "FAILED")
