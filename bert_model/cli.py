@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import functools
 import logging
+import operator
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,12 +31,8 @@ MODEL_HELP = (
 )
 
 
-class Argument:
-    """The parameters of one call of `ArgumentParser.add_argument`."""
-
-    def __init__(self, *names: str, **options: Any) -> None:
-        self.names, self.options = names, options
-
+Argument = functools.partial(operator.methodcaller, "add_argument")
+"""An argument that is added to the parser that it is called with; it has the parameters of `add_argument`."""
 
 PRECISION_ARGUMENT = Argument(
     "--precision",
@@ -45,7 +42,7 @@ PRECISION_ARGUMENT = Argument(
 JSON_ARGUMENT = Argument("--json", action="store_true", help="print scores as JSON also on a terminal")
 
 
-def model_arguments(name: str, **options: Any) -> list[Argument]:
+def model_arguments(name: str, **options: Any) -> list[operator.methodcaller]:
     """Return the argument of a model, and the option that states its case."""
     case = {"action": argparse.BooleanOptionalAction, "help": CASED_HELP}
     return [Argument(name, metavar="MODEL", help=MODEL_HELP, **options), Argument("--cased", **case)]
@@ -58,7 +55,7 @@ class Command(NamedTuple):
     """Runs the parsed command and returns its exit code; its name is `run_` and the command's."""
     description: str
     """The first sentence is the line in `bert --help`."""
-    arguments: Sequence[Argument] = ()
+    arguments: Sequence[operator.methodcaller] = ()
     config_class: str = ""
     """Its configuration as "module:name"; the command then takes `--config`, `key=value` and `--settings`."""
 
@@ -314,7 +311,7 @@ def build_parser() -> argparse.ArgumentParser:
     for command in commands():
         subparser = add_command(subparsers, command.run.__name__.removeprefix("run_"), command.description)
         for argument in command.arguments:
-            subparser.add_argument(*argument.names, **argument.options)
+            argument(subparser)
         if command.config_class:
             add_configuration(subparser, command.config_class)
         subparser.set_defaults(run=command.run)
