@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file
 
 from bert_model.finetuning.caveats import FEW_STEPS
@@ -301,9 +300,8 @@ class TrialRunner:
         weights = {trial.name: file for trial, file in files.items()}
         classifiers = {}  # as they were before their temperature
         for name in weights:
-            with safe_open(self.scratch / f"{name}.safetensors", "pt") as file:
-                own = [key for key in file.keys() if key.startswith(CLASSIFIER)]  # noqa: SIM118
-                classifiers[name] = {key: file.get_tensor(key).tolist() for key in own}
+            tensors = load_file(self.scratch / f"{name}.safetensors")
+            classifiers[name] = {key: tensors[key].tolist() for key in tensors if key.startswith(CLASSIFIER)}
         document = {"sha256": manifest.sha256, "weights": weights, "classifiers": classifiers}
         replace_text(self.scratch / PUBLISHED_NAME, json.dumps(document))
 

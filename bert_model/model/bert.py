@@ -335,9 +335,9 @@ class BertPredictionHeadTransform(nn.Module):
 class BertLMPredictionHead(nn.Module):
     """Projection onto the vocabulary by the tied word embeddings, plus a bias."""
 
-    def __init__(self, config: BertConfig) -> None:
+    def __init__(self, config: BertConfig, transform: nn.Module) -> None:
         super().__init__()
-        self.transform = BertPredictionHeadTransform(config)
+        self.transform = transform
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.num_tokens = config.vocab_size
         """Tokens of the vocabulary. Embeddings may have further rows, to a multiple of 8: these get no logit."""
@@ -354,7 +354,7 @@ class BertPreTrainingHeads(nn.Module):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.predictions = BertLMPredictionHead(config)
+        self.predictions = BertLMPredictionHead(config, BertPredictionHeadTransform(config))
         self.seq_relationship = Linear(config.hidden_size, 2)
 
 

@@ -212,16 +212,6 @@ class ModernBertPredictionHead(nn.Module):
         return self.norm(activate(self.dense(hidden), self.activation))
 
 
-class ModernBertDecoder(BertLMPredictionHead):
-    """Projection onto the vocabulary by the tied word embeddings, plus a bias; the head is in front of it."""
-
-    def __init__(self, config: ModernConfig) -> None:
-        nn.Module.__init__(self)
-        self.transform = nn.Identity()  # type: ignore[assignment]
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
-        self.num_tokens = config.vocab_size
-
-
 class ModernBertForMaskedLM(BertForPreTraining):
     """The encoder with the head of pre-training: masked words, and no next sentences."""
 
@@ -236,7 +226,7 @@ class ModernBertForMaskedLM(BertForPreTraining):
         self.config = config
         self.model = ModernBertModel(config)
         self.head = ModernBertPredictionHead(config)
-        self.decoder = ModernBertDecoder(config)
+        self.decoder = BertLMPredictionHead(config, nn.Identity())  # the head is in front of it
 
     @property
     def predictions(self) -> Any:
