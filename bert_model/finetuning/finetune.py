@@ -158,16 +158,7 @@ def finetune(
         # Search, and publish the best trial from the pre-trained weights.
         with publishing(output, kind=KIND, configuration=configuration, inputs=inputs) as draft:
             runner = TrialRunner(
-                data,
-                model,
-                model_config,
-                tokenizer,
-                config,
-                pool,
-                scratch,
-                progress=progress,
-                watch=watch,
-                log=log,
+                data, model, model_config, tokenizer, config, pool, scratch, progress=progress, watch=watch, log=log
             )
             runner.take_weights(output)
             searches = search(config, runner.run_trials, feature_based=task.feature_based)

@@ -23,7 +23,7 @@ from bert_model.model.config import CONFIG_NAME, BertConfig
 from bert_model.model.cpu_kernels import limited_threads
 from bert_model.model.heads import HEAD_CLASSES, Tagger, chosen_states
 from bert_model.model.initialization import new_model
-from bert_model.model.weights import check_embeddings, load_model, read_weights, save_model, save_tensors
+from bert_model.model.weights import CLASSIFIER, check_embeddings, load_model, read_weights, save_model, save_tensors
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.manifest import MANIFEST_NAME, read_manifest
@@ -36,7 +36,6 @@ logger = logging.getLogger(__name__)
 TASK_NAME = "task.json"
 TAGGER_NAME = "tagger.safetensors"
 PREDICTIONS = "predictions"
-CLASSIFIER = "classifier."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -159,13 +158,9 @@ def load_task_model(directory: Path | str, task_name: str | None = None, *, log:
                 f"{directory}: was fine-tuned for {description['task']}, not for {expected}; give a model of that task"
             )
         # As `write_task_model` left it: only a task outside of TASKS has a description.
-        described = description.get("task_description")
-        task = (
-            from_mapping(Task, described, where=str(directory / TASK_NAME))
-            if described
-            else get_task(description["task"])
-        )
-        config = from_mapping(FinetuningConfig, description["configuration"], where=str(directory / TASK_NAME))
+        described, where = description.get("task_description"), str(directory / TASK_NAME)
+        task = from_mapping(Task, described, where=where) if described else get_task(description["task"])
+        config = from_mapping(FinetuningConfig, description["configuration"], where=where)
 
     # A feature-based model is a frozen encoder with a tagger in a file of its own.
     tokenizer = Tokenizer.from_directory(directory)

@@ -20,7 +20,7 @@ from bert_model.finetuning.epochs import save_examples
 from bert_model.finetuning.forward_passes import FeatureJob
 from bert_model.finetuning.results import WITH_CONTEXT, SearchLog
 from bert_model.finetuning.search import DivergedError, Trial, TrialResult, choose_setting
-from bert_model.finetuning.task_model import CLASSIFIER, read_task_description
+from bert_model.finetuning.task_model import read_task_description
 from bert_model.finetuning.trial import CHECKPOINT_SUFFIX, TrialJob, TrialProgress, task_overrides
 from bert_model.finetuning.trial_output import OUTPUT_SUFFIX, Training, TrialOutput, read_output
 from bert_model.finetuning.worker_pool import WorkerPool
@@ -31,7 +31,7 @@ from bert_model.metrics.uncertainty import UnitStatistics
 from bert_model.model.bert import BertModel
 from bert_model.model.config import BertConfig
 from bert_model.model.heads import HEAD_CLASSES, states_of
-from bert_model.model.weights import fill_model, read_weights, save_tensors
+from bert_model.model.weights import CLASSIFIER, fill_model, read_weights, save_tensors
 from bert_pipeline.atomic import disk_errors, locked, replace_text
 from bert_pipeline.errors import ArtifactError, UnavailableError, UsageError
 from bert_pipeline.manifest import Manifest, load_manifest, refuse_foreign_directory

@@ -14,16 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from bert_model.finetuning.forward_passes import TOKENS_PER_BATCH
 from bert_model.finetuning.task_model import TaskModel, load_task_model, prediction_device
-from bert_model.inference.inputs import (
-    PredictionInput,
-    halved,
-    input_row,
-    read_rows,
-    rejected_path,
-    rejecting,
-    writing,
-)
+from bert_model.inference.inputs import PredictionInput, halved, input_row, read_rows, rejected_path, rejecting, writing
 from bert_model.kinds import kind_of
 from bert_model.kinds.base import fitted_of, rounded, softmax
 from bert_model.kinds.embedding import BLOCK
@@ -46,8 +39,6 @@ PRETRAINING_TASKS = ("mlm", "nsp", "pll")
 CHUNK = BLOCK
 """Number of inputs that are read, answered and written together."""
 NUM_CANDIDATES = 5
-NEXT_SENTENCE_TOKENS = 4096
-"""Padded tokens of a batch of sentence pairs."""
 
 
 Predictor: TypeAlias = "TaskPredictor | PretrainingPredictor"
@@ -342,7 +333,7 @@ class PretrainingPredictor:
 
         # Batches go by length; the results return to the order of the inputs.
         probabilities = np.zeros((len(pairs), 2))
-        for units in prediction_batches(encoded.unit_lengths(), NEXT_SENTENCE_TOKENS):
+        for units in prediction_batches(encoded.unit_lengths(), TOKENS_PER_BATCH):
             batch = {name: torch.from_numpy(array).to(self.device) for name, array in encoded.padded(units).items()}
             no_position = torch.zeros(len(units), 0, dtype=torch.long, device=self.device)  # skips the vocabulary
             output = self.model(

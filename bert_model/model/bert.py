@@ -395,11 +395,7 @@ class BertForPreTraining(nn.Module):
         """
         positions = None if masked_lm_positions is None else _with_first(masked_lm_positions)  # (B, 1 + M)
         output = self.bert(
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            token_indices=token_indices,
-            output_positions=positions,
+            input_ids, attention_mask, token_type_ids, token_indices=token_indices, output_positions=positions
         )
 
         # The first of the selected positions was for the pooler only.

@@ -151,9 +151,7 @@ class BertForQuestionAnswering(BertForTask):
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return start and end logits, each (B, S), of ids (B, S)."""
-        logits = self.qa_outputs(self.sequence_output(input_ids, attention_mask, token_type_ids))  # (B, S, 2)
-        start, end = logits.unbind(-1)
-        return start, end
+        return self.qa_outputs(self.sequence_output(input_ids, attention_mask, token_type_ids)).unbind(-1)
 
 
 class BertForTokenClassification(BertForClassification):

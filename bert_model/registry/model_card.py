@@ -295,11 +295,8 @@ def _data(manifest: Manifest, document: Version) -> str:
 
 def _limits(manifest: Manifest, results: Mapping[str, Any], document: Version) -> str:
     # The text is known only of a model that was pre-trained here.
-    texts = (
-        "the text passages named above and nothing else"
-        if document.lineage.get("dump")
-        else "texts that are not known here"
-    )
+    is_known = bool(document.lineage.get("dump"))
+    texts = "the text passages named above and nothing else" if is_known else "texts that are not known here"
     lines = [f"It has read {texts}, with their errors, gaps and prejudices."]
     if document.generated_sample:
         lines.append(

@@ -209,10 +209,8 @@ class _Scorer:
         masked = self._tensor(self._masked(ids, position))
         # By the model's own forward pass: a sharded model gathers its parts for no other.
         logits = self.model(masked, masked_lm_positions=self._tensor(position[:, None])).prediction_logits[:, 0]
-        loss: np.ndarray = (
-            functional.cross_entropy(logits.float(), self._tensor(target), reduction="none").cpu().numpy()
-        )
-        return -loss.astype(np.float64)
+        loss = functional.cross_entropy(logits.float(), self._tensor(target), reduction="none")
+        return -loss.double().cpu().numpy()
 
     def _masked(self, ids: np.ndarray, position: np.ndarray) -> np.ndarray:
         """Mask a position of each row of ids (B, S), and with `whole_words` the pieces of its word after it."""
@@ -229,8 +227,7 @@ class _Scorer:
         types = (np.arange(ids.shape[1]) >= first_lengths[:, None]).astype(np.int64)
         nothing = torch.zeros(len(ids), 0, dtype=torch.long, device=self.device)  # skips the vocabulary
         output = self.model(self._tensor(ids), None, self._tensor(types), masked_lm_positions=nothing)
-        scores: np.ndarray = functional.log_softmax(output.seq_relationship_logits.float(), -1)[:, 0].cpu().numpy()
-        return scores
+        return functional.log_softmax(output.seq_relationship_logits.float(), -1)[:, 0].cpu().numpy()
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)

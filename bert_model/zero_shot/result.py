@@ -13,6 +13,7 @@ from bert_model.tables import format_table
 from bert_pipeline.exam.pairs import Pair
 
 CHANCE = 50.0
+"""Accuracy on minimal pairs without any knowledge."""
 _Z = 1.959963984540054
 """Quantile of the normal distribution for intervals of 95 %."""
 EXAM_NAME = "exam.json"
@@ -104,8 +105,7 @@ class PairScores:
 
 def correct_pairs(good: np.ndarray, bad: np.ndarray) -> np.ndarray:
     """Return 1 where `good` is higher, 0 where it is lower, and 0.5 where they are equal."""
-    correct: np.ndarray = (good > bad) + 0.5 * (good == bad)
-    return correct
+    return np.asarray((good > bad) + 0.5 * (good == bad))
 
 
 def kind_scores(pairs: Sequence[Pair], correct: np.ndarray) -> dict[str, KindScore]:
