@@ -5,7 +5,6 @@ that an interrupted search resumes without repeating it; a long trial also store
 for bit.
 """
 
-import contextlib
 import dataclasses
 import functools
 import itertools
@@ -14,7 +13,7 @@ import logging
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -127,21 +126,15 @@ class TrialJob:
 
     def run(self, *, device: str, num_threads: int, report: Report | None = None) -> TrialOutput:
         """Train and predict. The output is a function of the job, the device and the number of threads alone."""
-        with limited_threads(num_threads), _seeded(self.trial.seed, device):
+        # The generators, which dropout draws from, are restored after it.
+        with limited_threads(num_threads), torch.random.fork_rng([device] if device.startswith("cuda") else []):
+            torch.manual_seed(self.trial.seed)
             output = _run(self, torch.device(device), report)
         if self.output is not None:
             write_output(self.output, output)
         if self.checkpoint is not None:
             shutil.rmtree(self.checkpoint, ignore_errors=True)
         return output
-
-
-@contextlib.contextmanager
-def _seeded(seed: int, device: str) -> Iterator[None]:
-    """Seed dropout within the block; restore torch's generators after it."""
-    with torch.random.fork_rng(devices=[device] if device.startswith("cuda") else []):
-        torch.manual_seed(seed)
-        yield
 
 
 @functools.lru_cache(maxsize=16)
