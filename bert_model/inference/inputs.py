@@ -24,7 +24,8 @@ from bert_pipeline.tasks.task import is_task_file, stream_examples
 
 logger = logging.getLogger(__name__)
 
-Row, Result = TypeVar("Row"), TypeVar("Result")
+Row = TypeVar("Row")
+Result = TypeVar("Result")
 
 PredictionInput = dict[str, Any]
 """One input: the fields of its form, as `FIELDS` names them, and its "id"."""
