@@ -233,11 +233,11 @@ def run_attention(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _model(arguments: argparse.Namespace, reference: str = "") -> Path:
+def _model(arguments: argparse.Namespace, reference: str = "", vocabulary: Path | None = None) -> Path:
     """Return the local directory of a command's model, by default of its only one."""
     from bert_model.registry.resolve import resolve_model
 
-    return resolve_model(reference or arguments.model, cased=arguments.cased)
+    return resolve_model(reference or arguments.model, cased=arguments.cased, vocabulary=vocabulary)
 
 
 def _fetched(data: Path) -> Path:
@@ -257,9 +257,9 @@ def run_convert(arguments: argparse.Namespace) -> int:
 def run_adapt(arguments: argparse.Namespace) -> int:
     from bert_model.conversion.vocabulary_transfer import adapt_model
 
-    paths, special_tokens = (arguments.vocab, arguments.output, arguments.corpus), arguments.special_token or ()
-    model = _model(arguments)
-    counts = adapt_model(model, *paths, positions=arguments.positions, special_tokens=special_tokens).counts
+    paths, model = (arguments.vocab, arguments.output, arguments.corpus), _model(arguments, vocabulary=arguments.vocab)
+    options: dict[str, Any] = {"positions": arguments.positions, "special_tokens": arguments.special_token or ()}
+    counts = adapt_model(model, *paths, **options, cased=arguments.cased).counts
     print(
         f"{arguments.output}: {counts['positions']:,} positions; {counts['vocab_size']:,} tokens: "
         f"{counts['kept_rows']:,} keep their rows, "

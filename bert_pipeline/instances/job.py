@@ -68,15 +68,17 @@ def build_instances(
     beam_options: Sequence[str] = (),
     *,
     progress: Progress | None = None,
+    cased: bool | None = None,
 ) -> Manifest:
     """Build pre-training instances from a corpus: one shard per corpus shard, in `train/` and `held_out/`.
 
-    `vocabulary` is a directory with vocab.txt and tokenizer_config.json, of `bert vocab` or of any BERT. The content
-    is a function of the inputs and the configuration, for any runner. ArtifactError and InputError if an input is
-    malformed, or if the corpus yields no instance.
+    `vocabulary` is a directory with vocab.txt and tokenizer_config.json, of `bert vocab` or of any BERT; `cased` is its
+    case if these do not state it. The content is a function of the inputs and the configuration, for any runner.
+    ArtifactError and InputError if an input is malformed, or if the corpus yields no instance.
     """
     source = load_manifest(corpus, kind="corpus")
-    tokenizer = Tokenizer.from_directory(vocabulary)
+    tokenizer = Tokenizer.from_directory(vocabulary, cased=cased)
+    tokenizer.check_case(cased, vocabulary)
     # A vocabulary is identified by what decides the ids, whatever directory it is in.
     inputs = {
         "corpus": input_of(source),

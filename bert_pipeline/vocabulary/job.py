@@ -171,7 +171,7 @@ def _refuse_ignored(config: VocabularyConfig) -> None:
 def _read_other(path: Path, do_lower_case: bool) -> Tokenizer:
     """Read a vocab.txt. UsageError if its directory states the other case."""
     if (path.parent / CONFIGURATION_NAME).is_file():
-        stated = Tokenizer.from_directory(path.parent).do_lower_case
+        stated = Tokenizer.from_directory(path.parent, cased=not do_lower_case).do_lower_case
         if stated != do_lower_case:
             raise UsageError(
                 f"do_lower_case={do_lower_case}: {path.parent / CONFIGURATION_NAME} states {stated}; "

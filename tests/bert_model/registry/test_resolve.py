@@ -14,6 +14,7 @@ from bert_model.cli import main
 from bert_model.registry.resolve import resolve_model
 from bert_pipeline.errors import ArtifactError, UsageError
 from bert_pipeline.manifest import load_manifest, publishing
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 
 def test_reference_is_a_directory_or_an_error_lists_the_forms(tmp_path: Path) -> None:
@@ -128,6 +129,19 @@ def test_model_made_from_an_old_repository_states_its_case(old_repository, optio
     adapted = old_repository.parent / "adapted"
     assert main(["adapt", str(old_repository), "--positions", "80", "--output", str(adapted), option]) == 0
     assert json.loads((adapted / "tokenizer_config.json").read_text())["do_lower_case"] is lower_cases
+
+
+@pytest.mark.parametrize("name", ["model", "old"])
+def test_case_may_be_that_of_the_vocabulary_that_a_model_gets(old_repository, name):
+    """Where the model's files state one, it may be the other."""
+    folder = old_repository.parent
+    (folder / "new").mkdir()
+    (folder / "new" / "vocab.txt").write_text("".join(f"{token}\n" for token in (*tiny_tasks.TOKENS, "Rome")))
+    adapt = ["adapt", str(folder / name), "--cased", "--vocab", str(folder / "new"), "--output"]
+    assert main([*adapt, str(folder / "adapted")]) == 0
+    assert Tokenizer.from_directory(folder / "adapted").encode("Rome") == [len(tiny_tasks.TOKENS)]
+    Tokenizer.from_directory(folder / "adapted").save(folder / "new")
+    assert main([*adapt, str(folder / "again")]) == (2 if name == "model" else 0)
 
 
 def test_option_that_contradicts_the_files_or_has_no_model_is_refused(old_repository, capsys):
