@@ -8,6 +8,7 @@ import dataclasses
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,7 +20,7 @@ from bert_model.inference.inputs import PredictionInput, input_row, read_rows, r
 from bert_model.kinds import kind_of
 from bert_model.kinds.base import fitted_of, rounded, softmax
 from bert_model.kinds.embedding import BLOCK
-from bert_model.kinds.encoded import prediction_batches
+from bert_model.kinds.encoded import EncodedSet, prediction_batches
 from bert_model.kinds.span import NULL_LOGIT_DIFFERENCE
 from bert_model.kinds.text import encode_texts
 from bert_model.model.bert import BertForPreTraining
@@ -29,6 +30,7 @@ from bert_model.zero_shot.pseudo_likelihood import token_scores
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.failed_records import failure
 from bert_pipeline.records import Record
+from bert_pipeline.storage import is_file
 from bert_pipeline.tasks.catalogue import Task, get_task
 from bert_pipeline.vocabulary.files import MASK
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -42,6 +44,9 @@ NUM_CANDIDATES = 5
 NEXT_SENTENCE_TOKENS = 4096
 """Padded tokens of a batch of sentence pairs."""
 
+Answer = dict[str, Any] | InputError
+"""An answer, or the reason why there is none."""
+
 
 class Predictor(Protocol):
     """Answers inputs of one form."""
@@ -51,7 +56,7 @@ class Predictor(Protocol):
     data_task: Task | None
     """The task whose own files can be answered; None for masked words and next sentences."""
 
-    def answer(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
+    def answer(self, inputs: Sequence[PredictionInput], encoded: Any = None) -> list[dict[str, Any]]:
         """Return a JSON-compatible answer to each input."""
         ...
 
@@ -110,9 +115,10 @@ def answer_file(predictor: Predictor, input_path: str, output_path: str) -> Pred
     counts = PredictionCounts()
     first_error = ""
     with writing(output_path) as output, rejecting(output_path) as reject:
-        for chunk in _chunks(read_rows(input_path, predictor.form, predictor.data_task)):
+        chunks = _chunks(read_rows(input_path, predictor.form, predictor.data_task))
+        for chunk, encoded in _encoded(predictor, chunks, input_path):
             # One answer for each readable or blank row, in order; the others go to `reject`.
-            for row, answer in _answer_rows(predictor, chunk):
+            for row, answer in _answer_rows(predictor, chunk, encoded):
                 if isinstance(answer, InputError):
                     first_error = first_error or str(answer)
                     counts.rejected += 1
@@ -146,10 +152,36 @@ def _chunks(rows: Iterable[Record]) -> Iterator[list[Record]]:
         yield chunk
 
 
-def _answer_rows(predictor: Predictor, rows: Sequence[Record]) -> Iterator[tuple[Record, dict[str, Any] | InputError]]:
+def _encoded(predictor: Predictor, chunks: Iterator[list[Record]], path: str) -> Iterator[tuple[list[Record], Any]]:
+    """Yield chunks and their rows of tokens, which a thread makes of the next one while a GPU answers this one."""
+    # Who writes to a pipe may wait for answers, and a thread that waits for a pipe would not end.
+    if path == "-" or not is_file(path) or not isinstance(predictor, TaskPredictor):
+        yield from ((rows, None) for rows in chunks)
+        return
+
+    def make_next() -> tuple[list[Record], Any] | None:
+        if (rows := next(chunks, None)) is None:
+            return None
+        try:
+            return rows, predictor.encode(_inputs_of(rows))
+        except BaseException:  # a panic of the tokenizer, say, which is raised again where the rows are answered
+            return rows, None
+
+    with ThreadPoolExecutor(1) as executor:
+        following = executor.submit(make_next)
+        while made := following.result():
+            following = executor.submit(make_next)
+            yield made
+
+
+def _inputs_of(rows: Sequence[Record]) -> list[PredictionInput]:
+    return [row.fields for row in rows if not row.is_blank and not row.error]
+
+
+def _answer_rows(predictor: Predictor, rows: Sequence[Record], encoded: Any = None) -> Iterator[tuple[Record, Answer]]:
     """Yield each row with its answer, or with the reason why there is none, in order."""
-    inputs = [row.fields for row in rows if not row.is_blank and not row.error]
-    answers = iter(_answers(predictor, inputs) if inputs else [])
+    inputs = _inputs_of(rows)
+    answers = iter(_answers(predictor, inputs, encoded) if inputs else [])
     for row in rows:
         if row.error:
             yield row, InputError(row.error)
@@ -160,10 +192,10 @@ def _answer_rows(predictor: Predictor, rows: Sequence[Record]) -> Iterator[tuple
             yield row, InputError(f"{row.where}: {answer}") if isinstance(answer, InputError) else answer
 
 
-def _answers(predictor: Predictor, inputs: Sequence[PredictionInput]) -> Sequence[dict[str, Any] | InputError]:
+def _answers(predictor: Predictor, inputs: Sequence[PredictionInput], encoded: Any = None) -> Sequence[Answer]:
     """Answer inputs; where one cannot be answered, halve them until it is alone."""
     try:
-        return predictor.answer(inputs)
+        return predictor.answer(inputs, encoded)
     except BaseException as error:
         unanswered = error if isinstance(error, InputError) else InputError(failure(error))
         if len(inputs) == 1:
@@ -239,18 +271,19 @@ class TaskPredictor:
                     "vocabulary, max_seq_length, doc_stride and max_query_length; these do not"
                 )
 
-    def answer(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
-        """Answer inputs; probabilities are means over the models. Answers to texts that were cut have "truncated"."""
+    def encode(self, inputs: Sequence[PredictionInput]) -> tuple[list[Any], list[EncodedSet]]:
+        """Return the examples of inputs, and their rows for each model, which has its own tokenizer."""
         examples = [self.kind.parse(str(number), item) for number, item in enumerate(inputs)]
+        return examples, [self.kind.encode(examples, model.tokenizer, model.config) for model in self.models]
 
-        # Each model encodes by its own tokenizer. Sentences without words have no row.
-        rows = [self.kind.encode(examples, model.tokenizer, model.config) for model in self.models]
+    def answer(self, inputs: Sequence[PredictionInput], encoded: Any = None) -> list[dict[str, Any]]:
+        """Answer inputs; probabilities are means over the models. Answers to texts that were cut have "truncated"."""
+        # Sentences without words have no row.
+        examples, rows = encoded or self.encode(inputs)
         outputs = [
-            (encoded, model.logits(encoded, precision=self.precision))
-            for model, encoded in zip(self.models, rows)
-            if encoded.num_rows
+            (own, model.logits(own, precision=self.precision)) for model, own in zip(self.models, rows) if own.num_rows
         ]
-        truncated = {int(index) for encoded, _ in outputs for index in encoded.truncated}
+        truncated = {int(index) for own, _ in outputs for index in own.truncated}
         answers = self.kind.answer(examples, outputs, self.models[0].config, self.fitted)
         for item, answer in zip(inputs, answers):
             if self.form == "tagging" and "text" in item:
@@ -287,7 +320,7 @@ class PretrainingPredictor:
         self.model.to(self.device).eval()
         self.max_seq_length = self.model.config.max_position_embeddings
 
-    def answer(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
+    def answer(self, inputs: Sequence[PredictionInput], encoded: Any = None) -> list[dict[str, Any]]:
         """Answer inputs of {"text"}, for mlm with [MASK] in it, or of {"text", "text_b"}."""
         answer = {"mlm": self._fill, "nsp": self._classify_pairs, "pll": self._score}[self.task]
         with autocast(self.device, self.precision):

@@ -824,11 +824,11 @@ def test_failed_run_leaves_neither_answers_nor_rejected_rows(models, tmp_path, m
     predictor = load_predictor("mnli", [models["mnli"]])
     answer, calls = predictor.answer, []
 
-    def fail_later(inputs):
+    def fail_later(inputs, encoded):
         calls.append(len(inputs))
         if len(calls) > 1:
             raise RuntimeError("out of memory")
-        return answer(inputs)
+        return answer(inputs, encoded)
 
     monkeypatch.setattr(predictor, "answer", fail_later)
     with pytest.raises(RuntimeError):
@@ -864,7 +864,7 @@ class _Echo:
     def __init__(self, data_task=None):
         self.data_task = data_task
 
-    def answer(self, inputs):
+    def answer(self, inputs, encoded=None):
         return [{"id": item["id"], "prediction": item["text"]} for item in inputs]
 
 
@@ -887,6 +887,35 @@ def test_input_is_read_as_answers_are_written(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(Lines())))
     assert answer_file(_Echo(), "-", "-").answers == 5000
     assert max(unanswered) <= 2 * 512 + 1
+
+
+def test_next_inputs_are_encoded_while_some_are_answered(models, tmp_path, monkeypatch):
+    """So that a GPU has work; in the order of the input, and with the answers of each chunk alone."""
+    lines = [f"the {noun} was {word} ." for noun in tiny_tasks.NOUNS for word in (*tiny_tasks.GOOD, "<bad>")] * 30
+    (tmp_path / "in.txt").write_text("\n".join(lines))
+    predictor, events = load_predictor("sst2", [models["sst2"]]), []
+    encode, answer, encoded_next = predictor.encode, predictor.answer, threading.Event()
+
+    def noted_encode(inputs):
+        events.append(("encode", len(inputs)))
+        if len(events) == 2:
+            encoded_next.set()
+        return encode(inputs)
+
+    def noted_answer(inputs, encoded):
+        assert encoded is not None
+        assert encoded_next.wait(timeout=60)  # of both chunks, before one is answered
+        events.append(("answer", len(inputs)))
+        return answer(inputs, encoded)
+
+    monkeypatch.setattr(predictor, "encode", noted_encode)
+    monkeypatch.setattr(predictor, "answer", noted_answer)
+    assert answer_file(predictor, str(tmp_path / "in.txt"), str(tmp_path / "out.jsonl")).answers == 600
+    assert sorted(events) == [("answer", 88), ("answer", 512), ("encode", 88), ("encode", 512)]
+    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    expected = [answer(part) for part in ([{"text": text} for text in lines[:512]], [{"text": t} for t in lines[512:]])]
+    assert [own["id"] for own in found] == [str(number) for number in range(600)]
+    assert [own["probabilities"] for own in found] == [own["probabilities"] for part in expected for own in part]
 
 
 def test_memory_does_not_grow_with_a_task_file(tmp_path):
@@ -918,7 +947,7 @@ def load_columns_counter():
         def __init__(self):
             self.sizes = []
 
-        def answer(self, inputs):
+        def answer(self, inputs, encoded=None):
             self.sizes.append(len(inputs))
             return [{"id": item["id"], "prediction": []} for item in inputs]
 
