@@ -159,9 +159,9 @@ class Records:
 def open_source(path: Path | str | Source, *, separator: str = "", encoding: str = "utf-8") -> Iterator[Source]:
     """Open a file, a folder of `save_to_disk`, a URL or, for "-", standard input; a source that is open stays so.
 
-    `separator` is that of CSV; a text in another `encoding` is held in memory. To be used in generators and functions
-    that do nothing but read: other errors of files inside the block would be taken for damage of a compressed file.
-    InputError if the file cannot be read.
+    `separator` is that of CSV, `encoding` that of a text that is not UTF-8, which is held in memory. To be used in
+    generators and functions that do nothing but read: other errors of files inside the block would be taken for damage
+    of a compressed file. InputError if the file cannot be read.
     """
     if isinstance(path, Source):
         yield path
@@ -189,10 +189,14 @@ def encoding_of(path: Path) -> str:
 
 
 def _in_utf8(stream: BinaryIO, name: str, encoding: str) -> BinaryIO:
-    if codecs.lookup(encoding).name == "utf-8":
+    if codecs.lookup(encoding).name == "utf-8" or Path(name).suffix in (".parquet", ".arrow"):
         return stream
+    data = stream.read()
+    with contextlib.suppress(UnicodeError):  # what is not UTF-8; UTF-16 may be, with zeros
+        if not data.isascii() and "\0" not in data.decode():
+            return io.BytesIO(data)
     try:
-        return io.BytesIO(stream.read().decode(encoding).encode())
+        return io.BytesIO(data.decode(encoding).encode())
     except UnicodeError as error:
         raise InputError(f"{name}: not text in {encoding} ({error}); give its encoding") from None
 
@@ -269,9 +273,9 @@ def open_records(
 
     Lines of text and TSV have a header if `is_header` says so of the fields of the first line, or if there are no
     `names`, which else name the fields: a name that ends with "?" may be missing, one that ends with "*" takes all
-    fields that are left, as a list. A file without a known suffix is CSV if `is_header` says so of its first line, and
-    one with a stated separator is. InputError if the file is one JSON document other than a list of objects, cannot be
-    read or names a column twice.
+    fields that are left, as a list. A file without a known suffix, or with a stated separator, is CSV if `is_header`
+    says so of its first line. InputError if the file is one JSON document other than a list of objects, cannot be read
+    or names a column twice.
     """
     kind = source.format
     class_names: dict[str, tuple[str, ...]] = {}
@@ -288,10 +292,9 @@ def open_records(
     else:
         first = next(source.peek().lines(), Record("", {}))
         fields = first.line.split("\t")
-        if source.separator:
-            kind = "csv"
-        elif kind == "tsv" and len(fields) == 1 and not is_header(fields):
-            kind = "csv" if is_header(next(csv.reader([first.line]), [])) else kind
+        if source.separator or (kind == "tsv" and len(fields) == 1 and not is_header(fields)):
+            line = first.line.partition("\r")[0]  # which ends a line of CSV
+            kind = "csv" if is_header(next(csv.reader([line], delimiter=source.separator or ","), [])) else kind
         if kind == "csv":
             columns, rows = _open_csv(source)
         elif names and not is_header(fields):

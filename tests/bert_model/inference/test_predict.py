@@ -1118,6 +1118,20 @@ def test_input_has_the_columns_of_the_yaml_that_is_named(models, tmp_path):
     assert answer["id"] == "A-1"
 
 
+@pytest.mark.parametrize("content", ["the film; été\nfine\n", "id;text\n0;the film\n1;été\n"])
+def test_plain_input_may_be_written_otherwise_than_the_files_of_the_task(content, models, tmp_path):
+    model = load_task_model(models["sst2"])
+    task = dataclasses.replace(model.task, separator=";", encoding="cp1252")
+    predictor, file = TaskPredictor([dataclasses.replace(model, task=task)]), tmp_path / "in.txt"
+    answers = []
+    for encoding in ("utf-8", "cp1252"):
+        file.write_bytes(content.encode(encoding))
+        assert answer_file(predictor, str(file), str(tmp_path / "out.jsonl")).answers == 2
+        answers.append((tmp_path / "out.jsonl").read_bytes())
+    assert answers[0] == answers[1]
+    assert [row.fields["text"] for row in read_rows(str(file), "text", task)][0].startswith("the film")
+
+
 def test_predicted_tags_have_the_scheme_and_the_characters_of_the_files(models, tmp_path):
     model = load_task_model(models["ner"])
     predictor = TaskPredictor([dataclasses.replace(model, task=dataclasses.replace(model.task, scheme="bioes"))])

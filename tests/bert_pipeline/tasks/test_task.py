@@ -432,16 +432,23 @@ def test_labels_may_be_columns_of_0_and_1(tmp_path):
         read_examples(task, tmp_path / "test.csv")
 
 
-@pytest.mark.parametrize("name", ["train.csv", "train.jsonl"])
+@pytest.mark.parametrize("name", ["train.csv", "train.jsonl", "train.tsv"])
 def test_numbers_are_no_positions_unless_the_task_has_their_order(tmp_path, name):
     columns = {"text_a": "text", "label": "toxic"}
-    content = {"train.csv": "text,toxic\nx,0\n", "train.jsonl": '{"text": "x", "toxic": 0}\n'}[name]
-    (tmp_path / name).write_text(content, encoding="utf-8")
+    content = {"train.csv": "text,toxic\nx,0\n", "train.jsonl": '{"text": "x", "toxic": 0}\n'}
+    (tmp_path / name).write_text(content.get(name, "text\ttoxic\nx\t0\n"), encoding="utf-8")
     task = get_task(write_task(tmp_path, labels=["toxic", "fine"], columns=columns))
-    with pytest.raises(InputError, match=r"label 0, expected one of toxic, fine; .* give hub_labels"):
+    with pytest.raises(InputError, match=r"label '?0'?, expected one of toxic, fine; .* give hub_labels"):
         read_examples(task, tmp_path / name)
     task = get_task(write_task(tmp_path, labels=["toxic", "fine"], hub_labels=["fine", "toxic"], columns=columns))
     assert read_examples(task, tmp_path / name)[0].label == "fine"
+
+
+def test_numbers_of_several_labels_are_positions_in_their_order(tmp_path):
+    options = {"kind": "multilabel", "metrics": ["micro_f1"], "main_metric": "micro_f1", "labels": ["a", "b", "c"]}
+    task = get_task(write_task(tmp_path, **options, hub_labels=["c", "a", "b"]))
+    (tmp_path / "train.tsv").write_text("sentence1\tlabel\nx\t0,2\ny\t1\nz\tb,0\n", encoding="utf-8")
+    assert [e.label for e in read_examples(task, tmp_path / "train.tsv")] == [("b", "c"), ("a",), ("b", "c")]
 
 
 def test_column_of_ids_is_found_or_missed(tmp_path):
@@ -472,8 +479,9 @@ def test_choices_may_be_a_list_with_the_letter_of_the_right_one(tmp_path):
 def test_keys_of_a_description_say_how_its_files_are_written(tmp_path):
     with pytest.raises(ConfigurationError, match="separator: found ';;', expected one character"):
         get_task(write_task(tmp_path, separator=";;"))
-    with pytest.raises(ConfigurationError, match="encoding: 'latin-99' is none that Python knows"):
-        get_task(write_task(tmp_path, encoding="latin-99"))
+    for encoding in ("latin-99", "hex"):
+        with pytest.raises(ConfigurationError, match=f"encoding: '{encoding}' is none that Python knows"):
+            get_task(write_task(tmp_path, encoding=encoding))
     task = get_task(write_task(tmp_path, separator=";", encoding="cp1252", train_file="own.csv"))
     for split in ("train", "validation"):
         content = f'sentence1;label\n"Zoë; {split}";1\n'.encode("cp1252")
