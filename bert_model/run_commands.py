@@ -10,7 +10,7 @@ from typing import Any
 
 from bert_pipeline.atomic import check_file_target
 from bert_pipeline.configuration import configured, settings_given
-from bert_pipeline.errors import ArtifactError, PromotionError, UsageError
+from bert_pipeline.errors import ArtifactError, PromotionError, UsageError, count_of
 from bert_pipeline.manifest import fetched, load_manifest
 from bert_pipeline.storage import to_path, without_secrets
 from bert_pipeline.tasks.catalogue import NAME_PATTERN
@@ -219,7 +219,7 @@ def run_features(arguments: argparse.Namespace) -> int:
     model, pools, precision = _model(arguments), bool(arguments.pool), arguments.precision or "float32"
     options: dict[str, Any] = {"layers": layers, "pools": pools, "precision": precision}
     count = write_features(model, arguments.input, arguments.output, **options)
-    print(f"{arguments.output}: hidden states of {count} texts")
+    print(f"{arguments.output}: hidden states of {count_of(count, 'texts')}")
     return 0
 
 

@@ -55,15 +55,19 @@ def _find_model(reference: str) -> Path:
         return operations.download(reference)
     if scheme_of(reference):
         return local_artifact(reference, artifact_cache())
-    if (directory := Path(reference)).is_dir():
+    # The reference is a directory with a TensorFlow checkpoint, or a checkpoint as `bert convert` takes it.
+    directory = Path(reference)
+    checkpoint = next(
+        (file for file in (*directory.glob("*.index"), Path(f"{directory}.index")) if file.is_file()), None
+    )
+    if checkpoint is not None and not (directory / "config.json").is_file():
+        raise UsageError(
+            f"{reference}: holds a TensorFlow checkpoint; convert it first: bert convert "
+            f"{checkpoint.with_suffix('')} --output DIR"
+        )
+    if directory.is_dir():
         if (directory / MANIFEST_NAME).is_file():
             load_manifest(directory, verify="sha256")  # torch would load a flipped bit without a word
-        checkpoint = next(directory.glob("*.index"), None)
-        if checkpoint is not None and not (directory / "config.json").is_file():
-            raise UsageError(
-                f"{directory}: holds a TensorFlow checkpoint; convert it first: bert convert "
-                f"{checkpoint.with_suffix('')} --output DIR"
-            )
         return directory
 
     # Only what has the form of a hub id, and is no file here, is looked up on the network.

@@ -94,8 +94,9 @@ def test_revision_of_the_hub_follows_the_name(tmp_path, monkeypatch):
 def test_directory_of_a_tensorflow_checkpoint_names_the_command_that_converts_it(tmp_path):
     for name in ("bert_config.json", "vocab.txt", "bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"):
         (tmp_path / name).touch()
-    with pytest.raises(UsageError, match=r"convert it first: bert convert .*/bert_model\.ckpt --output DIR"):
-        resolve_model(str(tmp_path))
+    for reference in (tmp_path, tmp_path / "bert_model.ckpt"):
+        with pytest.raises(UsageError, match=r"convert it first: bert convert .*/bert_model\.ckpt --output DIR"):
+            resolve_model(str(reference))
 
 
 @pytest.fixture
