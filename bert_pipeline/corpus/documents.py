@@ -35,19 +35,26 @@ class Document:
 
 
 def make_document(
-    *, document_id: str, title: str, language: str, passages: Iterable[str], split: Split = "train"
+    *, document_id: str, title: str, language: str, passages: Iterable[str | Sequence[str]]
 ) -> Document | None:
-    """Split passages of plain text into the sentences of a document; None if there are none."""
+    """Make a document of passages, which are texts to split into sentences, or sentences; None if there are none."""
     sentences: list[str] = []
     starts: list[int] = []
     for passage in passages:
-        of_passage = split_sentences(without_controls(passage), language)
+        of_passage = split_sentences(without_controls(passage), language) if isinstance(passage, str) else passage
         # A passage without sentences must not add a start: starts are strictly ascending.
         if of_passage:
             starts.append(len(sentences))
             sentences.extend(of_passage)
-    return document_of_sentences(
-        document_id=document_id, title=title, language=language, sentences=sentences, starts=starts, split=split
+    if not sentences:
+        return None
+    return Document(
+        document_id=document_id,
+        title=title,
+        language=language,
+        sentences=tuple(sentences),
+        passage_starts=tuple(starts),
+        split="train",
     )
 
 
@@ -57,28 +64,6 @@ _CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f]")
 def without_controls(text: str) -> str:
     """Remove control characters, which no text has, except tabs and line feeds; those of white space become blanks."""
     return text if text.isprintable() else _CONTROLS.sub(lambda match: " " if match[0].isspace() else "", text)
-
-
-def document_of_sentences(
-    *,
-    document_id: str,
-    title: str,
-    language: str,
-    sentences: Sequence[str],
-    starts: Sequence[int] = (0,),
-    split: Split = "train",
-) -> Document | None:
-    """Build a document from sentences; None if there are none."""
-    if not sentences:
-        return None
-    return Document(
-        document_id=document_id,
-        title=title,
-        language=language,
-        sentences=tuple(sentences),
-        passage_starts=tuple(starts),
-        split=split,
-    )
 
 
 def id_hash(document_id: str) -> int:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_pipeline.compression import open_bytes
-from bert_pipeline.corpus.documents import Document, document_of_sentences, make_document, without_controls
+from bert_pipeline.corpus.documents import Document, make_document, without_controls
 from bert_pipeline.corpus.prose import BLANK_LINES, ProseForm, form_of, prose_passages
 from bert_pipeline.corpus.sources import CIRRUS_SEARCH
 from bert_pipeline.corpus.text_files import GUTENBERG_END, WHOLE, Span, TextKind, read_records, stem_of
@@ -89,6 +89,9 @@ class TextDocuments(_Documents):
     """Those of a text file, a document of each record."""
 
     kind: TextKind = "lines"
+    """`lines` is google's format, a sentence a line and a blank line between documents; a `book` is running text, in
+    parts if it is long; a line of `jsonl` has "text", and may have "id", "title" and "language"; one of `pairs` has two
+    sentences, separated by a tab."""
 
     def __iter__(self) -> Iterator[Read]:
         stem, is_line = self.stem or stem_of(self.path), self.kind in ("jsonl", "pairs")
@@ -127,17 +130,7 @@ class TextDocuments(_Documents):
                 content = f"{len(sentences)} columns" if len(sentences) != 2 else "an empty sentence"
                 raise InputError(f"{where}: {content}, expected 2 sentences separated by a tab")
         # A pair is one passage of two sentences, so that B follows A in the text.
-        return document_of_sentences(sentences=sentences, **named)
-
-
-read_line_documents = functools.partial(TextDocuments, kind="lines")
-"""`lines:`, google's format: one sentence per line, a blank line between documents."""
-read_book_documents = functools.partial(TextDocuments, kind="book")
-"""`book:`, running text; a book is in parts if it is longer than `MAX_DOCUMENT_BYTES`."""
-read_json_documents = functools.partial(TextDocuments, kind="jsonl")
-"""`jsonl:`, lines with "text", and optionally "id", "title" and "language"."""
-read_pair_documents = functools.partial(TextDocuments, kind="pairs")
-"""`pairs:`, two sentences per line, separated by a tab."""
+        return make_document(passages=[sentences], **named)
 
 
 def _lines_of(text: str) -> list[str]:

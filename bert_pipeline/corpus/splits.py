@@ -12,9 +12,9 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 from pydantic import Field, PositiveInt
 
@@ -24,7 +24,7 @@ from bert_pipeline.corpus.batches import PageBatch, PageBatchWriter
 from bert_pipeline.corpus.documents import make_document
 from bert_pipeline.corpus.prose import ProseForm
 from bert_pipeline.corpus.sources import SourceKind, file_kind_hint, parse_source, split_name
-from bert_pipeline.corpus.text_files import WHOLE, Span, plan_spans, stem_of
+from bert_pipeline.corpus.text_files import WHOLE, Span, TextKind, plan_spans, stem_of
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError, suggest
 from bert_pipeline.failed_records import failure
 from bert_pipeline.storage import is_remote, size_of, to_path, version_of, without_secrets
@@ -298,8 +298,11 @@ def _read_text_batches(split: Split, config: CorpusConfig, directory: Path) -> I
     # These sources have no revisions: with 0 for all, the first document of an id is kept.
     dropped: Counter[str] = Counter()
     language = _language_of(name, config)
-    read = _READERS[split.kind](to_path(split.path), name, language, span, split.stem, config.prose, dropped)
-    for document in read:
+    where = (to_path(split.path), name, language, span, split.stem, config.prose, dropped)
+    documents: Iterable[readers.Read] = readers.ParquetDocuments(*where)
+    if split.kind != "parquet":
+        documents = readers.TextDocuments(*where, kind=cast(TextKind, split.kind))
+    for document in documents:
         writer.dropped_elements.update(dropped)
         dropped.clear()
         writer.counts["pages_read"] += 1
@@ -315,15 +318,6 @@ def _read_text_batches(split: Split, config: CorpusConfig, directory: Path) -> I
         if writer.num_pages >= config.pages_per_split or writer.counts["characters_in"] >= config.split_bytes:
             yield writer.finish()
     yield writer.finish(is_last=True)
-
-
-_READERS: dict[SourceKind, Callable[..., Iterable[readers.Read]]] = {
-    "lines": readers.read_line_documents,
-    "book": readers.read_book_documents,
-    "jsonl": readers.read_json_documents,
-    "parquet": readers.ParquetDocuments,
-    "pairs": readers.read_pair_documents,
-}
 
 
 def _read_dump_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterator[PageBatch]:

@@ -1,5 +1,6 @@
 """Readers of text, JSON-lines, pair and Parquet sources, and the decision between the two formats of text."""
 
+import functools
 import json
 import random
 import re
@@ -16,15 +17,17 @@ from bert_pipeline.corpus.readers import (
     FailedRecord,
     ParquetDocuments,
     Read,
+    TextDocuments,
     detect_format,
     plan_row_groups,
     read_book,
-    read_book_documents,
-    read_json_documents,
-    read_line_documents,
-    read_pair_documents,
 )
 from bert_pipeline.errors import InputError
+
+read_line_documents = functools.partial(TextDocuments, kind="lines")
+read_book_documents = functools.partial(TextDocuments, kind="book")
+read_json_documents = functools.partial(TextDocuments, kind="jsonl")
+read_pair_documents = functools.partial(TextDocuments, kind="pairs")
 
 SENTENCE_LINES = "The first sentence.\nThe second one!\n\n\nAnother document starts here.\nIt goes on.\n"
 BOOK = """The Project Gutenberg EBook of Something

@@ -1,12 +1,14 @@
 """Text files as bytes: compression, and spans that give the same documents as the whole file."""
 
 import bz2
+import functools
 import gzip
 import io
 import json
 import lzma
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import get_args
 
 import fsspec
 import numpy as np
@@ -25,10 +27,7 @@ from bert_pipeline.corpus.text_files import Span, TextKind, plan_spans, stem_of
 from bert_pipeline.errors import InputError
 
 READERS: dict[TextKind, Callable[..., Iterable[readers.Read]]] = {
-    "lines": readers.read_line_documents,
-    "book": readers.read_book_documents,
-    "jsonl": readers.read_json_documents,
-    "pairs": readers.read_pair_documents,
+    kind: functools.partial(readers.TextDocuments, kind=kind) for kind in get_args(TextKind)
 }
 
 
