@@ -267,15 +267,19 @@ def parse_object(line: str, where: str) -> Row:
 
 
 def open_records(
-    source: Source, *, names: Sequence[str] = (), is_header: Callable[[Sequence[str]], bool] = lambda cells: True
+    source: Source,
+    *,
+    names: Sequence[str] = (),
+    csv_names: Sequence[str] = (),
+    is_header: Callable[[Sequence[str]], bool] = lambda cells: True,
 ) -> Records:
     """Return the rows of a source.
 
     Lines of text and TSV have a header if `is_header` says so of the fields of the first line, or if there are no
     `names`, which else name the fields: a name that ends with "?" may be missing, one that ends with "*" takes all
-    fields that are left, as a list. A file without a known suffix, or with a stated separator, is CSV if `is_header`
-    says so of its first line. InputError if the file is one JSON document other than a list of objects, cannot be read
-    or names a column twice.
+    fields that are left, as a list. So it is with CSV and `csv_names`. A file without a known suffix, or with a stated
+    separator, is CSV if `is_header` says so of its first row. InputError if the file is one JSON document other than a
+    list of objects, cannot be read or names a column twice.
     """
     kind = source.format
     class_names: dict[str, tuple[str, ...]] = {}
@@ -292,11 +296,12 @@ def open_records(
     else:
         first = next(source.peek().lines(), Record("", {}))
         fields = first.line.split("\t")
-        if source.separator or (kind == "tsv" and len(fields) == 1 and not is_header(fields)):
-            line = first.line.partition("\r")[0]  # which ends a line of CSV
-            kind = "csv" if is_header(next(csv.reader([line], delimiter=source.separator or ","), [])) else kind
-        if kind == "csv":
-            columns, rows = _open_csv(source)
+        has_csv_header = False
+        if kind == "csv" or source.separator or (len(fields) == 1 and not (first.is_blank or is_header(fields))):
+            has_csv_header = is_header(next(_csv_rows(source.peek()), ("", [], ""))[1])
+        if kind == "csv" or has_csv_header or (source.separator and csv_names):
+            kind = "csv"
+            columns, rows = _open_csv(source, () if has_csv_header else csv_names)
         elif names and not is_header(fields):
             columns, rows = [name.rstrip("?*") for name in names], _named_rows(source.lines(), names)
         else:
@@ -367,9 +372,9 @@ def _json_rows(lines: Iterable[Record]) -> Iterator[Record]:
         yield Record(record.where, fields, error, record.line)
 
 
-def _open_csv(source: Source) -> tuple[list[str], Iterator[Record]]:
+def _open_csv(source: Source, names: Sequence[str]) -> tuple[list[str], Iterator[Record]]:
     rows = _csv_rows(source)
-    _, header, error = next(rows, ("", [], ""))
+    _, header, error = ("", [*names], "") if names else next(rows, ("", [], ""))
     if error:
         raise InputError(error)
     return header, (Record(where, dict(zip(header, cells)), error) for where, cells, error in rows)

@@ -141,7 +141,7 @@ def table_records(source: Source, layouts: Sequence[Columns]) -> Records:
         is_other = len(cells) > 1 and len(cells) != len(names)
         return is_other or any(has_columns(cells, layout.texts) for layout in layouts)
 
-    return open_records(source, names=names, is_header=is_header)
+    return open_records(source, names=names, csv_names=names, is_header=is_header)
 
 
 def has_columns(columns: Sequence[str], names: Sequence[str]) -> bool:

@@ -476,6 +476,19 @@ def test_choices_may_be_a_list_with_the_letter_of_the_right_one(tmp_path):
         read_examples(task, tmp_path / "bad.json")
 
 
+@pytest.mark.parametrize(("name", "separator"), [("train.csv", ""), ("train.csv", ";"), ("train.txt", ";")])
+def test_columns_of_files_without_a_header_may_be_named(tmp_path, name, separator):
+    columns = {"text_a": "text", "headerless": ["label", "title", "text"]}
+    task = get_task(write_task(tmp_path, labels=["3", "4"], columns=columns, separator=separator))
+    rows = '"3","A title","The first text;\nof two lines"\n"4","x","y, z"\n'.replace('","', f'"{separator or ","}"')
+    (tmp_path / name).write_text(rows, encoding="utf-8")
+    expected = [("The first text;\nof two lines", "3"), ("y, z", "4")]
+    assert [(e.text_a, e.label) for e in read_examples(task, tmp_path / name)] == expected
+    header = f'"label"{separator or ","}"title"{separator or ","}"text"\n'
+    (tmp_path / name).write_text(header + rows, encoding="utf-8")
+    assert [(e.text_a, e.label) for e in read_examples(task, tmp_path / name)] == expected
+
+
 def test_keys_of_a_description_say_how_its_files_are_written(tmp_path):
     with pytest.raises(ConfigurationError, match="separator: found ';;', expected one character"):
         get_task(write_task(tmp_path, separator=";;"))
