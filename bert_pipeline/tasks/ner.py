@@ -67,21 +67,15 @@ def _in_documents(sentences: Iterator[TaggedExample]) -> Iterator[TaggedExample]
     """Number the documents between marks, and drop the marks."""
     # A mark may follow the first document, whose sentences wait for it.
     leading: list[TaggedExample] = []
-    document = None
-    for sentence in sentences:
+    for sentence in itertools.islice(sentences, LEADING_SENTENCES):
+        leading.append(sentence)
         if sentence is _MARK:
-            document = 0
-        else:
-            leading.append(sentence)
-        if document is not None or len(leading) == LEADING_SENTENCES:
             break
-    yield from (dataclasses.replace(sentence, document=document) for sentence in leading)
 
-    # The mark has ended it; only documents with sentences are counted.
-    if document is not None:
-        document += bool(leading)
+    # Only documents with sentences are counted.
+    document = 0 if leading and leading[-1] is _MARK else None
     has_sentences = False
-    for sentence in sentences:
+    for sentence in itertools.chain(leading, sentences):
         if sentence is _MARK:
             document, has_sentences = 0 if document is None else document + has_sentences, False
             continue
