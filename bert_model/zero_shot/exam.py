@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,8 +16,6 @@ from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.exam.ngrams import ngram_baseline_scores
 from bert_pipeline.exam.pairs import Pair
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
-
-logger = logging.getLogger(__name__)
 
 
 def take_exam(

@@ -13,7 +13,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from bert_pipeline.errors import ArtifactError, InputError, count_of
 from bert_pipeline.hashes import file_sha256
@@ -21,20 +21,10 @@ from bert_pipeline.manifest import MANIFEST_NAME, load_manifest
 from bert_pipeline.records import Source, saved_files
 from bert_pipeline.tasks import glue, ner, squad, swag, tables
 from bert_pipeline.tasks.catalogue import Task, get_task
-from bert_pipeline.tasks.example import (
-    ChoiceExample,
-    Reading,
-    SpanExample,
-    TaggedExample,
-    TextExample,
-    defect_note,
-    is_labeled,
-)
+from bert_pipeline.tasks.example import Reading, TaggedExample, defect_note, is_labeled
 from bert_pipeline.tasks.files import find_files
 from bert_pipeline.tasks.official import DOWNLOAD_KIND, OFFICIAL_FILES
 from bert_pipeline.tasks.split import split_by_group
-
-AnyExample = TypeVar("AnyExample", TextExample, SpanExample, ChoiceExample, TaggedExample)
 
 SAMPLE_KIND = "sample"
 """Kind of the artifact that `bert sample` writes."""
