@@ -90,7 +90,7 @@ class Tagging(Kind):
                 pieces.extend(own)
                 owners.extend((number, word) for word in range(len(own)))
                 if labeled:
-                    labels.extend(_tag_labels(self.task, example, index))
+                    labels.extend(index[tag] for tag in example.tags or ())
             if not pieces:  # sentences without words
                 continue
 
@@ -244,20 +244,6 @@ def scored_words(encoded: EncodedSet) -> Iterator[tuple[int, int, int]]:
     examples, words = encoded.token_columns["example"], encoded.token_columns["word"]
     for position in np.flatnonzero(examples >= 0):
         yield int(position), int(examples[position]), int(words[position])
-
-
-def _tag_labels(task: Task, example: TaggedExample, index: dict[str, int]) -> list[int]:
-    tags = example.tags or ()
-    if len(tags) != len(example.words):
-        raise InputError(
-            f"{task.name}: example {example.example_id} has {len(example.words)} words and {len(tags)} tags"
-        )
-    for tag in tags:
-        if tag not in index:
-            raise InputError(
-                f"{task.name}: example {example.example_id} has the tag {tag!r}, expected {', '.join(task.labels)}"
-            )
-    return [index[tag] for tag in tags]
 
 
 def document_windows(piece_counts: np.ndarray, room: int) -> Iterator[tuple[int, int, tuple[int, int]]]:

@@ -260,7 +260,10 @@ def _table_sentence(task: Task, row: TableRow) -> TaggedExample | None:
     labeled = row.table.reading.labeled
     tags = None
     if labeled or (labeled is None and row.value(tag_column) is not None):
-        tags = [_tag(value, task, row.table.class_names, row.where) for value in _list_of(row, tag_column)]
+        known, values = row.table.class_names, _list_of(row, tag_column)
+        tags = [value if isinstance(value, str) else class_label(task, value, known, row.where) for value in values]
+        for tag in tags:
+            _check_tag(tag, task.labels, row.where)
         if len(tags) != len(words):
             raise InputError(f"{row.where}: {len(words)} words and {len(tags)} tags, expected a tag for each word")
     return _example(row.example_id(), words, tags, task, row.table.reading)
@@ -309,17 +312,11 @@ def _list_of(row: TableRow, name: str) -> list[Any]:
     return value
 
 
-def _tag(value: Any, task: Task, class_names: Sequence[str], where: str) -> str:
-    if not isinstance(value, str):
-        return class_label(task, value, class_names, where)
-    _check_tag(value, task.labels, where)
-    return value
-
-
 def _entity(tag: str, labels: Sequence[str]) -> str:
-    """Return the type of a tag such as B-<type> if the task has B-<type>; "" for other tags, such as -LRB-."""
+    """Return the type of a tag if the task has its tags in IOB2, B-<type> and I-<type>; "" for others, such as -LRB-."""
     prefix, _, entity = tag.partition("-")
-    return entity if prefix in ("B", "I", *OTHER_PREFIXES) and f"B-{entity}" in labels else ""
+    is_there = f"B-{entity}" in labels and (prefix in STARTS or f"I-{entity}" in labels)
+    return entity if is_there and prefix in ("B", "I", *OTHER_PREFIXES) else ""
 
 
 def _is_tag(tag: str, labels: Sequence[str]) -> bool:

@@ -129,13 +129,15 @@ def test_words_without_tags_are_read_when_tags_are_not_required(tmp_path):
         ("EU I-ORG\n\nParis I-CITY\n", r"eng.train:3: tag 'I-CITY', expected one of O, B-PER"),
         ("EU I-ORG\nParis LOC\n", r"eng.train:2: tag 'LOC', expected one of"),
         ("EU I-ORG\nParis X-LOC\n", r"eng.train:2: tag 'X-LOC', expected one of"),
+        ("EU I-PART\n", r"eng.train:1: tag 'I-PART', expected one of"),
         ("-DOCSTART- -X- O O\n\n", "no sentences"),
         ("", "no sentences"),
     ],
 )
 def test_defective_line_is_named_with_found_and_expected(tmp_path, content, message):
+    task = dataclasses.replace(TASKS["ner"], labels=(*TASKS["ner"].labels, "B-PART"))  # of one word always
     with pytest.raises(InputError, match=message):
-        read_examples(TASKS["ner"], write(tmp_path, content))
+        read_examples(task, write(tmp_path, content))
 
 
 @pytest.mark.real_data
