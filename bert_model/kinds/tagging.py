@@ -163,11 +163,8 @@ class Tagging(Kind):
         return "entities", ids, [ner.count_tags(gold, tags) for gold, tags in zip(self.gold(examples), predicted)]
 
     def checked(self, where: str, value: Any) -> Any:
-        return (
-            tuple(to_iob2(texts_of(where, value, "tags"), self.task.labels))
-            if self.is_bioes
-            else texts_of(where, value, "tags")
-        )
+        tags = texts_of(where, value, "tags")
+        return tuple(to_iob2(tags, self.task.labels)) if self.is_bioes else tags
 
     @property
     def is_bioes(self) -> bool:

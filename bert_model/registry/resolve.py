@@ -57,13 +57,11 @@ def _find_model(reference: str) -> Path:
         return local_artifact(reference, artifact_cache())
     # The reference is a directory with a TensorFlow checkpoint, or a checkpoint as `bert convert` takes it.
     directory = Path(reference)
-    checkpoint = next(
-        (file for file in (*directory.glob("*.index"), Path(f"{directory}.index")) if file.is_file()), None
-    )
-    if checkpoint is not None and not (directory / "config.json").is_file():
+    checkpoints = [file for file in (*directory.glob("*.index"), Path(f"{directory}.index")) if file.is_file()]
+    if checkpoints and not (directory / "config.json").is_file():
+        name = checkpoints[0].with_suffix("")
         raise UsageError(
-            f"{reference}: holds a TensorFlow checkpoint; convert it first: bert convert "
-            f"{checkpoint.with_suffix('')} --output DIR"
+            f"{reference}: holds a TensorFlow checkpoint; convert it first: bert convert {name} --output DIR"
         )
     if directory.is_dir():
         if (directory / MANIFEST_NAME).is_file():

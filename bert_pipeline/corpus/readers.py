@@ -247,15 +247,11 @@ def plan_row_groups(path: Path | str, split_bytes: int) -> Iterator[Span]:
             if size >= split_bytes:
                 yield Span(start, index, first)
                 start, first, size = index, rows, 0
-            size += _text_bytes(file, index)
+            # Of the texts, before they are compressed.
+            columns = map(file.metadata.row_group(index).column, range(file.metadata.num_columns))
+            size += next(column.total_uncompressed_size for column in columns if column.path_in_schema == "text")
             rows += file.metadata.row_group(index).num_rows
         yield Span(start, file.num_row_groups, first)
-
-
-def _text_bytes(file: pq.ParquetFile, index: int) -> int:
-    """Return the size of the texts of a row group, before they are compressed."""
-    columns = map(file.metadata.row_group(index).column, range(file.metadata.num_columns))
-    return next(int(column.total_uncompressed_size) for column in columns if column.path_in_schema == "text")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -56,7 +56,7 @@ def find_files(task: Task, path: Path, dev_fraction: float) -> TaskFiles:
     # Models are chosen on the first dev split, so that is the one a single file is split into.
     first_dev = next(iter(task.dev_files))
     if path.is_file() or (path / STATE_NAME).is_file():
-        return _single_file(task, (path,), first_dev, dev_fraction, f"{path}: is one file, {task.title} needs two")
+        return _single_file((path,), first_dev, dev_fraction, f"{path}: is one file, {task.title} needs two")
 
     # The official files, or else those of the hub.
     folder = _folder(task, path)
@@ -82,7 +82,7 @@ def find_files(task: Task, path: Path, dev_fraction: float) -> TaskFiles:
         )
     (present,) = splits
     absent = files.absent if present == files.train else (task.train_file, *files.absent)
-    single = _single_file(task, present, first_dev, dev_fraction, f"{missing}: not found")
+    single = _single_file(present, first_dev, dev_fraction, f"{missing}: not found")
     others = {split: paths for split, paths in files.dev.items() if paths != present}
     return dataclasses.replace(single, dev={**single.dev, **others}, test=files.test, absent=absent)
 
@@ -104,7 +104,7 @@ def _official_files(task: Task, folder: Path) -> TaskFiles:
     return TaskFiles(train=(train,) if train.is_file() else (), dev=dev, test=test, absent=absent)
 
 
-def _single_file(task: Task, paths: tuple[Path, ...], dev_split: str, dev_fraction: float, problem: str) -> TaskFiles:
+def _single_file(paths: tuple[Path, ...], dev_split: str, dev_fraction: float, problem: str) -> TaskFiles:
     if dev_fraction == 0.0:
         raise InputError(
             f"{problem}; with dev_fraction (0.2, say) {paths[0].name} alone would be split into train and dev"

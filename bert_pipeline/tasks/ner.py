@@ -313,7 +313,7 @@ def _list_of(row: TableRow, name: str) -> list[Any]:
 
 
 def _entity(tag: str, labels: Sequence[str]) -> str:
-    """Return the type of a tag if the task has its tags in IOB2, B-<type> and I-<type>; "" for others, such as -LRB-."""
+    """Return the type of a tag if the task has B-<type>, and I-<type> to go on with; "" for others, such as -LRB-."""
     prefix, _, entity = tag.partition("-")
     is_there = f"B-{entity}" in labels and (prefix in STARTS or f"I-{entity}" in labels)
     return entity if is_there and prefix in ("B", "I", *OTHER_PREFIXES) else ""
