@@ -474,6 +474,9 @@ def test_choices_may_be_a_list_with_the_letter_of_the_right_one(tmp_path):
     ]
     with pytest.raises(InputError, match=r"bad.json: item 4: label 'D', expected one of 0, 1, 2, A, B, C"):
         read_examples(task, tmp_path / "bad.json")
+    objects = {"question": "q", "choices": [{"text": "x"}, {"text": "y"}], "answerKey": 1.0}
+    (tmp_path / "train.json").write_text(json.dumps([objects]), encoding="utf-8")
+    assert [(e.endings, e.label) for e in read_examples(task, tmp_path / "train.json")] == [(("x", "y"), 1)]
 
 
 @pytest.mark.parametrize(("name", "separator"), [("train.csv", ""), ("train.csv", ";"), ("train.txt", ";")])
