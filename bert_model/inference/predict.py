@@ -4,6 +4,7 @@ Every answer has the `id` of its input and a `prediction`, which `bert score` ta
 the index of an ending or a list of tags.
 """
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -159,17 +160,15 @@ def _encoded(predictor: Predictor, chunks: Iterator[list[Record]], path: str) ->
         yield from ((rows, None) for rows in chunks)
         return
 
-    def make_next() -> tuple[list[Record], Any] | None:
-        if (rows := next(chunks, None)) is None:
-            return None
-        try:
-            return rows, predictor.encode(_inputs_of(rows))
-        except BaseException:  # a panic of the tokenizer, say, which is raised again where the rows are answered
-            return rows, None
+    def make_next() -> tuple[list[Record], Any]:
+        rows, encoded = next(chunks, []), None
+        with contextlib.suppress(BaseException):  # a panic of the tokenizer, say, is raised again by answering the rows
+            encoded = predictor.encode(_inputs_of(rows))
+        return rows, encoded
 
     with ThreadPoolExecutor(1) as executor:
         following = executor.submit(make_next)
-        while made := following.result():
+        while (made := following.result())[0]:
             following = executor.submit(make_next)
             yield made
 

@@ -117,11 +117,8 @@ def _tagging(types: Sequence[str]) -> dict[str, Any]:
 def _entity_types(items: Collection[Any]) -> list[str]:
     """Return the types of entities that tags name, or spans of characters; [] if the items are neither."""
     types = {item[2:] for item in items if isinstance(item, str) and TAG.fullmatch(item)}
-    for item in items:
-        if isinstance(item, dict):
-            types.add(str(item.get("label", item.get("type", ""))))
-        elif isinstance(item, list) and len(item) == 3:
-            types.add(str(item[2]))
+    types |= {str(item.get("label", item.get("type", ""))) for item in items if isinstance(item, dict)}
+    types |= {str(item[2]) for item in items if isinstance(item, list) and len(item) == 3}
     return sorted(types - {""})
 
 

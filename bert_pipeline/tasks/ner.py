@@ -137,10 +137,8 @@ def is_column_file(source: Source, labels: Sequence[str] = ()) -> bool:
         return True
     # The same number of columns in most lines and a tag in the last: prose does not look like that.
     width = statistics.mode(map(len, rows)) if len(rows) > (not labels) else 0
-    tagged = (fields for fields in rows if len(fields) == width)
-    return width > 1 and 2 * sum(fields[-1] in labels or bool(TAG.fullmatch(fields[-1])) for fields in tagged) > len(
-        rows
-    )
+    last = [fields[-1] for fields in rows if len(fields) == width > 1]
+    return 2 * sum(field in labels or bool(TAG.fullmatch(field)) for field in last) > len(rows)
 
 
 def _fields(line: str, task: Task | None = None) -> list[str]:
@@ -220,8 +218,8 @@ def _column_words(task: Task, source: Source, reading: Reading) -> Iterator[_Wor
     num_columns = len(names)
     for record in itertools.islice(source.lines(), bool(header), None):
         fields = _fields(record.line, task)
-        is_comment = bool(names) and record.line.startswith("#")
-        if is_comment and not (len(fields) == len(names) and _is_tag(fields[tag], task.labels)):
+        is_word = not names or (len(fields) == len(names) and _is_tag(fields[tag], task.labels))
+        if record.line.startswith("#") and not is_word:
             continue
         if not fields or fields[0] == DOCUMENT_MARK:
             yield _Word(record.where, DOCUMENT_MARK, None) if fields else None
