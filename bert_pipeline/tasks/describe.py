@@ -68,7 +68,8 @@ def _describe(file: Path, texts: Sequence[str], labels: Sequence[str], kind: str
     for layout in TABLE_LAYOUTS if not labels else ():
         items, known = columns.get(layout.label, ()), records.class_names.get(layout.label, ())
         items = [known[v] if known and isinstance(v, int) else v for own in items if isinstance(own, list) for v in own]
-        if layout.text_a in columns and (types := _entity_types(items)):
+        others = any(isinstance(item, str) and not TAG.fullmatch(item) for item in items)  # several classes of a text
+        if layout.text_a in columns and not others and (types := _entity_types(items)):
             return keys | _tagging(types)
 
     # Values tell what a column holds, names where several would do.
