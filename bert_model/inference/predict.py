@@ -162,8 +162,9 @@ def _encoded(predictor: Predictor, chunks: Iterator[list[Record]], path: str) ->
 
     def make_next() -> tuple[list[Record], Any]:
         rows, encoded = next(chunks, []), None
-        with contextlib.suppress(BaseException):  # a panic of the tokenizer, say, is raised again by answering the rows
-            encoded = predictor.encode(_inputs_of(rows))
+        if inputs := _inputs_of(rows):
+            with contextlib.suppress(BaseException):  # a panic of the tokenizer, say, is raised again by answering
+                encoded = predictor.encode(inputs)
         return rows, encoded
 
     with ThreadPoolExecutor(1) as executor:
