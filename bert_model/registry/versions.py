@@ -30,7 +30,7 @@ EXAM_INPUTS = ("exam", "exam_report")
 VERSION_NAME = "version.json"
 """File next to a version's model: its document."""
 REGISTERED_TAG = "registered_at"
-"""Tag with the seconds since 1970 at which the content of a version was last registered; its texts sort by time."""
+"""Tag with the time, in UTC, at which the content of a version was last registered; its texts sort by time."""
 CARD_TAG = "card_sha256"
 """Tag with the hash of a version's model card, which is rewritten after registration."""
 SAFE_SUFFIXES = frozenset({".json", ".jsonl", ".safetensors", ".txt", ".md", ".png"})
