@@ -17,9 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness import describe_machine, errors_as_exit_codes, markdown_table, program, working_directory
-from bert_model.zero_shot.exam import exam_result
-from bert_model.zero_shot.pseudo_likelihood import PairScores
-from bert_model.zero_shot.result import ExamResult
+from bert_model.zero_shot.result import ExamResult, PairScores, exam_result
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.corpus.near_duplicates import find_words
 from bert_pipeline.corpus.parquet import read_documents

@@ -33,7 +33,7 @@ from benchmarks.harness import (
 )
 from benchmarks.inputs import sample_dump, sample_instances
 from bert_model.finetuning.config import FinetuningConfig, task_configuration
-from bert_model.finetuning.predict_logits import predict_logits
+from bert_model.finetuning.forward_passes import predict_logits
 from bert_model.finetuning.search import Initialization, Setting, Trial
 from bert_model.finetuning.trial import TrialJob, initial_model, task_overrides, train_model
 from bert_model.kinds import kind_of
@@ -132,7 +132,6 @@ class OurFinetuning(Finetuning):
             config=config,
             model=case.model,
             model_config=BertConfig.from_directory(case.model, **overrides),
-            pad_id=case.tokenizer.pad_id,
         )
         self.model = initial_model(self.job, case.train).to(case.device)
 
@@ -140,11 +139,10 @@ class OurFinetuning(Finetuning):
         job = dataclasses.replace(self.job, trial=dataclasses.replace(self.job.trial, seed=seed))
         torch.manual_seed(seed)
         self.model = initial_model(job, self.case.train).to(self.case.device)
-        return train_model(self.model, job, self.case.train, None)[2]
+        return train_model(self.model, job, self.case.train)[2]
 
     def logits(self) -> np.ndarray:
-        pad_id = self.case.tokenizer.pad_id
-        return predict_logits(self.model, self.case.dev, pad_id=pad_id, precision=self.case.precision)
+        return predict_logits(self.model, self.case.dev, precision=self.case.precision)
 
 
 Side: TypeAlias = Callable[[FinetuningCase], Finetuning]

@@ -9,7 +9,7 @@ import resource
 from multiprocessing import forkserver
 from pathlib import Path
 
-from bert_pipeline.corpus.duplicates import EqualTask, compare, plan_comparisons, write_batch_list
+from bert_pipeline.corpus.duplicates import compare, plan_comparisons, write_batch_list
 from bert_pipeline.corpus.shards import plan_shards, write_shard
 from bert_pipeline.corpus.splits import CorpusConfig, plan_splits, read_batches
 
@@ -21,9 +21,9 @@ def extract_dump(dump: Path, output: Path) -> int:
     scratch.mkdir(parents=True)
     batches = [batch for split in plan_splits([str(dump)], config) for batch in read_batches(split, config, scratch)]
     write_batch_list(batches, scratch)
-    found = [compare(task, scratch) for task in plan_comparisons(batches) if isinstance(task, EqualTask)]
+    found = [compare(task, scratch) for task in plan_comparisons(batches) if isinstance(task.by, str)]
     shards, *_ = plan_shards(batches, found, config, scratch)
-    return sum(write_shard(shard, scratch, output).rows for shard in shards)
+    return sum(write_shard(shard, scratch, output)["rows"] for shard in shards)
 
 
 def run_job(args: argparse.Namespace) -> int:

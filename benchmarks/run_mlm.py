@@ -34,8 +34,7 @@ from transformers.trainer_callback import ExportableState
 
 from bert_model.training.distributed import keep_freed_memory
 from bert_pipeline.atomic import atomic_write
-from bert_pipeline.corpus.documents import Document
-from bert_pipeline.corpus.parquet import read_documents
+from bert_pipeline.corpus.parquet import Document, read_documents
 from bert_pipeline.manifest import Manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 

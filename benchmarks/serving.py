@@ -273,7 +273,7 @@ def onnx_model(case: ServingCase) -> Callable[[Sequence[str]], Any]:
 
     def answer(texts: Sequence[str]) -> Any:
         encoded = encode_texts([(text, None) for text in texts], tokenizer, max_seq_length)
-        padded = encoded.padded(np.arange(len(texts)), pad_id=tokenizer.pad_id)
+        padded = encoded.padded(np.arange(len(texts)))
         return session.run(None, {name: padded[name].astype(np.int64) for name in names})
 
     return answer

@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import functools
 import logging
+import operator
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,12 +31,8 @@ MODEL_HELP = (
 )
 
 
-class Argument:
-    """The parameters of one call of `ArgumentParser.add_argument`."""
-
-    def __init__(self, *names: str, **options: Any) -> None:
-        self.names, self.options = names, options
-
+Argument = functools.partial(operator.methodcaller, "add_argument")
+"""An argument that is added to the parser that it is called with; it has the parameters of `add_argument`."""
 
 PRECISION_ARGUMENT = Argument(
     "--precision",
@@ -45,7 +42,7 @@ PRECISION_ARGUMENT = Argument(
 JSON_ARGUMENT = Argument("--json", action="store_true", help="print scores as JSON also on a terminal")
 
 
-def model_arguments(name: str, **options: Any) -> list[Argument]:
+def model_arguments(name: str, **options: Any) -> list[operator.methodcaller]:
     """Return the argument of a model, and the option that states its case."""
     case = {"action": argparse.BooleanOptionalAction, "help": CASED_HELP}
     return [Argument(name, metavar="MODEL", help=MODEL_HELP, **options), Argument("--cased", **case)]
@@ -54,12 +51,11 @@ def model_arguments(name: str, **options: Any) -> list[Argument]:
 class Command(NamedTuple):
     """A subcommand."""
 
-    name: str
     run: Callable[[argparse.Namespace], int]
-    """Runs the parsed command and returns its exit code."""
+    """Runs the parsed command and returns its exit code; its name is `run_` and the command's."""
     description: str
     """The first sentence is the line in `bert --help`."""
-    arguments: Sequence[Argument] = ()
+    arguments: Sequence[operator.methodcaller] = ()
     config_class: str = ""
     """Its configuration as "module:name"; the command then takes `--config`, `key=value` and `--settings`."""
 
@@ -68,7 +64,6 @@ def commands() -> list[Command]:
     """Return the subcommands on models, in the order of the work; `bert_pipeline.cli` has those on data."""
     return [
         Command(
-            "finetune",
             run_commands.run_finetune,
             "Fine-tune a model on a task and score it on the task's dev set. Keeps the best model of a grid of "
             "learning rates and seeds.",
@@ -85,7 +80,6 @@ def commands() -> list[Command]:
             "bert_model.finetuning.config:FinetuningConfig",
         ),
         Command(
-            "predict",
             run_commands.run_predict,
             "Predict for plain input or a task's own files, as JSON lines with id, prediction and probabilities. "
             "Besides the tasks: mlm fills [MASK], nsp decides whether the second text follows the first, pll is the "
@@ -105,7 +99,6 @@ def commands() -> list[Command]:
             ],
         ),
         Command(
-            "score",
             run_commands.run_score,
             "Score predictions with the task's official metric: a table on a terminal, else JSON.",
             [
@@ -126,7 +119,6 @@ def commands() -> list[Command]:
             ],
         ),
         Command(
-            "submission",
             run_commands.run_submission,
             "Write the GLUE submission of fine-tuned models: one zip, eleven files.",
             [
@@ -135,7 +127,6 @@ def commands() -> list[Command]:
             ],
         ),
         Command(
-            "exam",
             run_commands.run_exam,
             "Score a pre-trained model on minimal pairs, without fine-tuning: how often it finds the right text of two "
             "more likely. Pairs are BLiMP's, your own, or made from the held-out text of a corpus in any language.",
@@ -167,7 +158,6 @@ def commands() -> list[Command]:
             ],
         ),
         Command(
-            "features",
             run_commands.run_features,
             "Write a model's hidden states for every token, or their mean for every text, to Parquet.",
             [
@@ -182,7 +172,6 @@ def commands() -> list[Command]:
             ],
         ),
         Command(
-            "attention",
             run_commands.run_attention,
             "Draw the attention of every layer and head between the tokens of one or two texts. The output is one HTML "
             "page that needs no network.",
@@ -194,7 +183,6 @@ def commands() -> list[Command]:
             ],
         ),
         Command(
-            "convert",
             run_commands.run_convert,
             "Convert a TensorFlow checkpoint of google's BERT to a model directory. Needs "
             ".venv/bin/pip install -e '.[tensorflow]'.",
@@ -214,7 +202,6 @@ def commands() -> list[Command]:
             ],
         ),
         Command(
-            "adapt",
             run_commands.run_adapt,
             "Move a model to another vocabulary, such as a domain's, or give it more positions. New tokens start from "
             "the mean of their old pieces, new positions from the old ones; `bert pretrain --from` continues from the "
@@ -231,7 +218,6 @@ def commands() -> list[Command]:
             ],
         ),
         Command(
-            "export",
             run_commands.run_export,
             "Write a model as an ONNX file, for runtimes without torch. Its logits are compared with the model's.",
             [
@@ -244,7 +230,6 @@ def commands() -> list[Command]:
             ],
         ),
         Command(
-            "register",
             run_commands.run_register,
             "Register a model directory: a new version in MLflow, which `bert promote` can make the champion.",
             [
@@ -255,11 +240,8 @@ def commands() -> list[Command]:
                 Argument("--license", default="", metavar="ID", help="of the weights, such as apache-2.0; a gate"),
             ],
         ),
+        Command(run_commands.run_models, "List the registered models with their versions, scores and aliases."),
         Command(
-            "models", run_commands.run_models, "List the registered models with their versions, scores and aliases."
-        ),
-        Command(
-            "promote",
             run_commands.run_promote,
             "Make a version the champion if it passes every gate. A refusal names the gates.",
             [
@@ -270,7 +252,6 @@ def commands() -> list[Command]:
             "bert_model.registry.promotion:GateConfig",
         ),
         Command(
-            "rollback",
             run_commands.run_rollback,
             "Make the previous champion champion again.",
             [Argument("name", metavar="NAME")],
@@ -328,9 +309,9 @@ def build_parser() -> argparse.ArgumentParser:
     add_arguments(pretraining)
     pretraining.set_defaults(run=run_commands.run_pretrain, configured=run_commands.pretraining_settings)
     for command in commands():
-        subparser = add_command(subparsers, command.name, command.description)
+        subparser = add_command(subparsers, command.run.__name__.removeprefix("run_"), command.description)
         for argument in command.arguments:
-            subparser.add_argument(*argument.names, **argument.options)
+            argument(subparser)
         if command.config_class:
             add_configuration(subparser, command.config_class)
         subparser.set_defaults(run=command.run)

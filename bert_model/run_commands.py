@@ -10,7 +10,7 @@ from typing import Any
 
 from bert_pipeline.atomic import check_file_target
 from bert_pipeline.configuration import configured, settings_given
-from bert_pipeline.errors import ArtifactError, PromotionError, UsageError
+from bert_pipeline.errors import ArtifactError, PromotionError, UsageError, count_of
 from bert_pipeline.manifest import fetched, load_manifest
 from bert_pipeline.storage import to_path, without_secrets
 from bert_pipeline.tasks.catalogue import NAME_PATTERN
@@ -219,7 +219,7 @@ def run_features(arguments: argparse.Namespace) -> int:
     model, pools, precision = _model(arguments), bool(arguments.pool), arguments.precision or "float32"
     options: dict[str, Any] = {"layers": layers, "pools": pools, "precision": precision}
     count = write_features(model, arguments.input, arguments.output, **options)
-    print(f"{arguments.output}: hidden states of {count} texts")
+    print(f"{arguments.output}: hidden states of {count_of(count, 'texts')}")
     return 0
 
 
@@ -233,11 +233,11 @@ def run_attention(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _model(arguments: argparse.Namespace, reference: str = "") -> Path:
+def _model(arguments: argparse.Namespace, reference: str = "", vocabulary: Path | None = None) -> Path:
     """Return the local directory of a command's model, by default of its only one."""
     from bert_model.registry.resolve import resolve_model
 
-    return resolve_model(reference or arguments.model, cased=arguments.cased)
+    return resolve_model(reference or arguments.model, cased=arguments.cased, vocabulary=vocabulary)
 
 
 def _fetched(data: Path) -> Path:
@@ -257,9 +257,9 @@ def run_convert(arguments: argparse.Namespace) -> int:
 def run_adapt(arguments: argparse.Namespace) -> int:
     from bert_model.conversion.vocabulary_transfer import adapt_model
 
-    paths, special_tokens = (arguments.vocab, arguments.output, arguments.corpus), arguments.special_token or ()
-    model = _model(arguments)
-    counts = adapt_model(model, *paths, positions=arguments.positions, special_tokens=special_tokens).counts
+    paths, model = (arguments.vocab, arguments.output, arguments.corpus), _model(arguments, vocabulary=arguments.vocab)
+    options: dict[str, Any] = {"positions": arguments.positions, "special_tokens": arguments.special_token or ()}
+    counts = adapt_model(model, *paths, **options, cased=arguments.cased).counts
     print(
         f"{arguments.output}: {counts['positions']:,} positions; {counts['vocab_size']:,} tokens: "
         f"{counts['kept_rows']:,} keep their rows, "

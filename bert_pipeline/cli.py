@@ -10,6 +10,7 @@ from bert_pipeline.configuration import add_configuration, configured, from_mapp
 from bert_pipeline.errors import UsageError, count_of
 from bert_pipeline.progress import Progress
 from bert_pipeline.storage import local_path, path_or_url
+from bert_pipeline.vocabulary.files import CASED_HELP
 
 if TYPE_CHECKING:
     from bert_pipeline.manifest import Manifest
@@ -258,6 +259,7 @@ def _add_instances(subparsers: Subparsers) -> None:
         "corpus", type=path_or_url, metavar="CORPUS", help="a corpus directory; of instances for --show alone"
     )
     parser.add_argument("--vocab", type=path_or_url, metavar="DIR", help="a directory with vocab.txt and its case")
+    parser.add_argument("--cased", dest="case", action=argparse.BooleanOptionalAction, help=CASED_HELP)
     parser.add_argument("--output", type=path_or_url, metavar="DIR")
     _add_weights(parser)
     parser.add_argument(
@@ -280,7 +282,7 @@ def _run_instances(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--show {arguments.show}: expected a number of instances, 1 or more")
     # `--show` alone reads an existing directory, and needs no vocabulary.
     if arguments.show is not None and arguments.output is None and arguments.vocab is None:
-        settings = settings_given(arguments)
+        settings = settings_given(arguments) | ({} if arguments.case is None else {"cased": arguments.case})
         if settings or arguments.beam_options:
             raise UsageError(f"--show alone only prints, so {', '.join(settings) or 'Beam options'} would be ignored")
         return _show_instances(arguments.corpus, arguments.show)
@@ -302,7 +304,7 @@ def _run_instances(arguments: argparse.Namespace) -> int:
 
     with Progress("shards") as progress:
         inputs = {"corpus": arguments.corpus, "vocabulary": arguments.vocab}
-        options = {"beam_options": arguments.beam_options, "progress": progress.show}
+        options = {"beam_options": arguments.beam_options, "progress": progress.show, "cased": arguments.case}
         manifest = make("instances", build_instances, arguments.output, config, inputs, **options)
     _report(manifest, "documents", "instances", "tokens", "random_next")
     return _show_instances(arguments.output, arguments.show) if arguments.show else 0

@@ -4,7 +4,7 @@ import logging
 import re
 from collections.abc import Iterable, Sequence
 
-from bert_pipeline.atomic import atomic_write
+from bert_pipeline.atomic import replace_text
 from bert_pipeline.errors import BertError, InputError
 from bert_pipeline.manifest import Draft
 from bert_pipeline.storage import failure_of
@@ -71,8 +71,7 @@ def record_failures(draft: Draft, failed: Iterable[Sequence[str]], total: int) -
     rows = sorted(map(tuple, failed))
     if warning := check_failures("documents", len(rows), total, [f"{key} ({reason})" for key, reason in rows]):
         logger.warning("%s (%s lists them)", warning, DROPPED_NAME)
-        with atomic_write(draft.path / DROPPED_NAME) as path:
-            lines = (dropped_line(key, f"{FAILED}: {reason}", "") for key, reason in rows)
-            path.write_text(DROPPED_HEADER + "".join(lines), encoding="utf-8")
+        lines = (dropped_line(key, f"{FAILED}: {reason}", "") for key, reason in rows)
+        replace_text(draft.path / DROPPED_NAME, DROPPED_HEADER + "".join(lines))
         draft.files_without_rows.add(DROPPED_NAME)
         draft.counts[FAILED] = len(rows)

@@ -158,11 +158,6 @@ def list_array(offsets: np.ndarray, values: np.ndarray | pa.Array) -> pa.ListArr
     return pa.ListArray.from_arrays(number_array((offsets - base).astype(np.int32)), flat)
 
 
-def one_chunk(table: pa.Table, name: str) -> pa.Array:
-    """Return a column as one array."""
-    return table.column(name).combine_chunks() if table.num_rows else pa.array([], type=table.schema.field(name).type)
-
-
 def list_offsets(lists: pa.ListArray) -> np.ndarray:
     """Return offsets (N + 1,) into `lists.flatten()`, which drops values outside of a slice."""
     offsets: np.ndarray = numbers_of(lists.offsets).astype(np.int64)

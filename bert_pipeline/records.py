@@ -159,9 +159,9 @@ class Records:
 def open_source(path: Path | str | Source, *, separator: str = "", encoding: str = "utf-8") -> Iterator[Source]:
     """Open a file, a folder of `save_to_disk`, a URL or, for "-", standard input; a source that is open stays so.
 
-    `separator` is that of CSV; a text in another `encoding` is held in memory. To be used in generators and functions
-    that do nothing but read: other errors of files inside the block would be taken for damage of a compressed file.
-    InputError if the file cannot be read.
+    `separator` is that of CSV, `encoding` that of a text that is not UTF-8, which is held in memory. To be used in
+    generators and functions that do nothing but read: other errors of files inside the block would be taken for damage
+    of a compressed file. InputError if the file cannot be read.
     """
     if isinstance(path, Source):
         yield path
@@ -189,10 +189,14 @@ def encoding_of(path: Path) -> str:
 
 
 def _in_utf8(stream: BinaryIO, name: str, encoding: str) -> BinaryIO:
-    if codecs.lookup(encoding).name == "utf-8":
+    if codecs.lookup(encoding).name == "utf-8" or Path(name).suffix in (".parquet", ".arrow"):
         return stream
+    data = stream.read()
+    with contextlib.suppress(UnicodeError):  # what is not UTF-8; UTF-16 may be, with zeros
+        if not data.isascii() and "\0" not in data.decode():
+            return io.BytesIO(data)
     try:
-        return io.BytesIO(stream.read().decode(encoding).encode())
+        return io.BytesIO(data.decode(encoding).encode())
     except UnicodeError as error:
         raise InputError(f"{name}: not text in {encoding} ({error}); give its encoding") from None
 
@@ -263,15 +267,19 @@ def parse_object(line: str, where: str) -> Row:
 
 
 def open_records(
-    source: Source, *, names: Sequence[str] = (), is_header: Callable[[Sequence[str]], bool] = lambda cells: True
+    source: Source,
+    *,
+    names: Sequence[str] = (),
+    csv_names: Sequence[str] = (),
+    is_header: Callable[[Sequence[str]], bool] = lambda cells: True,
 ) -> Records:
     """Return the rows of a source.
 
     Lines of text and TSV have a header if `is_header` says so of the fields of the first line, or if there are no
     `names`, which else name the fields: a name that ends with "?" may be missing, one that ends with "*" takes all
-    fields that are left, as a list. A file without a known suffix is CSV if `is_header` says so of its first line, and
-    one with a stated separator is. InputError if the file is one JSON document other than a list of objects, cannot be
-    read or names a column twice.
+    fields that are left, as a list. So it is with CSV and `csv_names`. A file without a known suffix, or with a stated
+    separator, is CSV if `is_header` says so of its first row. InputError if the file is one JSON document other than a
+    list of objects, cannot be read or names a column twice.
     """
     kind = source.format
     class_names: dict[str, tuple[str, ...]] = {}
@@ -288,12 +296,12 @@ def open_records(
     else:
         first = next(source.peek().lines(), Record("", {}))
         fields = first.line.split("\t")
-        if source.separator:
+        has_csv_header = False
+        if kind == "csv" or source.separator or (len(fields) == 1 and not (first.is_blank or is_header(fields))):
+            has_csv_header = is_header(next(_csv_rows(source.peek()), ("", [], ""))[1])
+        if kind == "csv" or has_csv_header or (source.separator and csv_names):
             kind = "csv"
-        elif kind == "tsv" and len(fields) == 1 and not is_header(fields):
-            kind = "csv" if is_header(next(csv.reader([first.line]), [])) else kind
-        if kind == "csv":
-            columns, rows = _open_csv(source)
+            columns, rows = _open_csv(source, () if has_csv_header else csv_names)
         elif names and not is_header(fields):
             columns, rows = [name.rstrip("?*") for name in names], _named_rows(source.lines(), names)
         else:
@@ -364,9 +372,9 @@ def _json_rows(lines: Iterable[Record]) -> Iterator[Record]:
         yield Record(record.where, fields, error, record.line)
 
 
-def _open_csv(source: Source) -> tuple[list[str], Iterator[Record]]:
+def _open_csv(source: Source, names: Sequence[str]) -> tuple[list[str], Iterator[Record]]:
     rows = _csv_rows(source)
-    _, header, error = next(rows, ("", [], ""))
+    _, header, error = ("", [*names], "") if names else next(rows, ("", [], ""))
     if error:
         raise InputError(error)
     return header, (Record(where, dict(zip(header, cells)), error) for where, cells, error in rows)

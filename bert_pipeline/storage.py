@@ -353,9 +353,7 @@ def _is_refused_condition(error: OSError) -> bool:
 
 
 def modified(path: Path) -> float:
-    """Return when a file or the newest file below a directory was written, in seconds since the epoch."""
-    if not is_remote(path):
-        return max((file.stat().st_mtime for file in [path, *path.rglob("*")]), default=0.0)
+    """Return when a file of a store, or the newest file below a directory of one, was written: seconds since 1970."""
     store = _store(path)
     with store_errors(path):
         return max((store.modified(key).timestamp() for key in store.find(_key(path))), default=0.0)

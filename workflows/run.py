@@ -45,6 +45,8 @@ SUITES = {
     "ner": "the CoNLL-2003 files",
 }
 """Options for the folders of the official task files."""
+FAILURE_REASON_TAG = "dagster/failure_reason"
+"""Tag that Dagster gives a failed run."""
 OPTIONS = {
     "data": {"dump_file"},
     "pretraining": {"license"},
@@ -277,11 +279,8 @@ def was_interrupted(instance: Any, run_id: str) -> bool:
     import dagster as dg
 
     run = instance.get_run_by_id(run_id)
-    if run is not None and run.status == dg.DagsterRunStatus.CANCELED:
-        return True
-    ends = instance.all_logs(run_id, of_type=dg.DagsterEventType.RUN_FAILURE)
-    reasons = [end.dagster_event.job_failure_data.failure_reason for end in ends if end.dagster_event]
-    return any(reason is not None and reason.value == "UNEXPECTED_TERMINATION" for reason in reasons)
+    is_canceled = run.status == dg.DagsterRunStatus.CANCELED
+    return is_canceled or bool(run.tags.get(FAILURE_REASON_TAG) == "UNEXPECTED_TERMINATION")
 
 
 def run_config(plan: Plan, stage: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from bert_pipeline.errors import UsageError, exit_code_of
 from bert_pipeline.parent import start
 from bert_pipeline.signals import handling
 from workflows.lib.instance import database_errors, end_abandoned_runs, fail_runs, open_instance, unfinished_runs
-from workflows.lib.processes import holder_of_port, wait_for_left_over
+from workflows.lib.processes import ROOT, holder_of_port, wait_for_left_over
 from workflows.lib.resources import CODE_LOCATION, MLFLOW_ADDRESS_VARIABLE, BertHome
 
 LOG_TAIL_LINES = 30
@@ -37,7 +37,6 @@ LAST_ANSWERS_SECONDS = 5.0
 """How long a code server may answer what it was asked before it was told to end."""
 SETTLED_SECONDS = 20.0
 """A service that ends sooner is not started again."""
-ROOT = Path(__file__).resolve().parent.parent
 CODE_HOST_VARIABLE = "DAGSTER_CODE_HOST"
 """Host name of the code server, as webserver and daemon know it; see deploy/workspace.yaml."""
 

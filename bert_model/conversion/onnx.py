@@ -154,19 +154,19 @@ def export_onnx(directory: Path, output: Path, *, int8: bool = False, data: Path
         quantized = output.with_suffix(".int8.onnx")
         with atomic_write(quantized) as temporary, _silence_exporter():
             quantize_dynamic(onnx.load(output), temporary, weight_type=QuantType.QInt8)
-        sessions = [onnxruntime.InferenceSession(file) for file in (output, quantized)]
-        written[quantized] = _change(sessions, model, examples)
+        written[quantized] = _change(onnxruntime.InferenceSession(quantized), model, examples)
     return written
 
 
-def _change(sessions: Sequence[Any], model: _Plain, examples: Sequence[Any]) -> str:
-    """Describe how the second file differs from the first: by the task's metric, or without examples by its logits."""
+def _change(session: Any, model: _Plain, examples: Sequence[Any]) -> str:
+    """Describe how a file differs from its model: by the task's metric, or without examples by its logits."""
     if not examples or (loaded := model.task_model) is None:
-        return f"logits differ by up to {_difference(sessions[1], model):.2g} on random tokens"
+        return f"logits differ by up to {_difference(session, model):.2g} on random tokens"
     kind, metric, fitted = kind_of(loaded.task), loaded.task.main_metric, fitted_of(loaded.description)
     encoded = kind.encode(examples, loaded.tokenizer, loaded.config)
-    models = [dataclasses.replace(loaded, model=_Session(session, model)) for session in sessions]
-    results = [kind.evaluate(examples, encoded, own.logits(encoded), own.config, fitted=fitted) for own in models]
+    models = (loaded, dataclasses.replace(loaded, model=_Session(session, model)))
+    logits = [own.logits(encoded, precision="float32") for own in models]
+    results = [kind.evaluate(examples, encoded, own, loaded.config, fitted=fitted) for own in logits]
     before, after = (result.scores[metric] for result in results)
     return f"{metric} {after:.2f}, before {before:.2f}, on {len(examples):,} examples"
 
@@ -234,8 +234,7 @@ def _silence_exporter() -> Iterator[None]:
     disabled_before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         logging.disable(disabled_before)

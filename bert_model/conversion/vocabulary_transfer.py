@@ -60,10 +60,12 @@ def adapt_model(
     *,
     positions: int = 0,
     special_tokens: Sequence[str] = (),
+    cased: bool | None = None,
 ) -> Manifest:
     """Write `model` with the vocabulary of another directory, or with more positions; return the manifest.
 
-    `special_tokens` are added to that vocabulary, or without one to the model's own.
+    `special_tokens` are added to that vocabulary, or without one to the model's own. `cased` is its case where its
+    files do not state it.
 
     With a corpus directory, passages of its held-out documents (of its training documents if it has no others) are
     measured: both vocabularies on their words, and the masked-LM loss of the moved model before any training, next to
@@ -74,7 +76,7 @@ def adapt_model(
     if vocabulary is None and not positions and not special_tokens:
         raise UsageError(f"{model}: nothing is to be changed; give --vocab, --special-token or --positions")
     old = Tokenizer.from_directory(model)
-    new = Tokenizer.from_directory(vocabulary or model).with_special_tokens(special_tokens)
+    new = Tokenizer.from_directory(vocabulary or model, cased=cased).with_special_tokens(special_tokens)
     if vocabulary is not None and old.sha256 == new.sha256:
         raise UsageError(f"{vocabulary}: is the vocabulary of {model} already; give another one")
     source = load_manifest(corpus, kind="corpus") if corpus is not None else None

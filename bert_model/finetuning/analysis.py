@@ -5,6 +5,7 @@ The page quotes the data set, which may not be redistributed with the model; it 
 
 import functools
 import html
+import string
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -105,33 +106,7 @@ def _cell(value: Any) -> str:
 
 # --- errors.html ---
 
-PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{title}</title>
-<style>
-body {{ font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem; color: #222 }}
-table {{ border-collapse: collapse; width: 100% }}
-th, td {{ border-bottom: 1px solid #ddd; padding: .5rem; text-align: left; vertical-align: top }}
-td.number {{ text-align: right; font-variant-numeric: tabular-nums }}
-td.text {{ white-space: pre-wrap; overflow-wrap: anywhere }}
-mark {{ background: #ffd9a8 }}
-</style>
-</head>
-<body>
-<h1>{title}</h1>
-<p>{summary}</p>
-<table>
-<thead><tr><th>id</th><th>{measure}</th><th>gold</th><th>predicted</th><th>example</th></tr></thead>
-<tbody>
-{rows}
-</tbody>
-</table>
-</body>
-</html>
-"""
+PAGE = Path(__file__).with_name("errors.html")
 
 
 def errors_page(kind: Kind, split: str, analysis: Mapping[str, Any], decided: Sequence[Decision]) -> str:
@@ -144,7 +119,7 @@ def errors_page(kind: Kind, split: str, analysis: Mapping[str, Any], decided: Se
         f"{analysis['metric']} {analysis['score']:.1f} ({CONFIDENCE:.0%} interval {low:.1f} to {high:.1f}) over "
         f"{len(decided):,} predictions of {split}; the {len(shown):,} worst of {len(wrong):,} {what}."
     )
-    return PAGE.format(
+    return string.Template(PAGE.read_text(encoding="utf-8")).substitute(
         title=html.escape(f"{kind.task.title}: errors on {split}"),
         measure=kind.measure,
         summary=html.escape(summary),

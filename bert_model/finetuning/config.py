@@ -108,15 +108,6 @@ GRID_KEYS = (
 """Keys that decide which trials are run and what is kept of them, not what a trial computes."""
 
 
-def num_first_trials(config: FinetuningConfig, task: Task) -> int:
-    """Return how many trials a search begins with."""
-    rates = config.lstm_learning_rates if task.feature_based else config.learning_rates
-    inputs = config.feature_inputs if task.feature_based else ("",)
-    seeds = config.seeds if config.search == "grid" else config.seeds[:1]
-    axes = (rates, inputs, config.batch_sizes, config.epochs, seeds)
-    return math.prod(map(len, axes)) * (1 + config.compare_random)
-
-
 EPOCHS = 3
 SMALL_SET_STEPS = 300
 """Optimizer steps that a small training set is read for, where the configuration leaves the epochs to its size."""

@@ -8,15 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from bert_model.finetuning.analysis import analyze, error_of_confidence, errors_page, errors_path, results_table
-from bert_model.finetuning.config import (
-    GRID_KEYS,
-    FinetuningConfig,
-    num_first_trials,
-    with_epochs,
-)
-from bert_model.finetuning.results import SearchLog, dev_data, results_document, search_identity
-from bert_model.finetuning.search import SearchResult, Trial, TrialResult, initializations_of, search
+from bert_model.finetuning.config import GRID_KEYS, FinetuningConfig, with_epochs
+from bert_model.finetuning.results import SearchLog, dev_data, named_scores, results_document, search_identity
+from bert_model.finetuning.search import SearchResult, Trial, TrialResult, first_trials, search
 from bert_model.finetuning.task_model import (
     TAGGER_NAME,
     TaskModel,
@@ -25,18 +22,11 @@ from bert_model.finetuning.task_model import (
     write_task_model,
 )
 from bert_model.finetuning.trial import CHECKPOINT_SUFFIX, TrialJob
-from bert_model.finetuning.trial_output import OUTPUT_SUFFIX, read_output
-from bert_model.finetuning.trial_runner import (
-    Progress,
-    SavedTrial,
-    TrialRunner,
-    Watch,
-    recorded_threads,
-    trial_directory,
-)
+from bert_model.finetuning.trial_output import OUTPUT_SUFFIX
+from bert_model.finetuning.trial_runner import Progress, TrialRunner, Watch, recorded_threads, trial_directory
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.kinds import kind_of
-from bert_model.kinds.base import TEMPERATURE, fitted_of
+from bert_model.kinds.base import TEMPERATURE, Evaluation, fitted_of
 from bert_model.metrics.uncertainty import STATISTICS_NAME, stacked
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import onednn_width, processor
@@ -141,7 +131,7 @@ def finetune(
             }
         )
         scratch = stack.enter_context(trial_directory(output, trials_identity))
-        default = pool.threads_for(num_first_trials(config, task))
+        default = pool.threads_for(len(first_trials(config, feature_based=task.feature_based)))
         config = dataclasses.replace(config, threads=recorded_threads(scratch, config.threads or default))
         pool.num_threads = config.threads
         configuration = {"task": task.name, **to_mapping(config)}
@@ -168,35 +158,25 @@ def finetune(
         # Search, and publish the best trial from the pre-trained weights.
         with publishing(output, kind=KIND, configuration=configuration, inputs=inputs) as draft:
             runner = TrialRunner(
-                data,
-                model,
-                model_config,
-                tokenizer,
-                config,
-                pool,
-                scratch,
-                progress=progress,
-                watch=watch,
-                log=log,
+                data, model, model_config, tokenizer, config, pool, scratch, progress=progress, watch=watch, log=log
             )
             runner.take_weights(output)
-            searches = search(
-                config, initializations_of(config), runner.learning_rates, runner.run_trials, runner.feature_inputs
-            )
+            searches = search(config, runner.run_trials, feature_based=task.feature_based)
             # The first search is that of the pre-trained weights: the only one whose model is published.
-            saved = runner.best_of(searches[0].setting)
-            analysis, page = _analyze(runner, saved)
+            job, logits, evaluations = runner.published(searches[0].best.trial)
+            analysis, page = _analyze(runner, logits, evaluations)
             results = results_document(
                 data, config, searches, hashes=hashes, analysis=analysis, truncated=runner.truncated
             )
-            files = _write(draft, runner, searches, saved, {**hashes, "main_key": results["main_key"]})
+            description = {**hashes, "main_key": results["main_key"]}
+            files = _write(draft, runner, searches, job, evaluations, description)
             text = json.dumps(results, indent=1, ensure_ascii=False) + "\n"
             (draft.path / "results.json").write_text(text, encoding="utf-8")
             (draft.path / "results.md").write_text(results_table(results), encoding="utf-8")
             statistics = stacked([runner.statistics[r.trial] for r in searches[0].chosen if not r.diverged])
             (draft.path / STATISTICS_NAME).write_text(statistics.to_json() + "\n", encoding="utf-8")
             if log is not None:
-                draft.provenance["mlflow_run_id"] = log.run_id
+                draft.provenance["mlflow_run_id"] = log.tracker.run_id
         # Only now, as the weights and the page belong to this manifest and a failure above must leave neither.
         manifest = load_manifest(output, kind=KIND)
         runner.record_weights(manifest, files)
@@ -225,20 +205,19 @@ def _data_inputs(data: TaskData, tokenizer: Tokenizer, hashes: Mapping[str, str]
     return own + [{**item, "context": "pre-training"} for item in earlier if item["kind"] != "vocabulary"]
 
 
-def _analyze(runner: TrialRunner, saved: SavedTrial) -> tuple[dict[str, Any], str]:
+def _analyze(
+    runner: TrialRunner, logits: Mapping[str, np.ndarray], evaluations: Mapping[str, Evaluation]
+) -> tuple[dict[str, Any], str]:
     """Return the analysis of every labeled split for the published model, and the page of its errors on dev."""
     kind, page = runner.kind, ""
     analysis: dict[str, Any] = {}
-    assert saved.job.output is not None
-    output = read_output(saved.job.output)
-    assert output is not None, "the trial is finished"
-    for split, evaluation in saved.evaluations.items():
+    for split, evaluation in evaluations.items():
         examples = runner.examples[split]
-        decided = kind.decisions(examples, runner.encoded[split], output.logits[split], evaluation)
+        decided = kind.decisions(examples, runner.encoded[split], logits[split], evaluation)
         analysis[split] = analyze(kind, examples, evaluation, decided)
         if TEMPERATURE in evaluation.fitted:
             plain = dataclasses.replace(evaluation, fitted=fitted_of(evaluation.fitted))
-            before = kind.decisions(examples, runner.encoded[split], output.logits[split], plain)
+            before = kind.decisions(examples, runner.encoded[split], logits[split], plain)
             analysis[split]["uncalibrated_error"] = error_of_confidence(before)
         if split == runner.main_split:
             page = errors_page(kind, split, analysis[split], decided)
@@ -249,7 +228,8 @@ def _write(
     draft: Draft,
     runner: TrialRunner,
     searches: Sequence[SearchResult],
-    saved: SavedTrial,
+    job: TrialJob,
+    evaluations: Mapping[str, Evaluation],
     description: Mapping[str, Any],
 ) -> dict[Trial, str]:
     """Write the best model, its predictions for dev and test, and the counts and times of the search.
@@ -260,15 +240,10 @@ def _write(
 
     # What was chosen on the main dev split also applies to test splits, on which nothing is.
     task, best = data.task, searches[0].best
-    fitted = fitted_of(saved.evaluations[runner.main_split].fitted)
+    fitted = fitted_of(evaluations[runner.main_split].fitted)
     weights_name = TAGGER_NAME if task.feature_based else WEIGHTS_NAME
 
     def write_model(directory: Path, job: TrialJob, result: TrialResult) -> TaskModel:
-        scores = {
-            f"{task.name}/{split}/{metric}": value
-            for split, values in result.scores.items()
-            for metric, value in values.items()
-        }
         own_description = {
             **description,
             "own_split": data.own_split,
@@ -276,7 +251,7 @@ def _write(
             "degenerate": not result.usable,
             "seed": result.trial.seed,
             "setting": result.trial.setting.describe(),
-            "scores": scores,
+            "scores": named_scores(task.name, result),
         }
         temperature = result.fitted.get(TEMPERATURE, 1.0)
         options = {"tokenizer": runner.tokenizer, "description": own_description, "temperature": temperature}
@@ -286,20 +261,20 @@ def _write(
     files = {best.trial: weights_name}
     if config.keep == "all":
         chosen = {result.trial: result for result in searches[0].chosen}
-        for job in runner.jobs_of(searches[0].chosen):
-            folder = f"{SEEDS}/{job.trial.seed}"
+        for other in runner.jobs_of(searches[0].chosen):
+            folder = f"{SEEDS}/{other.trial.seed}"
             (draft.path / folder).mkdir(parents=True)
-            write_model(draft.path / folder, job, chosen[job.trial])
-            files[job.trial] = f"{folder}/{weights_name}"
-    model = write_model(draft.path, saved.job, best)
+            write_model(draft.path / folder, other, chosen[other.trial])
+            files[other.trial] = f"{folder}/{weights_name}"
+    model = write_model(draft.path, job, best)
     for split in data.dev:
-        draft.rows |= write_predictions(draft.path, runner.kind, split, saved.evaluations[split])
+        draft.rows |= write_predictions(draft.path, runner.kind, split, evaluations[split])
 
     # Predict the test splits without labels with as many threads as a trial has.
     model.to(pool.devices[0])
     for split, examples in data.test.items():
-        if split in saved.evaluations:  # it has labels: every trial predicted it
-            draft.rows |= write_predictions(draft.path, runner.kind, split, saved.evaluations[split])
+        if split in evaluations:  # it has labels: every trial predicted it
+            draft.rows |= write_predictions(draft.path, runner.kind, split, evaluations[split])
             continue
         encoded = runner.kind.encode(examples, runner.tokenizer, runner.alone)
         logits = model.logits(encoded, num_threads=pool.num_threads)

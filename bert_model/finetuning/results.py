@@ -20,6 +20,7 @@ from bert_model.training.mlflow_sync import CLOSE_TIMEOUT_SECONDS, Tracker, sync
 from bert_pipeline.errors import DiskFullError
 from bert_pipeline.hashes import content_sha256
 from bert_pipeline.manifest import Manifest
+from bert_pipeline.progress import RateLimit
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import TaskData
 
@@ -45,7 +46,6 @@ SCORE = "score"
 """Metric of searches and trials: the main metric of the task, so that a table compares tasks."""
 PROGRESS_EVENT = "progress"
 """Event of a trial's log while it runs."""
-LOG_INTERVAL_SECONDS = 10.0
 INTERRUPTION_SECONDS = 5.0
 """Time that an interrupted search waits for MLflow. What is missing is copied when it is resumed."""
 
@@ -190,6 +190,13 @@ def summarize(values: Sequence[float], *, lowest: bool = False) -> dict[str, Any
     }
 
 
+def named_scores(task: str, result: "TrialResult | TrialProgress") -> dict[str, float]:
+    """Return "<task>/<split>/<metric>" -> score of a trial."""
+    return {
+        f"{task}/{split}/{metric}": value for split, values in result.scores.items() for metric, value in values.items()
+    }
+
+
 def search_identity(configuration: Any, inputs: Mapping[str, Any]) -> str:
     """Return the hash that names the log of a search, from what the manifest of its model records."""
     return content_sha256({"configuration": configuration, "inputs": inputs})
@@ -244,11 +251,6 @@ class SearchLog:
             note=note,
         )
 
-    @property
-    def run_id(self) -> str | None:
-        """The parent's MLflow run id; None without MLflow."""
-        return self.tracker.run_id
-
     def report(self, report: "TrialProgress") -> None:
         """Log the loss of a running trial from pre-trained weights every ten seconds, and its dev scores."""
         if report.trial.initialization.weights != "pretrained":
@@ -256,7 +258,7 @@ class SearchLog:
         running = self._running.setdefault(report.trial, _RunningTrial())
 
         # A child run is opened with its first line, so that trials of seconds do not open one here.
-        metrics, scores = running.add(report), self._scores(report)
+        metrics, scores = running.add(report), named_scores(self.task, report)
         if (metrics or scores) and running.tracker is None:
             running.tracker = self._child(report.trial)
         for event, values in (("evaluation", scores), (PROGRESS_EVENT, metrics)):
@@ -346,15 +348,8 @@ class SearchLog:
             for index, loss in enumerate(result.losses, start=1):
                 child.record("train", round(result.steps * index / len(result.losses)), {"train/loss": loss})
         score = {SCORE: result.main_score} if result.scores else {}
-        child.record("evaluation", result.steps, self._scores(result) | score)
+        child.record("evaluation", result.steps, named_scores(self.task, result) | score)
         child.close("FAILED" if result.diverged else "FINISHED")
-
-    def _scores(self, result: "TrialResult | TrialProgress") -> dict[str, float]:
-        return {
-            f"{self.task}/{split}/{metric}": value
-            for split, values in result.scores.items()
-            for metric, value in values.items()
-        }
 
 
 class _RunningTrial:
@@ -362,17 +357,16 @@ class _RunningTrial:
 
     def __init__(self) -> None:
         self.tracker: Tracker | None = None
-        self._next = time.monotonic() + LOG_INTERVAL_SECONDS
+        self._is_due = RateLimit()
         self._loss_sum, self._num_steps = 0.0, 0
 
     def add(self, report: "TrialProgress") -> dict[str, float]:
         """Return the metrics of all steps since the last line if one is due, else {}."""
         self._loss_sum += report.loss * report.num_steps
         self._num_steps += report.num_steps
-        if time.monotonic() < self._next:
+        if not self._is_due():
             return {}
         loss = self._loss_sum / self._num_steps
-        self._next = time.monotonic() + LOG_INTERVAL_SECONDS
         self._loss_sum, self._num_steps = 0.0, 0
         return {
             "train/loss": loss,

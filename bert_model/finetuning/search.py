@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from bert_model.finetuning.config import FinetuningConfig
+from bert_model.finetuning.trial_output import Training
 from bert_pipeline.errors import TrainingError
 
 
@@ -63,7 +64,7 @@ class Trial:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrialResult:
+class TrialResult(Training):
     """Dev scores of a finished trial."""
 
     trial: Trial
@@ -73,17 +74,8 @@ class TrialResult:
     """The score that decides; -inf if the training diverged."""
     collapsed: bool
     """True if every dev example gets the same prediction."""
-    diverged: bool
-    """True if the loss stopped being finite."""
-    steps: int
-    losses: tuple[float, ...] = ()
-    """Mean training loss of equal stretches of the training."""
     fitted: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """What was chosen on dev beside the weights, as `Evaluation.fitted`."""
-    epoch: float = 0.0
-    """The epoch whose weights are kept, if each was scored."""
-    epoch_scores: tuple[tuple[float, float], ...] = ()
-    """Epoch and main dev score, if each was scored."""
 
     @property
     def usable(self) -> bool:
@@ -151,13 +143,22 @@ def initializations_of(config: FinetuningConfig) -> list[Initialization]:
     return initializations
 
 
-def search(
-    config: FinetuningConfig,
-    initializations: Sequence[Initialization],
-    learning_rates: Sequence[float],
-    run_trials: RunTrials,
-    feature_inputs: Sequence[str] = ("",),
-) -> list[SearchResult]:
+def first_trials(config: FinetuningConfig, *, feature_based: bool = False) -> list[Trial]:
+    """Return the trials that a search begins with: the grid, from every initialization that is searched."""
+    rates = config.lstm_learning_rates if feature_based else config.learning_rates
+    inputs = config.feature_inputs if feature_based else ("",)
+    return [
+        Trial(initialization, Setting(rate, batch_size, epochs, feature_input), seed)
+        for initialization in initializations_of(config)
+        if initialization.epoch_multiple == 1
+        for feature_input, rate, batch_size, epochs in itertools.product(
+            inputs, rates, config.batch_sizes, config.epochs
+        )
+        for seed in (config.seeds if config.search == "grid" else config.seeds[:1])
+    ]
+
+
+def search(config: FinetuningConfig, run_trials: RunTrials, *, feature_based: bool = False) -> list[SearchResult]:
     """Search the grid from every initialization in the same way; return one result for each.
 
     `search: grid` runs every setting with every seed. `search: first_seed` runs every setting with the first seed,
@@ -167,22 +168,13 @@ def search(
     """
     # Random weights are searched once; their longer training reuses the setting chosen here.
     # Train the grid.
-    first_seeds = config.seeds if config.search == "grid" else config.seeds[:1]
-    results = run_trials(
-        [
-            Trial(initialization, Setting(rate, batch_size, epochs, feature_input), seed)
-            for initialization in initializations
-            if initialization.epoch_multiple == 1
-            for feature_input, rate, batch_size, epochs in itertools.product(
-                feature_inputs, learning_rates, config.batch_sizes, config.epochs
-            )
-            for seed in first_seeds
-        ]
-    )
+    grid = first_trials(config, feature_based=feature_based)
+    results = run_trials(grid)
 
     # Choose a setting for the weights of each initialization and for each feature input.
+    feature_inputs = dict.fromkeys(trial.setting.feature_input for trial in grid)
     chosen: dict[Initialization, list[Setting]] = {}
-    for initialization in initializations:
+    for initialization in initializations_of(config):
         searched = [result for result in results if result.trial.initialization.weights == initialization.weights]
         settings = [
             choose_setting([result for result in searched if result.trial.setting.feature_input == feature_input])
@@ -195,11 +187,11 @@ def search(
 
     # Train the chosen settings with the remaining seeds, and the longer trainings.
     remaining = [
-        Trial(initialization, setting, seed)
+        trial
         for initialization, settings in chosen.items()
         for setting in settings
         for seed in config.seeds
-        if initialization.epoch_multiple > 1 or seed not in first_seeds
+        if (trial := Trial(initialization, setting, seed)) not in grid
     ]
     results = [*results, *(run_trials(remaining) if remaining else ())]
     return [_search_result(initialization, results, settings) for initialization, settings in chosen.items()]

@@ -13,8 +13,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from bert_model.finetuning.config import FinetuningConfig, task_configuration
-from bert_model.finetuning.frozen_features import compute_activations
-from bert_model.finetuning.predict_logits import predict_logits
+from bert_model.finetuning.forward_passes import compute_states, predict_logits
 from bert_model.finetuning.trial import TrialJob, new_tagger
 from bert_model.kinds import Kind, kind_of
 from bert_model.kinds.base import Evaluation
@@ -24,7 +23,7 @@ from bert_model.model.config import CONFIG_NAME, BertConfig
 from bert_model.model.cpu_kernels import limited_threads
 from bert_model.model.heads import HEAD_CLASSES, Tagger, chosen_states
 from bert_model.model.initialization import new_model
-from bert_model.model.weights import check_embeddings, load_model, read_weights, save_model, save_tensors
+from bert_model.model.weights import CLASSIFIER, check_embeddings, load_model, read_weights, save_model, save_tensors
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.manifest import MANIFEST_NAME, read_manifest
@@ -37,7 +36,6 @@ logger = logging.getLogger(__name__)
 TASK_NAME = "task.json"
 TAGGER_NAME = "tagger.safetensors"
 PREDICTIONS = "predictions"
-CLASSIFIER = "classifier."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,17 +70,10 @@ class TaskModel:
         """
         precision = precision or ("float32" if self.config.precision == "float32" else "auto")
         with limited_threads(num_threads):
-            features = None
             if self.encoder is not None:
                 states = chosen_states(self.description["feature_input"], self.encoder.config.num_hidden_layers + 1)
-                features = compute_activations(self.encoder, encoded, pad_id=self.tokenizer.pad_id, states=states)
-            return predict_logits(
-                self.model,
-                encoded,
-                pad_id=self.tokenizer.pad_id,
-                features=features,
-                precision=precision,
-            )
+                encoded = dataclasses.replace(encoded, features=compute_states(self.encoder, encoded, states))
+            return predict_logits(self.model, encoded, precision=precision)
 
 
 def write_task_model(
@@ -167,13 +158,9 @@ def load_task_model(directory: Path | str, task_name: str | None = None, *, log:
                 f"{directory}: was fine-tuned for {description['task']}, not for {expected}; give a model of that task"
             )
         # As `write_task_model` left it: only a task outside of TASKS has a description.
-        described = description.get("task_description")
-        task = (
-            from_mapping(Task, described, where=str(directory / TASK_NAME))
-            if described
-            else get_task(description["task"])
-        )
-        config = from_mapping(FinetuningConfig, description["configuration"], where=str(directory / TASK_NAME))
+        described, where = description.get("task_description"), str(directory / TASK_NAME)
+        task = from_mapping(Task, described, where=where) if described else get_task(description["task"])
+        config = from_mapping(FinetuningConfig, description["configuration"], where=where)
 
     # A feature-based model is a frozen encoder with a tagger in a file of its own.
     tokenizer = Tokenizer.from_directory(directory)
@@ -303,7 +290,6 @@ def write_predictions(directory: Path, kind: Kind, split: str, evaluation: Evalu
 def _load_tagger(
     tensors: Mapping[str, torch.Tensor], feature_input: str, task: Task, config: FinetuningConfig, encoder: BertModel
 ) -> Tagger:
-    states = chosen_states(feature_input, encoder.config.num_hidden_layers + 1)
-    model = new_tagger(task, config, feature_input, (len(states), encoder.config.hidden_size))
+    model = new_tagger(task, config, feature_input, encoder.config)
     model.load_state_dict(dict(tensors))
     return model

@@ -5,7 +5,6 @@ that an interrupted search resumes without repeating it; a long trial also store
 for bit.
 """
 
-import contextlib
 import dataclasses
 import functools
 import itertools
@@ -14,7 +13,7 @@ import logging
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,7 @@ from torch.optim import Optimizer
 
 from bert_model.finetuning.config import FinetuningConfig
 from bert_model.finetuning.epochs import Epochs, load_weights
-from bert_model.finetuning.frozen_features import Activations
-from bert_model.finetuning.predict_logits import forward, predict_logits, send, to_tensors
+from bert_model.finetuning.forward_passes import forward, load_states, predict_logits, send, to_tensors
 from bert_model.finetuning.search import Trial
 from bert_model.finetuning.trial_output import TrialOutput, write_output
 from bert_model.kinds import Kind, kind_of
@@ -112,9 +110,8 @@ class TrialJob:
     other_sets: tuple[str, ...] = ()
     """Further sets to predict after training: labeled test splits, and splits with the context of documents."""
     evaluates_epochs: bool = False
-    activations: Path | None = None
-    """Directory with the frozen encoder's activations of each encoded set, for a feature-based tagger."""
-    pad_id: int = 0
+    states: Path | None = None
+    """Directory with the frozen encoder's hidden states of each encoded set, for a feature-based tagger."""
     weights: Path | None = None
     """File to write the trained weights to."""
     output: Path | None = None
@@ -129,21 +126,15 @@ class TrialJob:
 
     def run(self, *, device: str, num_threads: int, report: Report | None = None) -> TrialOutput:
         """Train and predict. The output is a function of the job, the device and the number of threads alone."""
-        with limited_threads(num_threads), _seeded(self.trial.seed, device):
+        # The generators, which dropout draws from, are restored after it.
+        with limited_threads(num_threads), torch.random.fork_rng([device] if device.startswith("cuda") else []):
+            torch.manual_seed(self.trial.seed)
             output = _run(self, torch.device(device), report)
         if self.output is not None:
             write_output(self.output, output)
         if self.checkpoint is not None:
             shutil.rmtree(self.checkpoint, ignore_errors=True)
         return output
-
-
-@contextlib.contextmanager
-def _seeded(seed: int, device: str) -> Iterator[None]:
-    """Seed dropout within the block; restore torch's generators after it."""
-    with torch.random.fork_rng(devices=[device] if device.startswith("cuda") else []):
-        torch.manual_seed(seed)
-        yield
 
 
 @functools.lru_cache(maxsize=16)
@@ -153,38 +144,32 @@ def _encoded(directory: Path) -> EncodedSet:
 
 
 def _run(job: TrialJob, device: torch.device, report: Report | None) -> TrialOutput:
-    train = _encoded(job.data / "train")
-    scored = {split: _encoded(job.data / split) for split in (*job.dev_splits, *job.other_sets)}
+    scored = (*job.dev_splits, *job.other_sets)
+    sets = {name: _encoded(job.data / name) for name in ("train", *scored)}
 
-    # Either a tagger on the stored activations of a frozen encoder, or the encoder with a head.
+    # Either a tagger on the stored states of a frozen encoder, or the encoder with a head.
     model: nn.Module
-    features: dict[str, Activations] = {}
-    if job.activations is not None:
-        chosen = chosen_states(job.trial.setting.feature_input, job.model_config.num_hidden_layers + 1)
-        features = {name: Activations.load(job.activations / name, chosen) for name in ("train", *scored)}
-        feature_input, shape = job.trial.setting.feature_input, features["train"].shape
-        model = new_tagger(job.task, job.config, feature_input, shape).draw_weights(job.trial.seed)
+    if job.states is not None:
+        feature_input = job.trial.setting.feature_input
+        chosen = chosen_states(feature_input, job.model_config.num_hidden_layers + 1)
+        for name, encoded in sets.items():
+            sets[name] = dataclasses.replace(encoded, features=load_states(job.states / name, chosen))
+        model = new_tagger(job.task, job.config, feature_input, job.model_config).draw_weights(job.trial.seed)
     else:
-        model = initial_model(job, train)
+        model = initial_model(job, sets["train"])
     model = model.to(device)
 
     # Reads the model's current weights: used at the ends of epochs and once or twice more at the end.
     def predict(splits: tuple[str, ...]) -> dict[str, np.ndarray]:
-        return {
-            split: predict_logits(
-                model, scored[split], pad_id=job.pad_id, features=features.get(split), precision=job.config.precision
-            )
-            for split in splits
-        }
+        return {split: predict_logits(model, sets[split], precision=job.config.precision) for split in splits}
 
     epochs: Epochs | None = None
     if (job.config.select == "best" or job.config.patience) and job.trial.setting.epochs > 1:
-        epochs = Epochs(job.kind, job.config, job.data, scored[job.dev_splits[0]])
+        epochs = Epochs(job.kind, job.config, job.data, sets[job.dev_splits[0]])
     losses, tokens, seconds = train_model(
         model,
         job,
-        train,
-        features.get("train"),
+        sets["train"],
         report=report,
         dev_logits=lambda: predict(job.dev_splits if job.evaluates_epochs else job.dev_splits[:1]),
         epochs=epochs,
@@ -194,12 +179,12 @@ def _run(job: TrialJob, device: torch.device, report: Report | None) -> TrialOut
     diverged = not math.isfinite(losses[-1])
     logits = {}
     if not diverged:
-        logits = predict(tuple(scored))
+        logits = predict(scored)
         if epochs is not None:
             if not epochs.are_over:  # else the last epoch is scored already
-                epochs.add(len(losses) / steps_per_epoch(job, train), logits[job.dev_splits[0]], model)
+                epochs.add(len(losses) / steps_per_epoch(job, sets["train"]), logits[job.dev_splits[0]], model)
             if epochs.restore(model):
-                logits = predict(tuple(scored))
+                logits = predict(scored)
         if job.weights is not None:
             tensors = {name: value.detach().to("cpu", copy=True) for name, value in model.named_parameters()}
             save_tensors(tensors, job.weights)
@@ -220,8 +205,9 @@ def steps_per_epoch(job: TrialJob, train: EncodedSet) -> int:
     return num_training_steps(train.num_units, train.units_of_batch(job.trial.setting.batch_size), 1)
 
 
-def new_tagger(task: Task, config: FinetuningConfig, feature_input: str, shape: tuple[int, int]) -> Tagger:
-    """Build the tagger of a feature-based model on activations of a shape (K, H)."""
+def new_tagger(task: Task, config: FinetuningConfig, feature_input: str, encoder: BertConfig) -> Tagger:
+    """Build the tagger of a feature-based model on chosen states of an encoder."""
+    shape = len(chosen_states(feature_input, encoder.num_hidden_layers + 1)), encoder.hidden_size
     size, dropout = config.lstm_hidden_size, config.classifier_dropout
     return Tagger(shape, len(task.labels), feature_input=feature_input, hidden_size=size, dropout=dropout)
 
@@ -248,7 +234,6 @@ def train_model(
     model: nn.Module,
     job: TrialJob,
     train: EncodedSet,
-    features: Activations | None,
     *,
     report: Report | None = None,
     dev_logits: Callable[[], dict[str, np.ndarray]] | None = None,
@@ -299,7 +284,7 @@ def train_model(
         # One optimizer step.
         rate = learning_rate_at(step, peak=setting.learning_rate, total_steps=total_steps, warmup_steps=warmup_steps)
         set_learning_rate(optimizer, rate)
-        loss = _backward(model, job, train, features, batch, device)
+        loss = _backward(model, job, train, batch, device)
         unread.append((loss, int(num_tokens[batch].sum())))
         clip_gradients(parameters, config.max_gradient_norm)
         optimizer.step()
@@ -429,18 +414,11 @@ def _resume(
     return tensors["losses"].tolist(), int(fields["tokens"]), float(fields["seconds"])
 
 
-def _backward(
-    model: nn.Module,
-    job: TrialJob,
-    train: EncodedSet,
-    features: Activations | None,
-    batch: np.ndarray,
-    device: torch.device,
-) -> Tensor:
+def _backward(model: nn.Module, job: TrialJob, train: EncodedSet, batch: np.ndarray, device: torch.device) -> Tensor:
     """Accumulate the gradients of a batch over its micro-batches; return its mean loss, a float64 scalar."""
     kind = job.kind
     micro_batches = np.array_split(batch, min(job.config.gradient_accumulation, len(batch)))
-    padded = [to_tensors(train, units, job.pad_id, features) for units in micro_batches]
+    padded = [to_tensors(train, units) for units in micro_batches]
     class_weights = torch.tensor(job.task.weights_of_labels) if job.task.class_weights else None
 
     # The whole batch's weight, so that micro-batches of unequal size add up to the gradient of one large batch. It is

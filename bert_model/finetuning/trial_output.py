@@ -13,23 +13,30 @@ OUTPUT_SUFFIX = ".npz"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrialOutput:
-    """Predictions and measurements of a finished training, before scoring."""
+class Training:
+    """How a training went."""
+
+    steps: int
+    """Number of optimizer steps."""
+    losses: tuple[float, ...] = ()
+    """Mean training loss of at most 20 equal stretches of the training."""
+    diverged: bool
+    """True if the loss stopped being finite."""
+    epoch: float = 0.0
+    """The epoch whose weights and outputs are kept, if each was scored."""
+    epoch_scores: tuple[tuple[float, float], ...] = ()
+    """Epoch and main dev score, if each was scored."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrialOutput(Training):
+    """Predictions and costs of a finished training, before scoring."""
 
     logits: dict[str, np.ndarray]
     """Split -> outputs as the kind of task decodes them; empty if the training diverged."""
-    steps: int
-    """Number of optimizer steps."""
-    losses: tuple[float, ...]
-    """Mean training loss of at most 20 equal stretches of the training."""
-    diverged: bool
     training_seconds: float
     training_tokens: int
     """Number of tokens trained on, without padding."""
-    epoch: float = 0.0
-    """The epoch whose weights and outputs these are, if each was scored."""
-    epoch_scores: tuple[tuple[float, float], ...] = ()
-    """Epoch and main dev score, if each was scored."""
 
 
 FIELDS = "fields"

@@ -12,18 +12,17 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file
 
 from bert_model.finetuning.caveats import FEW_STEPS
 from bert_model.finetuning.config import SMALL_SET_STEPS, FinetuningConfig
 from bert_model.finetuning.epochs import save_examples
-from bert_model.finetuning.frozen_features import FeatureJob
+from bert_model.finetuning.forward_passes import FeatureJob
 from bert_model.finetuning.results import WITH_CONTEXT, SearchLog
-from bert_model.finetuning.search import DivergedError, Setting, Trial, TrialResult, choose_setting
-from bert_model.finetuning.task_model import CLASSIFIER, read_task_description
+from bert_model.finetuning.search import DivergedError, Trial, TrialResult, choose_setting
+from bert_model.finetuning.task_model import read_task_description
 from bert_model.finetuning.trial import CHECKPOINT_SUFFIX, TrialJob, TrialProgress, task_overrides
-from bert_model.finetuning.trial_output import OUTPUT_SUFFIX, TrialOutput, read_output
+from bert_model.finetuning.trial_output import OUTPUT_SUFFIX, Training, TrialOutput, read_output
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.kinds import kind_of
 from bert_model.kinds.base import Evaluation
@@ -32,7 +31,7 @@ from bert_model.metrics.uncertainty import UnitStatistics
 from bert_model.model.bert import BertModel
 from bert_model.model.config import BertConfig
 from bert_model.model.heads import HEAD_CLASSES, states_of
-from bert_model.model.weights import fill_model, read_weights, save_tensors
+from bert_model.model.weights import CLASSIFIER, fill_model, read_weights, save_tensors
 from bert_pipeline.atomic import disk_errors, locked, replace_text
 from bert_pipeline.errors import ArtifactError, UnavailableError, UsageError
 from bert_pipeline.manifest import Manifest, load_manifest, refuse_foreign_directory
@@ -127,16 +126,6 @@ def _remove_all_but(directory: Path, finished: set[Path]) -> None:
             path.unlink(missing_ok=True)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SavedTrial:
-    """A trial whose weights are on the scratch disk."""
-
-    job: TrialJob
-    result: TrialResult
-    evaluations: Mapping[str, Evaluation]
-    """Dev or labeled test split -> predictions and scores."""
-
-
 class TrialRunner:
     """Runs and scores the trials of one search. A trial whose output is in `scratch` already is not repeated."""
 
@@ -159,11 +148,7 @@ class TrialRunner:
         self.progress, self.watch, self.log = progress, watch, log
         task = data.task
         kind = self.kind = kind_of(task)
-        self.learning_rates = config.lstm_learning_rates if task.feature_based else config.learning_rates
-        self.feature_inputs: tuple[str, ...] = config.feature_inputs if task.feature_based else ("",)
         self.main_split = next(iter(data.dev))
-        self.saved: dict[Setting, SavedTrial] = {}
-        """The best trial of each setting from pre-trained weights."""
         self.statistics: dict[Trial, UnitStatistics] = {}
         """What the main score of each trial from pre-trained weights is computed from."""
         self._results: dict[Trial, TrialResult] = {}
@@ -193,7 +178,7 @@ class TrialRunner:
         # Trials read encoded examples from disk. An interrupted process may have left sets half-written.
         self.sets = scratch / "sets"
         shutil.rmtree(self.sets, ignore_errors=True)
-        shutil.rmtree(scratch / "activations", ignore_errors=True)
+        shutil.rmtree(scratch / "states", ignore_errors=True)
         self.train = kind.encode(data.train, tokenizer, config)
         self.examples = {**data.dev, **data.labeled_test}
         """Dev or labeled test split -> its examples. No choice depends on the test splits."""
@@ -210,20 +195,15 @@ class TrialRunner:
                 if any(example.document is not None for example in own):
                     self.encoded[split + CONTEXT_SET] = kind.encode(own, tokenizer, config)
         save_examples(self.sets, self.examples[self.main_split])
-        for name, encoded in {"train": self.train, **self.encoded}.items():
+        sets = {"train": self.train, **self.encoded}
+        for name, encoded in sets.items():
             encoded.save(self.sets / name)
             if cut := len(encoded.truncated):
                 logger.warning(
                     f"{task.name}: {cut} of {encoded.num_examples} examples of {name} were cut to fit into "
                     f"max_seq_length {config.max_seq_length}"
                 )
-        self.truncated = {
-            name: len(encoded.truncated)
-            for name, encoded in {
-                "train": self.train,
-                **{split: self.encoded[split] for split in self.examples},
-            }.items()
-        }
+        self.truncated = {name: len(sets[name].truncated) for name in ("train", *self.examples)}
         """Train, or a scored split -> number of its examples whose texts were cut."""
         self._warn_of_few_steps()
 
@@ -251,8 +231,7 @@ class TrialRunner:
 
         def finish(job: TrialJob, output: TrialOutput) -> None:
             result = results[job.trial] = self._results[job.trial] = self._score(job, output)
-            if self.config.keep == "all":
-                self._remove_weights_of_beaten_settings()
+            self._remove_beaten_weights()
             if self.log is not None:
                 self.log.add(result)
             if (last := self._running.pop(job.trial, None)) is not None and self.watch is not None:
@@ -262,15 +241,15 @@ class TrialRunner:
 
         # Finished trials are scored from their stored outputs, since scores are not stored with them.
         waiting = []
-        for job in map(self._job, trials):
-            output = read_output(job.output) if job.output is not None else None
+        for trial in trials:
+            job, output = self._job(trial), self._output_of(trial)
             if output is None:
                 waiting.append(job)
             else:
                 self.resumed_trials += 1
                 finish(job, output)
 
-        # The longest first. Frozen activations must exist before the trials that read them start.
+        # The longest first. Frozen states must exist before the trials that read them start.
         waiting.sort(key=lambda job: -job.trial.setting.epochs)
         self._compute_features(waiting)
         if len(waiting) < len(trials):
@@ -279,11 +258,13 @@ class TrialRunner:
             finish(job, output)
         return [results[trial] for trial in trials]
 
-    def best_of(self, setting: Setting) -> SavedTrial:
-        """Return the best trial of a setting from pre-trained weights."""
-        saved = self.saved[setting]
-        self.train_again([saved.job])
-        return saved
+    def published(self, trial: Trial) -> tuple[TrialJob, dict[str, np.ndarray], dict[str, Evaluation]]:
+        """Return the job of a trial, with its weights on disk, its outputs, and their evaluations by split."""
+        job = self._job(trial)
+        self.train_again([job])
+        output = self._output_of(trial)
+        assert output is not None, "the trial is finished"
+        return job, output.logits, self._evaluate(output.logits)
 
     def jobs_of(self, results: Sequence[TrialResult]) -> list[TrialJob]:
         """Return the jobs of trials from pre-trained weights that did not diverge, with their weights on disk."""
@@ -319,9 +300,8 @@ class TrialRunner:
         weights = {trial.name: file for trial, file in files.items()}
         classifiers = {}  # as they were before their temperature
         for name in weights:
-            with safe_open(self.scratch / f"{name}.safetensors", "pt") as file:
-                own = [key for key in file.keys() if key.startswith(CLASSIFIER)]  # noqa: SIM118
-                classifiers[name] = {key: file.get_tensor(key).tolist() for key in own}
+            tensors = load_file(self.scratch / f"{name}.safetensors")
+            classifiers[name] = {key: tensors[key].tolist() for key in tensors if key.startswith(CLASSIFIER)}
         document = {"sha256": manifest.sha256, "weights": weights, "classifiers": classifiers}
         replace_text(self.scratch / PUBLISHED_NAME, json.dumps(document))
 
@@ -338,11 +318,11 @@ class TrialRunner:
 
     def _job(self, trial: Trial) -> TrialJob:
         task, initialization = self.data.task, trial.initialization
-        activations = None
+        states = None
         if task.feature_based:
             # Pre-trained weights are the same whatever the seed.
             seed = "" if initialization.weights == "pretrained" else f"-{trial.seed}"
-            activations = self.scratch / "activations" / f"{initialization.weights}{seed}"
+            states = self.scratch / "states" / f"{initialization.weights}{seed}"
 
         # Models from random weights are compared, never published.
         saves_weights = initialization.weights == "pretrained"
@@ -357,19 +337,21 @@ class TrialRunner:
             dev_splits=tuple(self.data.dev),
             other_sets=tuple(name for name in self.encoded if name not in self.data.dev),
             evaluates_epochs=saves_weights and not (self.watch is None and self.log is None),
-            activations=activations,
-            pad_id=self.tokenizer.pad_id,
+            states=states,
             weights=self.scratch / f"{trial.name}.safetensors" if saves_weights else None,
             output=self.scratch / f"{trial.name}{OUTPUT_SUFFIX}",
             checkpoint=self.scratch / f"{trial.name}{CHECKPOINT_SUFFIX}",
         )
 
+    def _output_of(self, trial: Trial) -> TrialOutput | None:
+        return read_output(self.scratch / f"{trial.name}{OUTPUT_SUFFIX}")
+
     def _compute_features(self, jobs: Sequence[TrialJob]) -> None:
-        """Compute the activations that feature-based trials read and that are missing, for all inputs at once."""
+        """Compute the states that feature-based trials read and that are missing, for all inputs at once."""
         # All configured inputs share one forward pass; trials of one initialization share its directory.
         states = tuple(states_of(self.config.feature_inputs, self.model_config.num_hidden_layers + 1))
         # One job for each missing directory, not for each trial that reads it.
-        trials = {job.activations: job.trial for job in jobs if job.activations is not None}
+        trials = {job.states: job.trial for job in jobs if job.states is not None}
         feature_jobs = [
             FeatureJob(
                 weights=trial.initialization.weights,
@@ -379,7 +361,6 @@ class TrialRunner:
                 model_config=self.model_config,
                 data=self.sets,
                 sets=("train", *self.encoded),
-                pad_id=self.tokenizer.pad_id,
                 output=directory,
             )
             for directory, trial in trials.items()
@@ -400,17 +381,12 @@ class TrialRunner:
             scores={split: evaluation.scores for split, evaluation in evaluations.items()},
             main_score=main.scores[task.main_metric] if main is not None else float("-inf"),
             collapsed=main is not None and main.collapsed,
-            diverged=output.diverged,
-            steps=output.steps,
-            losses=output.losses,
             fitted=main.fitted if main is not None else {},
-            epoch=output.epoch,
-            epoch_scores=output.epoch_scores,
+            **{field.name: getattr(output, field.name) for field in dataclasses.fields(Training)},
         )
         if job.weights is not None and main is not None:
             seed, examples = job.trial.seed, self.examples[self.main_split]
             self.statistics[job.trial] = self.kind.statistics(examples, main.predictions, seed=seed)
-            self._save_if_best(SavedTrial(job=job, result=result, evaluations=evaluations))
         return result
 
     def _evaluate(self, outputs: Mapping[str, np.ndarray]) -> dict[str, Evaluation]:
@@ -433,41 +409,31 @@ class TrialRunner:
             evaluations[split] = evaluation
         return evaluations
 
-    def _save_if_best(self, new: SavedTrial) -> None:
-        """Keep the weights of the best trial of each setting, of the first seed on a tie; remove the others."""
+    def _remove_beaten_weights(self) -> None:
+        """Remove weights that will not be published: of trials that are not the best of their setting.
 
-        def merit(saved: SavedTrial) -> tuple[bool, float, int]:
-            result = saved.result
-            return result.usable, result.main_score, -self.config.seeds.index(result.trial.seed)
-
-        setting = new.job.trial.setting
-        best = self.saved.setdefault(setting, new)
-        if best is new:
-            return
-
-        # Trials finish in any order, so a tie goes by the seeds' order, not by who came first.
-        better, worse = (new, best) if merit(new) > merit(best) else (best, new)
-        self.saved[setting] = better
-        if worse.job.weights is not None and self.config.keep == "best":
-            worse.job.weights.unlink(missing_ok=True)
-
-    def _remove_weights_of_beaten_settings(self) -> None:
-        """Remove weights of settings that will not be chosen: another one has a better mean over the same seeds."""
-        seeds = set(self.config.seeds if self.config.search == "grid" else self.config.seeds[:1])
-        trials = [result for result in self._results.values() if result.trial.initialization.weights == "pretrained"]
-
-        # Means over different seeds do not compare: only settings that have all seeds of the search take part.
-        complete = [
-            result
-            for result in trials
-            if result.trial.seed in seeds
-            and seeds <= {other.trial.seed for other in trials if other.trial.setting == result.trial.setting}
-        ]
-        if complete:
-            best = choose_setting(complete)
-            for result in complete:
-                if result.trial.setting != best:
-                    (self.scratch / f"{result.trial.name}.safetensors").unlink(missing_ok=True)
+        With `keep=all`, of settings that will not be chosen: another one has a better mean over the same seeds.
+        """
+        seeds = self.config.seeds
+        results = [result for result in self._results.values() if result.trial.initialization.weights == "pretrained"]
+        if self.config.keep == "best":
+            # Trials finish in any order, so a tie goes by the seeds' order, not by who came first.
+            results.sort(key=lambda result: (result.usable, result.main_score, -seeds.index(result.trial.seed)))
+            best = {result.trial.setting: result for result in results}
+            beaten = [result for result in results if result is not best[result.trial.setting]]
+        else:
+            # Means over different seeds do not compare: only settings that have all seeds of the search take part.
+            searched = set(seeds if self.config.search == "grid" else seeds[:1])
+            complete = [
+                result
+                for result in results
+                if result.trial.seed in searched
+                and searched <= {other.trial.seed for other in results if other.trial.setting == result.trial.setting}
+            ]
+            chosen = choose_setting(complete) if complete else None
+            beaten = [result for result in complete if result.trial.setting != chosen]
+        for result in beaten:
+            (self.scratch / f"{result.trial.name}.safetensors").unlink(missing_ok=True)
 
 
 def _one_line(task: Task, result: TrialResult) -> str:

@@ -52,7 +52,7 @@ class Job(Protocol[Result_co]):
         ...
 
 
-class WorkerPool:
+class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
     """Runs jobs on `num_workers` processes, or in this process if that is 0."""
 
     def __init__(self, *, num_workers: int | None = None) -> None:
@@ -92,7 +92,7 @@ class WorkerPool:
             ) from error
 
     def _run(self, jobs: Sequence[Job[Result]], on_report: Report | None) -> Iterator[Result]:
-        hand_on = on_report or _ignore
+        hand_on = on_report or (lambda report: None)
         if self.num_workers == 0:
             for job in jobs:
                 yield job.run(device=self.devices[0], num_threads=self.num_threads, report=hand_on)
@@ -192,9 +192,6 @@ class WorkerPool:
             self._stop.close()
         self.close()
 
-    def __enter__(self) -> "WorkerPool":
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -235,7 +232,3 @@ def _collect(reader: Connection, stopped: Connection, reports: collections.deque
     with contextlib.suppress(EOFError):  # no process can report any more
         while stopped not in multiprocessing.connection.wait([reader, stopped]):
             reports.append(reader.recv())
-
-
-def _ignore(report: Any) -> None:
-    """Discard a report."""

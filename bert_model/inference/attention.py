@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bert_model.finetuning.forward_passes import to_tensors
 from bert_model.inference.inputs import writing
 from bert_model.kinds.text import encode_texts
 from bert_model.model.bert import BertModel
@@ -62,14 +63,8 @@ def attention_weights(
     if (count := len(encoded.input_ids)) > limit:
         raise InputError(f"the texts have {count} tokens with [CLS] and [SEP], expected at most {limit}; shorten them")
 
-    # One row has no padding to mask.
-    batch = {
-        name: torch.from_numpy(array)
-        for name, array in encoded.padded(np.arange(1), pad_id=tokenizer.pad_id).items()
-        if name != "attention_mask"
-    }
-    with torch.inference_mode():
-        attentions = encoder.eval()(**batch, output_attentions=True).attentions
+    with torch.inference_mode():  # one row has no padding to mask
+        attentions = encoder.eval()(**to_tensors(encoded, np.arange(1)), output_attentions=True).attentions
     assert attentions is not None, "output_attentions was set"
     weights = torch.stack([layer[0] for layer in attentions]).float().numpy()  # (L, A, S, S)
     tokens = [tokenizer.tokens[index] for index in encoded.input_ids]

@@ -3,6 +3,7 @@
 Their means are the vectors of sentence embeddings.
 """
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Sequence
@@ -13,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from bert_model.finetuning.frozen_features import Activations, compute_activations
+from bert_model.finetuning.forward_passes import compute_states
 from bert_model.finetuning.task_model import prediction_device
-from bert_model.inference.inputs import read_rows, rejected_path, rejecting
+from bert_model.inference.inputs import halved, read_rows, rejected_path, rejecting
 from bert_model.kinds.encoded import EncodedSet
 from bert_model.kinds.text import encode_texts
 from bert_model.model.bert import BertModel
@@ -23,7 +24,7 @@ from bert_model.model.weights import check_embeddings, load_model
 from bert_model.training.distributed import autocast
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import ConfigurationError, InputError
-from bert_pipeline.failed_records import check_failures, failure
+from bert_pipeline.failed_records import check_failures
 from bert_pipeline.records import Record
 from bert_pipeline.vocabulary.files import model_max_length
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -67,40 +68,19 @@ def write_features(
     output.parent.mkdir(parents=True, exist_ok=True)
     count = num_truncated = 0
     failed: list[str] = []
-    with (
-        atomic_write(output) as temporary,
-        pq.ParquetWriter(temporary, _schema(numbers, pools), write_page_checksum=True) as writer,
-        rejecting(str(output_path)) as reject,
-    ):
+    with atomic_write(output) as temporary, contextlib.ExitStack() as stack:
+        reject = stack.enter_context(rejecting(str(output_path)))
+        writer: pq.ParquetWriter | None = None  # with the columns of the first table
 
-        def write(rows: Sequence[Record]) -> None:
-            """Write the features of texts; where they cannot be computed, halve the texts until one is alone."""
-            nonlocal count, num_truncated
-            try:
-                pairs = [(row.fields["text"], row.fields.get("text_b")) for row in rows]
-                if any(text_b is not None for _, text_b in pairs):
-                    check_embeddings(directory, encoder.config, tokenizer, pair_task="bert features")
-                encoded = encode_texts(pairs, tokenizer, max_length)
-                with autocast(device, precision):
-                    activations = compute_activations(
-                        encoder, encoded, pad_id=tokenizer.pad_id, states=numbers, dtype=np.float32
-                    )
-                ids = [str(row.fields["id"]) for row in rows]
-                table = _table(ids, pairs, encoded, activations, numbers, tokenizer, pools)
-            except BaseException as error:
-                message = failure(error)
-                if len(rows) == 1:
-                    failed.append(f"id {rows[0].fields['id']} ({message})")
-                    reject(rows[0]._replace(error=message))
-                    return
-            else:
-                num_truncated += len(encoded.truncated)
-                writer.write_table(table)
-                count += len(rows)
-                return
-            middle = len(rows) // 2
-            write(rows[:middle])
-            write(rows[middle:])
+        def compute(rows: Sequence[Record]) -> tuple[EncodedSet, pa.Table]:
+            pairs = [(row.fields["text"], row.fields.get("text_b")) for row in rows]
+            if any(text_b is not None for _, text_b in pairs):
+                check_embeddings(directory, encoder.config, tokenizer, pair_task="bert features")
+            encoded = encode_texts(pairs, tokenizer, max_length)
+            with autocast(device, precision):
+                states = compute_states(encoder, encoded, numbers, dtype=np.float32)
+            ids = [str(row.fields["id"]) for row in rows]
+            return encoded, _table(ids, pairs, encoded, states, numbers, tokenizer, pools)
 
         inputs = (row for row in read_rows(input_path, "texts") if not row.is_blank)
         while chunk := list(itertools.islice(inputs, CHUNK)):
@@ -108,8 +88,19 @@ def write_features(
                 if row.error:
                     failed.append(row.error)
                     reject(row)
-            if texts := [row for row in chunk if not row.error]:
-                write(texts)
+            texts = [row for row in chunk if not row.error]
+            for rows, result in halved(compute, texts) if texts else ():
+                if isinstance(result, InputError):
+                    failed.append(f"id {rows[0].fields['id']} ({result})")
+                    reject(rows[0]._replace(error=str(result)))
+                    continue
+                encoded, table = result
+                num_truncated += len(encoded.truncated)
+                if writer is None:
+                    writer = pq.ParquetWriter(temporary, table.schema, write_page_checksum=True)
+                    stack.enter_context(writer)
+                writer.write_table(table)
+                count += len(rows)
         if warning := check_failures("texts", len(failed), count + len(failed), failed):
             logger.warning("%s (%s lists them)", warning, rejected_path(str(output_path)))
         if not count:
@@ -135,24 +126,11 @@ def layer_numbers(layers: Sequence[int], num_hidden_layers: int) -> list[int]:
     return numbers
 
 
-def _schema(numbers: Sequence[int], pools: bool) -> pa.Schema:
-    vectors = pa.list_(pa.float32()) if pools else pa.list_(pa.list_(pa.float32()))
-    return pa.schema(
-        [
-            ("id", pa.string()),
-            ("text", pa.string()),
-            ("text_b", pa.string()),
-            ("tokens", pa.list_(pa.string())),
-            *((f"layer_{number}", vectors) for number in numbers),
-        ]
-    )
-
-
 def _table(
     ids: Sequence[str],
     pairs: Sequence[tuple[str, str | None]],
     encoded: EncodedSet,
-    activations: Activations,
+    states: Sequence[np.ndarray],
     numbers: Sequence[int],
     tokenizer: Tokenizer,
     pools: bool,
@@ -160,16 +138,17 @@ def _table(
     # Arrow's lists share the set's flat arrays: a row's tokens by `offsets`, a token's vector by `inner`.
     offsets = pa.array(encoded.offsets, pa.int32())
     num_vectors = encoded.num_rows if pools else len(encoded.input_ids)
-    inner = pa.array(np.arange(num_vectors + 1) * activations.shape[1], pa.int32())
-    columns = [
-        pa.array(ids, pa.string()),
-        pa.array([text for text, _ in pairs], pa.string()),
-        pa.array([text_b for _, text_b in pairs], pa.string()),
-        pa.ListArray.from_arrays(offsets, pa.array([tokenizer.tokens[i] for i in encoded.input_ids], pa.string())),
-    ]
-    for state in activations.states:
+    inner = pa.array(np.arange(num_vectors + 1) * states[0].shape[1], pa.int32())
+    tokens = pa.array([tokenizer.tokens[i] for i in encoded.input_ids], pa.string())
+    columns = {
+        "id": pa.array(ids, pa.string()),
+        "text": pa.array([text for text, _ in pairs], pa.string()),
+        "text_b": pa.array([text_b for _, text_b in pairs], pa.string()),
+        "tokens": pa.ListArray.from_arrays(offsets, tokens),
+    }
+    for number, state in zip(numbers, states):
         if pools:
             state = np.add.reduceat(state, encoded.offsets[:-1], dtype=np.float64) / encoded.lengths()[:, None]
         vectors = pa.ListArray.from_arrays(inner, pa.array(state.reshape(-1), pa.float32()))
-        columns.append(vectors if pools else pa.ListArray.from_arrays(offsets, vectors))
-    return pa.Table.from_arrays(columns, schema=_schema(numbers, pools))
+        columns[f"layer_{number}"] = vectors if pools else pa.ListArray.from_arrays(offsets, vectors)
+    return pa.table(columns)

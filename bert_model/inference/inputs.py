@@ -10,7 +10,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from bert_model.kinds import kind_of
 from bert_pipeline.atomic import atomic_write
@@ -23,6 +23,9 @@ from bert_pipeline.tasks.ner import DOCUMENT_MARK, is_column_file
 from bert_pipeline.tasks.task import is_task_file, stream_examples
 
 logger = logging.getLogger(__name__)
+
+Row = TypeVar("Row")
+Result = TypeVar("Result")
 
 PredictionInput = dict[str, Any]
 """One input: the fields of its form, as `FIELDS` names them, and its "id"."""
@@ -197,6 +200,28 @@ def check_input(fields: Mapping[str, Any], form: str, where: str) -> PredictionI
             unicode_text(text, name, where)
         checked[name] = tuple(texts) if name in _LISTS else fields[name]
     return checked
+
+
+def halved(
+    compute: Callable[[Sequence[Row]], Result], rows: Sequence[Row]
+) -> Iterator[tuple[Sequence[Row], Result | InputError]]:
+    """Yield rows with what is computed of them; where that fails, in halves, down to single ones with the reason.
+
+    An error that is not about a row is raised (`failure`).
+    """
+    try:
+        result = compute(rows)
+    except BaseException as error:
+        reason = error if isinstance(error, InputError) else InputError(failure(error))
+    else:
+        yield rows, result
+        return
+    if len(rows) == 1:
+        yield rows, reason
+        return
+    middle = len(rows) // 2
+    yield from halved(compute, rows[:middle])
+    yield from halved(compute, rows[middle:])
 
 
 # --- files to read and write ---

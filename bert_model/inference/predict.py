@@ -4,31 +4,34 @@ Every answer has the `id` of its input and a `prediction`, which `bert score` ta
 the index of an ending or a list of tags.
 """
 
+import contextlib
 import dataclasses
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
+from bert_model.finetuning.forward_passes import TOKENS_PER_BATCH
 from bert_model.finetuning.task_model import TaskModel, load_task_model, prediction_device
-from bert_model.inference.inputs import PredictionInput, input_row, read_rows, rejected_path, rejecting, writing
+from bert_model.inference.inputs import PredictionInput, halved, input_row, read_rows, rejected_path, rejecting, writing
 from bert_model.kinds import kind_of
 from bert_model.kinds.base import fitted_of, rounded, softmax
 from bert_model.kinds.embedding import BLOCK
-from bert_model.kinds.encoded import prediction_batches
+from bert_model.kinds.encoded import EncodedSet, prediction_batches
 from bert_model.kinds.span import NULL_LOGIT_DIFFERENCE
 from bert_model.kinds.text import encode_texts
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.weights import NEXT_SENTENCE, WORD_HEADS, check_embeddings, load_model
 from bert_model.training.distributed import autocast
-from bert_model.zero_shot.pseudo_likelihood import token_scores
+from bert_model.zero_shot.exam import token_scores
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.failed_records import failure
 from bert_pipeline.records import Record
+from bert_pipeline.storage import is_file
 from bert_pipeline.tasks.catalogue import Task, get_task
 from bert_pipeline.vocabulary.files import MASK
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -39,21 +42,13 @@ PRETRAINING_TASKS = ("mlm", "nsp", "pll")
 CHUNK = BLOCK
 """Number of inputs that are read, answered and written together."""
 NUM_CANDIDATES = 5
-NEXT_SENTENCE_TOKENS = 4096
-"""Padded tokens of a batch of sentence pairs."""
+
+Answer = dict[str, Any] | InputError
+"""An answer, or the reason why there is none."""
 
 
-class Predictor(Protocol):
-    """Answers inputs of one form."""
-
-    form: str
-    """A key of `FIELDS`."""
-    data_task: Task | None
-    """The task whose own files can be answered; None for masked words and next sentences."""
-
-    def answer(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
-        """Return a JSON-compatible answer to each input."""
-        ...
+Predictor: TypeAlias = "TaskPredictor | PretrainingPredictor"
+"""Answers inputs of one form, a key of `FIELDS`, and the files of its `data_task`, which masked words lack."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -110,9 +105,10 @@ def answer_file(predictor: Predictor, input_path: str, output_path: str) -> Pred
     counts = PredictionCounts()
     first_error = ""
     with writing(output_path) as output, rejecting(output_path) as reject:
-        for chunk in _chunks(read_rows(input_path, predictor.form, predictor.data_task)):
+        chunks = _chunks(read_rows(input_path, predictor.form, predictor.data_task))
+        for chunk, encoded in _encoded(predictor, chunks, input_path):
             # One answer for each readable or blank row, in order; the others go to `reject`.
-            for row, answer in _answer_rows(predictor, chunk):
+            for row, answer in _answer_rows(predictor, chunk, encoded):
                 if isinstance(answer, InputError):
                     first_error = first_error or str(answer)
                     counts.rejected += 1
@@ -146,10 +142,40 @@ def _chunks(rows: Iterable[Record]) -> Iterator[list[Record]]:
         yield chunk
 
 
-def _answer_rows(predictor: Predictor, rows: Sequence[Record]) -> Iterator[tuple[Record, dict[str, Any] | InputError]]:
+def _encoded(predictor: Predictor, chunks: Iterator[list[Record]], path: str) -> Iterator[tuple[list[Record], Any]]:
+    """Yield chunks and their rows of tokens, which a thread makes of the next one while a GPU answers this one."""
+    # Who writes to a pipe may wait for answers, and a thread that waits for a pipe would not end.
+    if path == "-" or not is_file(path) or not isinstance(predictor, TaskPredictor):
+        yield from ((rows, None) for rows in chunks)
+        return
+
+    def make_next() -> tuple[list[Record], Any]:
+        rows, encoded = next(chunks, []), None
+        if inputs := _inputs_of(rows):
+            with contextlib.suppress(BaseException):  # a panic of the tokenizer, say, is raised again by answering them
+                encoded = predictor.encode(inputs)
+        return rows, encoded
+
+    with ThreadPoolExecutor(1) as executor:
+        following = executor.submit(make_next)
+        while (made := following.result())[0]:
+            following = executor.submit(make_next)
+            yield made
+
+
+def _inputs_of(rows: Sequence[Record]) -> list[PredictionInput]:
+    return [row.fields for row in rows if not row.is_blank and not row.error]
+
+
+def _answer_rows(predictor: Predictor, rows: Sequence[Record], encoded: Any = None) -> Iterator[tuple[Record, Answer]]:
     """Yield each row with its answer, or with the reason why there is none, in order."""
-    inputs = [row.fields for row in rows if not row.is_blank and not row.error]
-    answers = iter(_answers(predictor, inputs) if inputs else [])
+    inputs = _inputs_of(rows)
+
+    def answer_part(part: Sequence[PredictionInput]) -> list[dict[str, Any]]:
+        return predictor.answer(part, encoded if part is inputs else None)
+
+    parts = halved(answer_part, inputs) if inputs else ()
+    answers = (answer for _, part in parts for answer in ([part] if isinstance(part, InputError) else part))
     for row in rows:
         if row.error:
             yield row, InputError(row.error)
@@ -158,20 +184,6 @@ def _answer_rows(predictor: Predictor, rows: Sequence[Record]) -> Iterator[tuple
         else:
             answer = next(answers)
             yield row, InputError(f"{row.where}: {answer}") if isinstance(answer, InputError) else answer
-
-
-def _answers(predictor: Predictor, inputs: Sequence[PredictionInput]) -> Sequence[dict[str, Any] | InputError]:
-    """Answer inputs; where one cannot be answered, halve them until it is alone."""
-    try:
-        return predictor.answer(inputs)
-    except BaseException as error:
-        unanswered = error if isinstance(error, InputError) else InputError(failure(error))
-        if len(inputs) == 1:
-            return [unanswered]
-    # The number of an input is its id, wherever it is answered.
-    numbered = [{"id": str(number), **item} for number, item in enumerate(inputs)]
-    middle = len(inputs) // 2
-    return [*_answers(predictor, numbered[:middle]), *_answers(predictor, numbered[middle:])]
 
 
 def _log_counts(counts: PredictionCounts, first_error: str, output_path: str) -> None:
@@ -239,18 +251,19 @@ class TaskPredictor:
                     "vocabulary, max_seq_length, doc_stride and max_query_length; these do not"
                 )
 
-    def answer(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
-        """Answer inputs; probabilities are means over the models. Answers to texts that were cut have "truncated"."""
+    def encode(self, inputs: Sequence[PredictionInput]) -> tuple[list[Any], list[EncodedSet]]:
+        """Return the examples of inputs, and their rows for each model, which has its own tokenizer."""
         examples = [self.kind.parse(str(number), item) for number, item in enumerate(inputs)]
+        return examples, [self.kind.encode(examples, model.tokenizer, model.config) for model in self.models]
 
-        # Each model encodes by its own tokenizer. Sentences without words have no row.
-        rows = [self.kind.encode(examples, model.tokenizer, model.config) for model in self.models]
+    def answer(self, inputs: Sequence[PredictionInput], encoded: Any = None) -> list[dict[str, Any]]:
+        """Answer inputs; probabilities are means over the models. Answers to texts that were cut have "truncated"."""
+        # Sentences without words have no row.
+        examples, rows = encoded or self.encode(inputs)
         outputs = [
-            (encoded, model.logits(encoded, precision=self.precision))
-            for model, encoded in zip(self.models, rows)
-            if encoded.num_rows
+            (own, model.logits(own, precision=self.precision)) for model, own in zip(self.models, rows) if own.num_rows
         ]
-        truncated = {int(index) for encoded, _ in outputs for index in encoded.truncated}
+        truncated = {int(index) for own, _ in outputs for index in own.truncated}
         answers = self.kind.answer(examples, outputs, self.models[0].config, self.fitted)
         for item, answer in zip(inputs, answers):
             if self.form == "tagging" and "text" in item:
@@ -287,7 +300,7 @@ class PretrainingPredictor:
         self.model.to(self.device).eval()
         self.max_seq_length = self.model.config.max_position_embeddings
 
-    def answer(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
+    def answer(self, inputs: Sequence[PredictionInput], encoded: Any = None) -> list[dict[str, Any]]:
         """Answer inputs of {"text"}, for mlm with [MASK] in it, or of {"text", "text_b"}."""
         answer = {"mlm": self._fill, "nsp": self._classify_pairs, "pll": self._score}[self.task]
         with autocast(self.device, self.precision):
@@ -357,11 +370,8 @@ class PretrainingPredictor:
 
         # Batches go by length; the results return to the order of the inputs.
         probabilities = np.zeros((len(pairs), 2))
-        for units in prediction_batches(encoded.unit_lengths(), NEXT_SENTENCE_TOKENS):
-            batch = {
-                name: torch.from_numpy(array).to(self.device)
-                for name, array in encoded.padded(units, pad_id=self.tokenizer.pad_id).items()
-            }
+        for units in prediction_batches(encoded.unit_lengths(), TOKENS_PER_BATCH):
+            batch = {name: torch.from_numpy(array).to(self.device) for name, array in encoded.padded(units).items()}
             no_position = torch.zeros(len(units), 0, dtype=torch.long, device=self.device)  # skips the vocabulary
             output = self.model(
                 batch["input_ids"], batch["attention_mask"], batch["token_type_ids"], masked_lm_positions=no_position

@@ -44,15 +44,10 @@ TEMPERATURE = "temperature"
 divided by it, so that every program that reads the model has these probabilities."""
 
 METRICS: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
-    "accuracy": glue.accuracy,
-    "macro_f1": glue.macro_f1,
-    "matthews": glue.matthews,
-    "pearson": glue.pearson,
-    "spearman": glue.spearman,
-    "rmse": glue.rmse,
-    "mae": glue.mae,
+    metric.__name__: metric
+    for metric in (glue.accuracy, glue.macro_f1, glue.matthews, glue.pearson, glue.spearman, glue.rmse, glue.mae)
 }
-"""Metrics of two sequences of labels or numbers."""
+"""Metrics of two sequences of labels or numbers, by their names in the descriptions of tasks."""
 
 
 @configuration

@@ -4,7 +4,7 @@ Rows are stored end to end without padding, so that a set takes no more memory t
 disk. Rows of similar length share a batch, so that little is padded.
 
 Shapes: T tokens of all rows, R rows, N examples, C rows to an example (multiple choice), B units of a batch,
-S positions.
+S positions, K hidden states of a frozen encoder, H hidden size.
 """
 
 import dataclasses
@@ -49,6 +49,10 @@ class EncodedSet:
     """Indices of the examples whose texts were cut to fit, ascending."""
     window_pooling: str = "mean"
     """How the outputs for the windows of an example become one: `mean` or `max`."""
+    pad_id: int = 0
+    """Id of [PAD], which fills a batch."""
+    features: tuple[np.ndarray, ...] = ()
+    """K arrays (T, H): what a feature-based tagger reads; not saved with the set."""
 
     @property
     def num_rows(self) -> int:
@@ -92,11 +96,11 @@ class EncodedSet:
         windows = np.split(outputs, np.flatnonzero(np.diff(self.example_index)) + 1)
         return np.stack([getattr(own, self.window_pooling)(axis=0) for own in windows])
 
-    def padded(self, units: np.ndarray, *, pad_id: int) -> dict[str, np.ndarray]:
+    def padded(self, units: np.ndarray) -> dict[str, np.ndarray]:
         """Gather units into a padded batch under Hugging Face's names.
 
-        Shapes are (B, S), or (B, C, S) for multiple choice; row columns become (B,), token labels (B, S). All are
-        int64 except the float32 labels of a regression.
+        Shapes are (B, S), or (B, C, S) for multiple choice; row columns become (B,), token labels (B, S), features
+        (B, S, K, H). All are int64 except float32 features and labels of a regression.
         """
         # The rows of all units in one list, which `reshape(shape)` folds back into units.
         count = self.rows_per_example
@@ -112,7 +116,7 @@ class EncodedSet:
 
         in_segment_b = inside & (np.arange(width) >= self.segment_b_start[rows][:, None])
         batch = {
-            "input_ids": gather(self.input_ids, pad_id),
+            "input_ids": gather(self.input_ids, self.pad_id),
             "attention_mask": inside.astype(np.int64).reshape(shape),
             "token_type_ids": in_segment_b.astype(np.int64).reshape(shape),
         }
@@ -123,12 +127,18 @@ class EncodedSet:
             batch[name] = chosen if chosen.dtype == np.float32 else chosen.astype(np.int64)
         if "labels" in self.token_columns:
             batch["labels"] = gather(self.token_columns["labels"], IGNORED_LABEL)
+        if self.features:
+            shape = (*inside.shape, len(self.features), self.features[0].shape[1])
+            batch["features"] = np.zeros(shape, dtype=np.float32)
+            for index, states in enumerate(self.features):
+                batch["features"][inside, index] = states[tokens]
         return batch
 
     def save(self, directory: Path) -> None:
         """Write the arrays as .npy files and the rest as JSON."""
         directory.mkdir(parents=True)
-        description = {name: getattr(self, name) for name in ("num_examples", "rows_per_example", "window_pooling")}
+        names = ("num_examples", "rows_per_example", "window_pooling", "pad_id")
+        description = {name: getattr(self, name) for name in names}
         (directory / "set.json").write_text(json.dumps(description), encoding="utf-8")
         arrays = {
             **{name: getattr(self, name) for name in ARRAYS},
@@ -157,7 +167,8 @@ class EncodedSet:
 class RowCollector:
     """Builder of an `EncodedSet`, row by row."""
 
-    def __init__(self) -> None:
+    def __init__(self, pad_id: int) -> None:
+        self._pad_id = pad_id
         self._rows: list[np.ndarray] = []
         self._segment_b_start: list[int] = []
         self.example_index: list[int] = []
@@ -197,6 +208,7 @@ class RowCollector:
             row_columns=dict(row_columns),
             token_columns={name: _joined(arrays) for name, arrays in self._token_columns.items()},
             truncated=np.asarray(sorted(self._truncated), dtype=np.int32),
+            pad_id=self._pad_id,
         )
 
 

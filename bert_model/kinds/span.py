@@ -124,9 +124,8 @@ class Span(Kind):
             arrays[context] = np.asarray(tokens, dtype=np.int32), characters, _text_ends(context, characters)
 
         # One row for each window of each question.
-        collector = RowCollector()
-        starts: list[int] = []
-        ends: list[int] = []
+        collector = RowCollector(tokenizer.pad_id)
+        targets: list[tuple[int, int]] = []
         for index, (example, question) in enumerate(zip(examples, questions)):
             ids, characters, text_ends = arrays[example.context]
             head = np.asarray([tokenizer.cls_id, *question[:query_room], tokenizer.sep_id], dtype=np.int32)
@@ -146,16 +145,11 @@ class Span(Kind):
                 columns["is_max_context"][inside] = is_max
                 collector.add(row, len(head), index, **columns)
                 if answer is not None and first <= answer[0] and answer[1] < end:
-                    starts.append(len(head) + answer[0] - first)
-                    ends.append(len(head) + answer[1] - first)
-                else:
-                    # This window has no whole answer: the target is [CLS], the first token.
-                    starts.append(0)
-                    ends.append(0)
-        positions: dict[str, np.ndarray] = {}
-        if labeled:
-            positions = {"start_positions": np.asarray(starts), "end_positions": np.asarray(ends)}
-        return collector.close(len(examples), positions)
+                    targets.append((len(head) + answer[0] - first, len(head) + answer[1] - first))
+                else:  # this window has no whole answer: the target is [CLS], the first token
+                    targets.append((0, 0))
+        positions = zip(("start_positions", "end_positions"), np.asarray(targets).T)
+        return collector.close(len(examples), dict(positions) if labeled else {})
 
     def loss(self, outputs: "Tensor", tensors: Mapping[str, "Tensor"], class_weights: "Tensor | None") -> "Tensor":
         """Sum the mean of both positions' entropies."""

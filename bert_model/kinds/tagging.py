@@ -78,7 +78,7 @@ class Tagging(Kind):
         index = {label: number for number, label in enumerate(self.task.labels)}
         room = config.max_seq_length - 2
         max_pieces = max(1, room // 4)  # a longer word keeps its first pieces, so that no word is lost
-        collector = RowCollector()
+        collector = RowCollector(tokenizer.pad_id)
         numbers = itertools.count()
         for document in documents(examples) if config.document_context else ([example] for example in examples):
             # The words of the document: pieces, (example, word index) and label.
@@ -97,22 +97,14 @@ class Tagging(Kind):
             # One row for each window; -1 and IGNORED_LABEL where nothing is scored.
             lengths = np.asarray([len(own) for own in pieces], dtype=np.int64)
             for first, end, (scored_first, scored_end) in document_windows(lengths, room):
-                row = [tokenizer.cls_id]
-                columns: dict[str, list[int]] = {"example": [-1], "word": [-1], "labels": [IGNORED_LABEL]}
-                for word in range(first, end):
-                    row.extend(pieces[word])
-                    # Only the first piece of a scored word has an example, a word and a label.
-                    is_scored = scored_first <= word < scored_end
-                    rest = len(pieces[word]) - 1
-                    columns["example"] += [owners[word][0] if is_scored else -1, *[-1] * rest]
-                    columns["word"] += [owners[word][1] if is_scored else -1, *[-1] * rest]
-                    label = labels[word] if is_scored and labeled else IGNORED_LABEL
-                    columns["labels"] += [label, *[IGNORED_LABEL] * rest]
-                row.append(tokenizer.sep_id)
-                for name, values in columns.items():
-                    values.append(IGNORED_LABEL if name == "labels" else -1)
-                if not labeled:
-                    del columns["labels"]
+                row = [tokenizer.cls_id, *itertools.chain.from_iterable(pieces[first:end]), tokenizer.sep_id]
+                columns = {name: np.full(len(row), -1) for name in ("example", "word")}
+                # Only the first piece of a scored word has an example, a word and a label.
+                begins = np.cumsum([1, *lengths[first:end]])[scored_first - first : scored_end - first]
+                columns["example"][begins], columns["word"][begins] = np.transpose(owners[scored_first:scored_end])
+                if labeled:
+                    columns["labels"] = np.full(len(row), IGNORED_LABEL)
+                    columns["labels"][begins] = labels[scored_first:scored_end]
                 collector.add(row, len(row), owners[scored_first][0], **columns)
         return collector.close(len(examples), {})
 
@@ -163,11 +155,8 @@ class Tagging(Kind):
         return "entities", ids, [ner.count_tags(gold, tags) for gold, tags in zip(self.gold(examples), predicted)]
 
     def checked(self, where: str, value: Any) -> Any:
-        return (
-            tuple(to_iob2(texts_of(where, value, "tags"), self.task.labels))
-            if self.is_bioes
-            else texts_of(where, value, "tags")
-        )
+        tags = texts_of(where, value, "tags")
+        return tuple(to_iob2(tags, self.task.labels)) if self.is_bioes else tags
 
     @property
     def is_bioes(self) -> bool:
@@ -296,20 +285,12 @@ def document_windows(piece_counts: np.ndarray, room: int) -> Iterator[tuple[int,
 
 
 def entities(words: Sequence[str], tags: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the entities of IOB2 tags; as in conlleval, an I- that continues no entity of its type begins one."""
-    named: list[dict[str, Any]] = []
-    inside: str | None = None  # the type of the open entity, "" for a tag that is B or I alone
-    for index, tag in enumerate(tags):
-        prefix, _, name = tag.partition("-")
-        # `end_word` is one past the last word, and moves as long as the type stays.
-        if prefix == "B" or (prefix == "I" and name != inside):
-            named.append({"type": name, "start_word": index, "end_word": index + 1})
-        elif prefix == "I":
-            named[-1]["end_word"] = index + 1
-        inside = name if prefix in ("B", "I") else None
-    for entity in named:
-        entity["text"] = " ".join(words[entity["start_word"] : entity["end_word"]])
-    return named
+    """Return the entities of IOB2 tags, as conlleval counts them; `end_word` is one past the last word."""
+    return [
+        {"type": name, "start_word": start, "end_word": end, "text": " ".join(words[start:end])}
+        for start, end, name in sorted(ner.chunks(tags))
+        if tags[start].partition("-")[0] in ("B", "I")  # tags of words may have hyphens too
+    ]
 
 
 def score_columns(task: Task, examples: Sentences, source: Source) -> dict[str, float]:

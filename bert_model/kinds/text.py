@@ -70,7 +70,7 @@ def encode_pairs(
     with_b = [text_b for _, text_b in pairs if text_b is not None]
     ids_b = iter(tokenizer.encode_batch(with_b) if with_b else [])
     cls, sep = tokenizer.cls_id, tokenizer.sep_id
-    collector = RowCollector()
+    collector = RowCollector(tokenizer.pad_id)
     for index, ((_, text_b), a) in enumerate(zip(pairs, ids_a)):
         # [CLS] and [SEP] take two places around one text, and three in a pair.
         b, end_b = ([], []) if text_b is None else (next(ids_b), [sep])

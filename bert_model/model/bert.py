@@ -105,8 +105,7 @@ class BertEmbeddings(nn.Module):
         # Position embeddings need the layout (B, S); from here on only real tokens are computed.
         if unpadding is not None:
             hidden = unpadding.unpad_input(hidden)  # (T, H)
-        normalized: Tensor = self.dropout(self.LayerNorm(hidden))
-        return normalized  # (B, S, H), (T, H) or (R, H)
+        return self.dropout(self.LayerNorm(hidden))  # (B, S, H), (T, H) or (R, H)
 
 
 class BertSelfAttention(nn.Module):
@@ -143,8 +142,7 @@ class BertSelfOutput(nn.Module):
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, inner: Tensor, residual: Tensor) -> Tensor:
-        normalized: Tensor = self.LayerNorm(self.dropout(self.dense(inner)) + residual)
-        return normalized
+        return self.LayerNorm(self.dropout(self.dense(inner)) + residual)
 
 
 class BertAttention(nn.Module):
@@ -289,19 +287,15 @@ class BertModel(nn.Module):
                 hidden, starts=rows.starts, max_length=rows.max_length, read_rows=read_rows, **views[kind]
             )
             hidden, _ = self._block(layer, hidden, source)
-        normalized: Tensor = self.final_norm(hidden)
-        return normalized
+        return self.final_norm(hidden)
 
     def _block(
         self, layer: nn.Module, queries: Tensor, source: KeyValueInput, output_attentions: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        computed: tuple[Tensor, Tensor | None]
         if self.recomputes_blocks and torch.is_grad_enabled():
             # Dropout is drawn again from the generator's state of the first time, so gradients are the same.
-            computed = checkpoint(layer, queries, source, output_attentions, use_reentrant=False)
-        else:
-            computed = layer(queries, source, output_attentions)
-        return computed
+            return checkpoint(layer, queries, source, output_attentions, use_reentrant=False)
+        return layer(queries, source, output_attentions)
 
     def _view(
         self,
@@ -335,16 +329,15 @@ class BertPredictionHeadTransform(nn.Module):
         self.hidden_act = config.hidden_act
 
     def forward(self, hidden: Tensor) -> Tensor:
-        normalized: Tensor = self.LayerNorm(activate(self.dense(hidden), self.hidden_act))
-        return normalized
+        return self.LayerNorm(activate(self.dense(hidden), self.hidden_act))
 
 
 class BertLMPredictionHead(nn.Module):
     """Projection onto the vocabulary by the tied word embeddings, plus a bias."""
 
-    def __init__(self, config: BertConfig) -> None:
+    def __init__(self, config: BertConfig, transform: nn.Module) -> None:
         super().__init__()
-        self.transform = BertPredictionHeadTransform(config)
+        self.transform = transform
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.num_tokens = config.vocab_size
         """Tokens of the vocabulary. Embeddings may have further rows, to a multiple of 8: these get no logit."""
@@ -361,7 +354,7 @@ class BertPreTrainingHeads(nn.Module):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.predictions = BertLMPredictionHead(config)
+        self.predictions = BertLMPredictionHead(config, BertPredictionHeadTransform(config))
         self.seq_relationship = Linear(config.hidden_size, 2)
 
 
@@ -402,11 +395,7 @@ class BertForPreTraining(nn.Module):
         """
         positions = None if masked_lm_positions is None else _with_first(masked_lm_positions)  # (B, 1 + M)
         output = self.bert(
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            token_indices=token_indices,
-            output_positions=positions,
+            input_ids, attention_mask, token_type_ids, token_indices=token_indices, output_positions=positions
         )
 
         # The first of the selected positions was for the pooler only.
@@ -420,8 +409,7 @@ class BertForPreTraining(nn.Module):
 
     def predict(self, hidden: Tensor, *, aligned: bool = False) -> Tensor:
         """Return the logits (..., V) of states (..., H)."""
-        logits: Tensor = self.cls.predictions(hidden, self.bert.embeddings.word_embeddings.weight, aligned=aligned)
-        return logits
+        return self.cls.predictions(hidden, self.bert.embeddings.word_embeddings.weight, aligned=aligned)
 
     def loss_sums(
         self,

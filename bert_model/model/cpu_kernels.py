@@ -135,8 +135,7 @@ _differentiable_linear: Callable[..., Tensor] = _OnednnLinear.apply
 
 def _matmul_nt(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return left (N, I) times right (O, I) transposed, plus bias (O): (N, O), by the kernel of torch's compiler."""
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(left, right, bias, "none", [], "")
-    return product
+    return torch.ops.mkldnn._linear_pointwise(left, right, bias, "none", [], "")
 
 
 def _matmul_tn(left: Tensor, right: Tensor) -> Tensor:

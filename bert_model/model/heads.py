@@ -73,15 +73,12 @@ class BiLSTM(nn.Module):
 
     def forward(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Map (B, S, H) to (B, S, H); padding is not read, and its outputs are 0."""
-        output: Tensor
         if attention_mask is None:
-            output, _ = self.lstm(hidden)
-            return output
+            return self.lstm(hidden)[0]
         # Packed, so that the backward direction starts at the last real token; packing refuses a length of 0.
         lengths = attention_mask.sum(dim=1).clamp(min=1).cpu()  # (B,)
         packed = nn.utils.rnn.pack_padded_sequence(hidden, lengths, batch_first=True, enforce_sorted=False)
-        output, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], True, total_length=hidden.shape[1])
-        return output
+        return nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], True, total_length=hidden.shape[1])[0]
 
 
 class BertForTask(nn.Module):
@@ -96,20 +93,15 @@ class BertForTask(nn.Module):
     def sequence_output(self, input_ids: Tensor, attention_mask: Tensor | None, types: Tensor | None) -> Tensor:
         """Return the vector of every position, (B, S, H)."""
         hidden: Tensor = self.bert(input_ids, attention_mask, types).sequence_output
-        if self.bilstm is not None:
-            hidden = self.bilstm(hidden, attention_mask)
-        return hidden
+        return hidden if self.bilstm is None else self.bilstm(hidden, attention_mask)
 
     def pooled_output(self, input_ids: Tensor, attention_mask: Tensor | None, types: Tensor | None) -> Tensor:
         """Return the pooled first position, (B, H); without a BiLSTM the last block is computed only there."""
-        pooled: Tensor
         if self.bilstm is not None:
             assert self.bert.pooler is not None
-            pooled = self.bert.pooler(self.sequence_output(input_ids, attention_mask, types))
-            return pooled
+            return self.bert.pooler(self.sequence_output(input_ids, attention_mask, types))
         first = torch.zeros(input_ids.shape[0], 1, dtype=torch.long, device=input_ids.device)
-        pooled = self.bert(input_ids, attention_mask, types, output_positions=first).pooled_output  # (B, H)
-        return pooled
+        return self.bert(input_ids, attention_mask, types, output_positions=first).pooled_output
 
 
 class BertForClassification(BertForTask):
@@ -130,8 +122,7 @@ class BertForSequenceClassification(BertForClassification):
     ) -> Tensor:
         """Return logits (B, N) of ids (B, S)."""
         pooled = self.pooled_output(input_ids, attention_mask, token_type_ids)  # (B, H)
-        logits: Tensor = self.classifier(self.dropout(pooled))  # (B, N)
-        return logits
+        return self.classifier(self.dropout(pooled))  # (B, N)
 
 
 class BertForMultipleChoice(BertForClassification):
@@ -144,11 +135,9 @@ class BertForMultipleChoice(BertForClassification):
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Tensor:
         """Return logits (B, C) of ids (B, C, S)."""
-        flat = [None if item is None else item.flatten(0, 1) for item in (input_ids, attention_mask, token_type_ids)]
-        assert flat[0] is not None
-        pooled = self.pooled_output(flat[0], flat[1], flat[2])  # (B * C, H)
-        logits: Tensor = self.classifier(self.dropout(pooled)).view(input_ids.shape[:2])  # (B, C)
-        return logits
+        mask, types = (None if item is None else item.flatten(0, 1) for item in (attention_mask, token_type_ids))
+        pooled = self.pooled_output(input_ids.flatten(0, 1), mask, types)  # (B * C, H)
+        return self.classifier(self.dropout(pooled)).view(input_ids.shape[:2])  # (B, C)
 
 
 class BertForQuestionAnswering(BertForTask):
@@ -162,9 +151,7 @@ class BertForQuestionAnswering(BertForTask):
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return start and end logits, each (B, S), of ids (B, S)."""
-        logits = self.qa_outputs(self.sequence_output(input_ids, attention_mask, token_type_ids))  # (B, S, 2)
-        start, end = logits.unbind(-1)
-        return start, end
+        return self.qa_outputs(self.sequence_output(input_ids, attention_mask, token_type_ids)).unbind(-1)
 
 
 class BertForTokenClassification(BertForClassification):
@@ -178,8 +165,7 @@ class BertForTokenClassification(BertForClassification):
     ) -> Tensor:
         """Return logits (B, S, N) of ids (B, S)."""
         hidden = self.sequence_output(input_ids, attention_mask, token_type_ids)  # (B, S, H)
-        logits: Tensor = self.classifier(self.dropout(hidden))  # (B, S, N)
-        return logits
+        return self.classifier(self.dropout(hidden))  # (B, S, N)
 
 
 class BertForEmbedding(BertForTask):
@@ -197,10 +183,10 @@ class BertForEmbedding(BertForTask):
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Tensor:
         """Return vectors (B, H) of ids (B, S), or (B, C * H) of C texts side by side, (B, C, S)."""
-        flat = [None if item is None else item.flatten(0, -2) for item in (input_ids, attention_mask, token_type_ids)]
-        assert flat[0] is not None
-        hidden = self.sequence_output(flat[0], flat[1], flat[2]).float()  # (B * C, S, H)
-        weights = torch.ones_like(flat[0]) if flat[1] is None else flat[1]  # (B * C, S)
+        ids = input_ids.flatten(0, -2)  # (B * C, S)
+        mask, types = (None if item is None else item.flatten(0, -2) for item in (attention_mask, token_type_ids))
+        hidden = self.sequence_output(ids, mask, types).float()  # (B * C, S, H)
+        weights = torch.ones_like(ids) if mask is None else mask  # (B * C, S)
         sums = (hidden * weights[:, :, None]).sum(dim=1)  # (B * C, H)
         return (sums / weights.sum(dim=1, keepdim=True)).view(len(input_ids), -1)
 
@@ -244,8 +230,7 @@ class Tagger(nn.Module):
         lengths = attention_mask.sum(dim=1).cpu()
         packed = nn.utils.rnn.pack_padded_sequence(self.dropout(inputs), lengths, True, enforce_sorted=False)
         hidden, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], True, total_length=inputs.shape[1])
-        logits: Tensor = self.classifier(self.dropout(hidden))  # (B, S, N)
-        return logits
+        return self.classifier(self.dropout(hidden))  # (B, S, N)
 
 
 def chosen_states(feature_input: str, num_states: int) -> list[int]:

@@ -69,8 +69,7 @@ class ModernBertEmbeddings(nn.Module):
         hidden: Tensor = self.tok_embeddings(input_ids)
         if unpadding is not None:  # from here on only real tokens are computed
             hidden = unpadding.unpad_input(hidden)
-        normalized: Tensor = self.drop(self.norm(hidden))
-        return normalized  # (B, S, H), (T, H) or (R, H)
+        return self.drop(self.norm(hidden))  # (B, S, H), (T, H) or (R, H)
 
 
 class ModernBertAttention(nn.Module):
@@ -122,8 +121,7 @@ class ModernBertMLP(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         inner, gate = self.Wi(hidden).chunk(2, dim=-1)  # (..., I) each
-        projected: Tensor = self.Wo(self.drop(activate(inner, self.hidden_act) * gate))
-        return projected
+        return self.Wo(self.drop(activate(inner, self.hidden_act) * gate))
 
 
 class ModernBertLayer(nn.Module):
@@ -211,18 +209,7 @@ class ModernBertPredictionHead(nn.Module):
         self.activation = config.classifier_activation
 
     def forward(self, hidden: Tensor) -> Tensor:
-        normalized: Tensor = self.norm(activate(self.dense(hidden), self.activation))
-        return normalized
-
-
-class ModernBertDecoder(BertLMPredictionHead):
-    """Projection onto the vocabulary by the tied word embeddings, plus a bias; the head is in front of it."""
-
-    def __init__(self, config: ModernConfig) -> None:
-        nn.Module.__init__(self)
-        self.transform = nn.Identity()  # type: ignore[assignment]
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
-        self.num_tokens = config.vocab_size
+        return self.norm(activate(self.dense(hidden), self.activation))
 
 
 class ModernBertForMaskedLM(BertForPreTraining):
@@ -239,7 +226,7 @@ class ModernBertForMaskedLM(BertForPreTraining):
         self.config = config
         self.model = ModernBertModel(config)
         self.head = ModernBertPredictionHead(config)
-        self.decoder = ModernBertDecoder(config)
+        self.decoder = BertLMPredictionHead(config, nn.Identity())  # the head is in front of it
 
     @property
     def predictions(self) -> Any:
@@ -247,8 +234,7 @@ class ModernBertForMaskedLM(BertForPreTraining):
 
     def predict(self, hidden: Tensor, *, aligned: bool = False) -> Tensor:
         embeddings: Any = self.model.embeddings
-        logits: Tensor = self.decoder(self.head(hidden), embeddings.tok_embeddings.weight, aligned=aligned)
-        return logits
+        return self.decoder(self.head(hidden), embeddings.tok_embeddings.weight, aligned=aligned)
 
 
 class ModernBertForTask(BertForTask):
@@ -265,8 +251,7 @@ class ModernBertForTask(BertForTask):
         self.head = nn.Identity() if isinstance(self, BertForEmbedding) else ModernBertPredictionHead(config)
 
     def sequence_output(self, input_ids: Tensor, attention_mask: Tensor | None, types: Tensor | None) -> Tensor:
-        hidden: Tensor = self.head(self.model(input_ids, attention_mask).sequence_output)  # (B, S, H)
-        return hidden
+        return self.head(self.model(input_ids, attention_mask).sequence_output)  # (B, S, H)
 
     def pooled_output(self, input_ids: Tensor, attention_mask: Tensor | None, types: Tensor | None) -> Tensor:
         """Return the first position, computed only there, or the mean of all, through the head: (B, H)."""
@@ -277,8 +262,7 @@ class ModernBertForTask(BertForTask):
             hidden = self.model(input_ids, attention_mask).sequence_output
             weights = torch.ones_like(input_ids) if attention_mask is None else attention_mask  # (B, S)
             pooled = (hidden * weights.unsqueeze(-1)).sum(dim=1) / weights.sum(dim=1, keepdim=True)
-        output: Tensor = self.head(pooled)
-        return output
+        return self.head(pooled)
 
 
 class ModernBertForSequenceClassification(BertForSequenceClassification, ModernBertForTask):

@@ -54,21 +54,18 @@ class Unpadding:
 
     def pad_input(self, real: Tensor) -> Tensor:
         """Return the vectors at their positions, zeros in the padding: (T, H) to (B, S, H)."""
-        padded: Tensor = _move_rows(real, *self.tokens, True).unflatten(0, (self.batch_size, self.length))
-        return padded
+        return _move_rows(real, *self.tokens, True).unflatten(0, (self.batch_size, self.length))
 
     def pad_heads(self, real: Tensor) -> Tensor:
         """Split the vectors into heads and pad each head's sequences with zeros: (T, A * D) to (B, A, S, D)."""
         rows = real.unflatten(-1, (self.num_heads, -1)).flatten(0, 1)  # (T * A, D)
         padded = _move_rows(rows, *self.heads, True)  # (B * A * S, D)
-        heads: Tensor = padded.unflatten(0, (self.batch_size, self.num_heads, self.length))
-        return heads
+        return padded.unflatten(0, (self.batch_size, self.num_heads, self.length))
 
     def unpad_heads(self, padded: Tensor) -> Tensor:
         """Join the heads of each real token: (B, A, S, D) to (T, A * D)."""
         rows = _move_rows(padded.flatten(0, 2), *self.heads, False)  # (T * A, D)
-        real: Tensor = rows.unflatten(0, (-1, self.num_heads)).flatten(1)
-        return real
+        return rows.unflatten(0, (-1, self.num_heads)).flatten(1)
 
     def gather_positions(self, real: Tensor, positions: Tensor) -> Tensor:
         """Return the vectors at positions (B, Q), all of real tokens: (T, H) to (B, Q, H)."""
@@ -154,8 +151,7 @@ def attend(
 def _split_heads(projected: Tensor, num_heads: int, unpadding: Unpadding | None) -> Tensor:
     if unpadding is not None:
         return unpadding.pad_heads(projected)  # (T, H) to (B, A, S, D)
-    heads: Tensor = projected.unflatten(-1, (num_heads, -1)).transpose(1, 2)
-    return heads  # (B, A, S, D)
+    return projected.unflatten(-1, (num_heads, -1)).transpose(1, 2)  # (B, A, S, D)
 
 
 def varlen_attention(

@@ -12,9 +12,8 @@ import numpy as np
 
 from bert_model.model.bert import BertForPreTraining
 from bert_model.training.distributed import Group, autocast
-from bert_model.zero_shot.exam import exam_result, ngram_baseline_correct
-from bert_model.zero_shot.pseudo_likelihood import PairScores, score_pairs
-from bert_model.zero_shot.result import ExamResult
+from bert_model.zero_shot.exam import ngram_baseline_correct, score_pairs
+from bert_model.zero_shot.result import ExamResult, PairScores, exam_result
 from bert_pipeline.errors import ConfigurationError, InputError
 from bert_pipeline.exam.ngrams import NGRAM_BASELINE_NAME
 from bert_pipeline.exam.pairs import Pair, read_pairs, sample_pairs

@@ -217,13 +217,7 @@ def share_rows(lengths: Integers, world_size: int) -> Iterator[Integers]:
 
 
 def packed_batches(
-    samples: Samples,
-    capacity: Capacity,
-    masking: MaskingConfig,
-    vocabulary: Tokenizer,
-    *,
-    seed: int,
-    group: Group,
+    samples: Samples, capacity: Capacity, masking: MaskingConfig, vocabulary: Tokenizer, *, seed: int, group: Group
 ) -> list[MicroBatch]:
     """Return a rank's micro-batches of a step, given the samples of all ranks.
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 
 from bert_model.model.config import BertConfig
-from bert_model.model.weights import architecture_of, write_weights
+from bert_model.model.weights import save_model
 from bert_model.pretraining.budget import Budget, refuse_other_budget
 from bert_model.pretraining.checkpoint import KIND as CHECKPOINT_KIND
 from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, is_intact, read_state, restore
@@ -401,8 +401,7 @@ def _publish_model(
     if exam:
         inputs["exam_report"] = input_of_pairs(exam[1])
     with publishing(directory, kind=MODEL_KIND, configuration=run.identity["configuration"], inputs=inputs) as draft:
-        write_weights(dict(model.named_parameters()), model.config, architecture_of(type(model)), draft.path)
-        run.tokenizer.save(draft.path, model_max_length=model.config.max_position_embeddings)
+        save_model(model, draft.path, run.tokenizer)
         if exam:
             result, pairs = exam
             # The pairs are beside it: a path would make equal models differ.

@@ -168,17 +168,13 @@ def attach(client: "MlflowClient", version: RegisteredVersion, attachments: Mapp
         client.log_model_artifacts(version.model_id, scratch)
 
 
-def read_card(client: "MlflowClient", version: RegisteredVersion) -> str:
-    """Return the version's model card; "" if it has none."""
-    return read_stored_file(client, version.name, version.version, CARD_NAME) or ""
-
-
-def card_damage(client: "MlflowClient", version: RegisteredVersion) -> str | None:
-    """Describe how the stored model card differs from the one that was written last; None if it is that one."""
+def read_card(client: "MlflowClient", version: RegisteredVersion) -> tuple[str, str | None]:
+    """Return the stored model card, "" for none, and how it differs from the one that was written last."""
     card = read_stored_file(client, version.name, version.version, CARD_NAME)
     if card is not None and card_sha256(card) == version.tags.get(CARD_TAG):
-        return None
-    return f"its {CARD_NAME} is {'missing' if card is None else 'cut off or was changed'}; register the model again"
+        return card, None
+    state = "missing" if card is None else "cut off or was changed"
+    return card or "", f"its {CARD_NAME} is {state}; register the model again"
 
 
 def fetch(client: "MlflowClient", version: RegisteredVersion) -> Path:
@@ -228,7 +224,8 @@ def exam_on_pairs_of(client: "MlflowClient", candidate: RegisteredVersion, champ
 
 def inspect(client: "MlflowClient", version: RegisteredVersion) -> Inspection:
     """Download a version, past the cache, and check its files, its outputs and its model card."""
-    card, damage = card_problem(read_card(client, version)), card_damage(client, version)
+    text, damage = read_card(client, version)
+    card = card_problem(text)
     if card is None and not version.card_text:
         card = "its description is empty"
 

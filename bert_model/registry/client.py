@@ -104,8 +104,7 @@ def silence_mlflow() -> Iterator[None]:
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         logger.setLevel(level)
@@ -253,6 +252,5 @@ def _registered(client: "MlflowClient", version: "ModelVersion", aliases: Mappin
         document=document,
         card_text=version.description or "",
         source=version.source or "",
-        run_id=version.run_id or None,
         scores=(dataclasses.replace(document.score, version=number),) if document.score and document.task else (),
     )

@@ -20,6 +20,7 @@ from bert_model.registry.versions import FINETUNED, TaskScore, Version, describe
 from bert_model.tables import format_table
 from bert_model.training.metrics_log import read_history
 from bert_pipeline.atomic import replace_text
+from bert_pipeline.configuration import read_yaml
 from bert_pipeline.manifest import Manifest, load_manifest
 from bert_pipeline.tasks.catalogue import TASKS
 
@@ -47,48 +48,12 @@ LINEAGE = (
     ("dagster_run_id", "Dagster run"),
 )
 
-
-WITHOUT_PIPELINE = {
-    "question-answering": "AutoModelForQuestionAnswering",
-    "multiple-choice": "AutoModelForMultipleChoice",
-}
-"""Kinds that transformers has a model class for, but no pipeline."""
-HUB_DATASETS = {
-    "squad1": "rajpurkar/squad",
-    "squad2": "rajpurkar/squad_v2",
-    "swag": "allenai/swag",
-    "ner": "eriktks/conll2003",
-    "ner_features": "eriktks/conll2003",
-}
-"""Task -> its data set on the hub; those of GLUE are configurations of one data set."""
-GLUE_DATASET = "nyu-mll/glue"
-HUB_METRICS = {
-    "matthews": "matthews_correlation",
-    "pearson": "pearsonr",
-    "spearman": "spearmanr",
-    "macro_f1": "f1",
-    "micro_f1": "f1",
-}
-"""Metrics that have another name on the hub."""
+HUB = read_yaml(Path(__file__).with_name("hub.yaml"))
+"""What the hub calls data sets and metrics, and how models are opened."""
 UNKNOWN_LICENSE = "unknown"
 """The hub's name for a license that is not stated."""
 WIKI = re.compile(r"(?P<language>[a-z]{2,3}|simple|sample)wiki-.*")
 """Name of a dump that tells its language."""
-
-USE_PIPELINE = """\
-from transformers import pipeline
-
-model = pipeline("{pipeline}", model="{name}")"""
-USE_CLASS = """\
-from transformers import AutoTokenizer, {model_class}
-
-tokenizer = AutoTokenizer.from_pretrained("{name}")
-model = {model_class}.from_pretrained("{name}")"""
-
-USE_SENTENCES = """\
-from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer("{name}")"""
 
 
 def write_readme(directory: Path, tags: Mapping[str, str] | None = None) -> None:
@@ -107,9 +72,9 @@ def write_readme(directory: Path, tags: Mapping[str, str] | None = None) -> None
     header = hub_metadata(manifest, document)
     use = f"In this project: `bert predict {document.task or 'mlm'} --model {directory.name}`."
     if pipeline := header.get("pipeline_tag"):
-        template = USE_CLASS if pipeline in WITHOUT_PIPELINE else USE_PIPELINE
-        template = USE_SENTENCES if header["library_name"] == "sentence-transformers" else template
-        model_class = WITHOUT_PIPELINE.get(pipeline, "")
+        way = "class" if pipeline in HUB["classes"] else "pipeline"
+        template = HUB["use"]["sentences" if header["library_name"] == "sentence-transformers" else way]
+        model_class = HUB["classes"].get(pipeline, "")
         code = template.format(pipeline=pipeline, model_class=model_class, name=directory.name)
         use = f"```python\n{code}\n```\n\n{use}"
     front = yaml.safe_dump(header, sort_keys=False, allow_unicode=True)
@@ -162,11 +127,11 @@ def hub_metadata(manifest: Manifest, document: Version) -> dict[str, Any]:
     task = TASKS.get(description["task"])
     glue = task is not None and task.suite == "glue"
     # Other files than the published ones share only their task with the hub's data set.
-    dataset = None if not official else GLUE_DATASET if glue else HUB_DATASETS.get(description["task"])
+    dataset = None if not official else HUB["glue"] if glue else HUB["datasets"].get(description["task"])
     if dataset is not None:
         header["datasets"] = [dataset]
     names = {key: key.rpartition("/")[2].removesuffix(WITH_CONTEXT) for key in results["metrics"]}
-    header["metrics"] = list(dict.fromkeys(HUB_METRICS.get(name, name) for name in names.values()))
+    header["metrics"] = list(dict.fromkeys(HUB["metrics"].get(name, name) for name in names.values()))
     # One result with a row for each metric; "config" selects the task in GLUE's data set.
     measured = {"name": results["title"], "type": dataset, "split": "validation"}
     if dataset is None:
@@ -183,7 +148,7 @@ def hub_metadata(manifest: Manifest, document: Version) -> dict[str, Any]:
                     "dataset": {**measured, **({"config": description["task"]} if glue and official else {})},
                     "metrics": [
                         {
-                            "type": HUB_METRICS.get(name, name),
+                            "type": HUB["metrics"].get(name, name),
                             "value": round(results["metrics"][key]["mean"], 2),
                             "name": f"{key.partition('/')[2]} of 100, by seed: "
                             + ", ".join(f"{value:.1f}" for value in results["metrics"][key]["values"]),
@@ -330,11 +295,8 @@ def _data(manifest: Manifest, document: Version) -> str:
 
 def _limits(manifest: Manifest, results: Mapping[str, Any], document: Version) -> str:
     # The text is known only of a model that was pre-trained here.
-    texts = (
-        "the text passages named above and nothing else"
-        if document.lineage.get("dump")
-        else "texts that are not known here"
-    )
+    is_known = bool(document.lineage.get("dump"))
+    texts = "the text passages named above and nothing else" if is_known else "texts that are not known here"
     lines = [f"It has read {texts}, with their errors, gaps and prejudices."]
     if document.generated_sample:
         lines.append(

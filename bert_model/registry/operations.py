@@ -172,7 +172,8 @@ def _refuse_other_task(versions: Sequence[RegisteredVersion], task: str, name: s
 def _set_license(client: "MlflowClient", version: RegisteredVersion, license: str) -> None:
     """Give a registered version its license, or another one, in tag and card."""
     client.set_model_version_tag(version.name, str(version.version), "license", license)
-    if (card := artifacts.read_card(client, version)) and artifacts.card_damage(client, version) is None:
+    card, damage = artifacts.read_card(client, version)
+    if damage is None:
         _rewrite_card(client, version, with_license(card, license))
 
 
@@ -297,8 +298,8 @@ def _refuse_other_score(manifest: Manifest, document: Version) -> None:
 
 def _update_card(client: "MlflowClient", version: RegisteredVersion) -> RegisteredVersion:
     """Write the scores of a pre-trained model's fine-tunings, which are registered after it, into its card."""
-    card = artifacts.read_card(client, version)
-    if not card or artifacts.card_damage(client, version) is not None:  # a gate says so
+    card, damage = artifacts.read_card(client, version)
+    if damage is not None:  # a gate says so
         return version
     scored = with_scores(card, with_finetuning_scores(client, version).scores)
     if scored != card:

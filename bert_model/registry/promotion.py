@@ -18,6 +18,7 @@ from pydantic import FiniteFloat, NonNegativeFloat, NonNegativeInt, PositiveInt
 from bert_model.metrics import uncertainty
 from bert_model.registry.versions import PRETRAINED, Exam, RegisteredVersion, TaskScore
 from bert_model.tables import format_table
+from bert_model.zero_shot.result import CHANCE
 from bert_pipeline.configuration import Proportion, configuration
 from bert_pipeline.errors import ConfigurationError, PromotionError, suggest
 
@@ -45,8 +46,6 @@ on the same data."""
 NEVER_WAIVED = ("scored", "intact", "new")
 MAX_REPEATS = 0.01
 """Share of the scored examples that may be in the training set; for a pre-trained model, the mean over its tasks."""
-CHANCE = 50.0
-"""Accuracy on minimal pairs without any knowledge."""
 
 Statistics = Mapping[tuple[str, int], uncertainty.UnitStatistics]
 """Task and registered version of a score -> what it is computed from."""

@@ -4,7 +4,6 @@ Commands and workflows resolve the references of their users; library functions 
 registry nor hub.
 """
 
-import contextlib
 import json
 import re
 from pathlib import Path
@@ -14,32 +13,29 @@ from bert_model.training.home import artifact_cache
 from bert_pipeline.atomic import atomic_directory, cached
 from bert_pipeline.errors import UsageError
 from bert_pipeline.hashes import content_sha256
-from bert_pipeline.manifest import MANIFEST_NAME, load_manifest, local_artifact
+from bert_pipeline.manifest import MANIFEST_NAME, files_of, load_manifest, local_artifact
 from bert_pipeline.storage import scheme_of
-from bert_pipeline.vocabulary.files import CONFIGURATION_NAME, read_json
+from bert_pipeline.vocabulary.files import CONFIGURATION_NAME, read_json, read_stated
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 
-def resolve_model(reference: str, *, cased: bool | None = None) -> Path:
+def resolve_model(reference: str, *, cased: bool | None = None, vocabulary: Path | None = None) -> Path:
     """Return the local directory of a model, downloaded if the reference is a `models:/` URI, a hub id or a URL.
 
     A hub id may name a branch, a tag or a commit: "name/model@v1.0". `cased` is for a model whose files do not state
-    whether text is lower-cased; UsageError if they state the other case.
+    whether text is lower-cased; UsageError if they state the other case, unless the files of a `vocabulary` that the
+    model is to get state none.
     """
     directory = _find_model(reference)
-    return directory if cased is None else _stating_case(directory.resolve(), cased)
+    if cased is None:
+        return directory
+    if vocabulary is None or not read_stated(files_of(vocabulary)).refusal:
+        Tokenizer.from_directory(directory, cased=cased).check_case(cased, directory)
+    return _stating_case(directory.resolve(), cased) if read_stated(directory).refusal else directory
 
 
 def _stating_case(directory: Path, cased: bool) -> Path:
-    """Return a directory that states the case: the model's own, or one in the cache with links to its files."""
-    lower_cases: bool | None = None
-    with contextlib.suppress(UsageError):  # raised where no case is stated
-        lower_cases = Tokenizer.from_directory(directory).do_lower_case
-    if lower_cases == cased:
-        raise UsageError(f"{directory}: its files state the other case; leave out --cased and --no-cased")
-    if lower_cases is not None:
-        return directory
-
+    """Return a directory in the cache that states the case, with links to the files of another one."""
     files = sorted(str(path) for path in directory.iterdir() if path.name != CONFIGURATION_NAME)
     text = json.dumps(read_json(directory / CONFIGURATION_NAME) | {"do_lower_case": not cased})
 
@@ -59,15 +55,17 @@ def _find_model(reference: str) -> Path:
         return operations.download(reference)
     if scheme_of(reference):
         return local_artifact(reference, artifact_cache())
-    if (directory := Path(reference)).is_dir():
+    # The reference is a directory with a TensorFlow checkpoint, or a checkpoint as `bert convert` takes it.
+    directory = Path(reference)
+    checkpoints = [file for file in (*directory.glob("*.index"), Path(f"{directory}.index")) if file.is_file()]
+    if checkpoints and not (directory / "config.json").is_file():
+        prefix = checkpoints[0].with_suffix("")
+        raise UsageError(
+            f"{reference}: holds a TensorFlow checkpoint; convert it first: bert convert {prefix} --output DIR"
+        )
+    if directory.is_dir():
         if (directory / MANIFEST_NAME).is_file():
             load_manifest(directory, verify="sha256")  # torch would load a flipped bit without a word
-        checkpoint = next(directory.glob("*.index"), None)
-        if checkpoint is not None and not (directory / "config.json").is_file():
-            raise UsageError(
-                f"{directory}: holds a TensorFlow checkpoint; convert it first: bert convert "
-                f"{checkpoint.with_suffix('')} --output DIR"
-            )
         return directory
 
     # Only what has the form of a hub id, and is no file here, is looked up on the network.

@@ -30,7 +30,7 @@ EXAM_INPUTS = ("exam", "exam_report")
 VERSION_NAME = "version.json"
 """File next to a version's model: its document."""
 REGISTERED_TAG = "registered_at"
-"""Tag with the seconds since 1970 at which the content of a version was last registered; its texts sort by time."""
+"""Tag with the time, in UTC, at which the content of a version was last registered; its texts sort by time."""
 CARD_TAG = "card_sha256"
 """Tag with the hash of a version's model card, which is rewritten after registration."""
 SAFE_SUFFIXES = frozenset({".json", ".jsonl", ".safetensors", ".txt", ".md", ".png"})
@@ -290,8 +290,6 @@ class RegisteredVersion:
     """Beginning of the model card, which MLflow shows as its description."""
     source: str = ""
     """MLflow URI of the logged model that holds the files."""
-    run_id: str | None = None
-    """MLflow run of the training."""
     scores: tuple[TaskScore, ...] = ()
     """The score of a fine-tuned version; for a pre-trained one `with_finetuning_scores` adds those of its
     fine-tunings."""

@@ -8,13 +8,11 @@ import json
 import os
 import posixpath
 import re
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
 
 from bert_model.training.home import tracking_uri
-from bert_pipeline.atomic import disk_errors
 from bert_pipeline.errors import BertError, TrainingError
 from bert_pipeline.manifest import Manifest
 
@@ -27,36 +25,6 @@ CODE_VERSION_VARIABLE = "BERT_CODE_VERSION"
 MAX_PARAM_LENGTH, MAX_KEY_LENGTH = 6000, 250  # MLflow's own limits
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
-
-
-class MetricsLog:
-    """Append-only `metrics.jsonl` of a directory, for several threads."""
-
-    def __init__(self, directory: Path) -> None:
-        self.path = directory / METRICS_NAME
-        end_torn_line(self.path)
-        self._stream = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 (closed by close())
-        self._lock = threading.Lock()
-
-    def append(self, line: Mapping[str, Any]) -> None:
-        """Write a line; a reader sees it at once.
-
-        TrainingError if the file was removed or replaced meanwhile, DiskFullError if the disk is full.
-        """
-        text = json.dumps(line)
-        with self._lock:
-            # The open file would take the line all the same, and the system drop it in the end.
-            check_not_removed(self.path, self._stream.fileno())
-            with disk_errors(self.path):
-                self._stream.write(text + "\n")
-                self._stream.flush()
-
-    @property
-    def closed(self) -> bool:
-        return self._stream.closed
-
-    def close(self) -> None:
-        self._stream.close()
 
 
 def check_not_removed(path: Path, descriptor: int | None = None) -> None:

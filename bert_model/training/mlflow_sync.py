@@ -35,9 +35,10 @@ from bert_model.training.metrics_log import (
     STATE_NAME,
     DataInput,
     LogReader,
-    MetricsLog,
     RunStatus,
     SyncState,
+    check_not_removed,
+    end_torn_line,
     first_line,
     flat_params,
     metric_key,
@@ -55,7 +56,7 @@ from bert_model.training.mlflow_store import (
     has_run,
     open_client,
 )
-from bert_pipeline.atomic import replace_text
+from bert_pipeline.atomic import disk_errors, replace_text
 from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import MANIFEST_NAME, load_manifest, write_part
 
@@ -76,7 +77,7 @@ COPY_INTERVAL_SECONDS = 2.0  # bundles the lines of several steps into one reque
 METRICS_PER_REQUEST = 1000  # MLflow's own limit
 
 
-class Tracker:
+class Tracker(contextlib.AbstractContextManager["Tracker"]):
     """Log of one training, search or workflow step: a file, and an MLflow run that follows it."""
 
     def __init__(
@@ -102,7 +103,10 @@ class Tracker:
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.experiment = experiment
-        self._log = MetricsLog(self.directory)
+        self._path = self.directory / METRICS_NAME
+        end_torn_line(self._path)
+        self._stream = open(self._path, "a", encoding="utf-8")  # noqa: SIM115 (closed by close())
+        self._lock = threading.Lock()
 
         # Keep what an earlier process of this run has logged: its tags and its params.
         state = read_state(self.directory / STATE_NAME)
@@ -123,8 +127,18 @@ class Tracker:
             self._follower.start()
 
     def record(self, event: str, step: int, metrics: Mapping[str, float] | None = None, **fields: Any) -> None:
-        """Append an event such as "train" with its metrics; `fields` are written to the file only."""
-        self._log.append({"event": event, "step": step, "time": time.time(), **fields, "metrics": dict(metrics or {})})
+        """Append an event such as "train" with its metrics, from any thread; `fields` are written to the file only.
+
+        TrainingError if the file was removed or replaced meanwhile, DiskFullError if the disk is full.
+        """
+        line = {"event": event, "step": step, "time": time.time(), **fields, "metrics": dict(metrics or {})}
+        text = json.dumps(line)
+        with self._lock:
+            # The open file would take the line all the same, and the system drop it in the end.
+            check_not_removed(self._path, self._stream.fileno())
+            with disk_errors(self._path):
+                self._stream.write(text + "\n")
+                self._stream.flush()
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Add tags to the run."""
@@ -157,13 +171,10 @@ class Tracker:
 
     def close(self, status: RunStatus = "FINISHED", timeout_seconds: float = CLOSE_TIMEOUT_SECONDS) -> None:
         """End the run and wait, up to the timeout, until MLflow has it."""
-        if self._log.closed:
+        if self._stream.closed:
             return
-        self._log.close()
+        self._stream.close()
         self._follower.close(status, timeout_seconds)
-
-    def __enter__(self) -> "Tracker":
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close("FINISHED" if kind is None else "FAILED")

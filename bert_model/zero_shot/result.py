@@ -1,12 +1,21 @@
 """The result of an exam: the accuracy on each kind of minimal pair, beside a trigram model and chance."""
 
+import collections
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, Literal, Self
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import TypeAdapter
 
 from bert_model.tables import format_table
+from bert_pipeline.exam.pairs import Pair
 
 CHANCE = 50.0
+"""Accuracy on minimal pairs without any knowledge."""
+_Z = 1.959963984540054
+"""Quantile of the normal distribution for intervals of 95 %."""
 EXAM_NAME = "exam.json"
 """File of a pre-trained model: its exam on the pairs for reporting, in the form that `bert exam --output` writes."""
 
@@ -61,14 +70,100 @@ class ExamResult:
         return {**dataclasses.asdict(self), "pair_mean": self.pair_mean()}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
+    def from_json(cls, values: Mapping[str, Any]) -> "ExamResult":
         """Return the result that `to_json` wrote, which may be part of a larger document."""
-        fields = {field.name: values[field.name] for field in dataclasses.fields(cls) if field.name in values}
-        kinds: dict[str, KindResult] = {}
-        for kind, parts in fields["kinds"].items():
-            scores = {name: KindScore(**part) for name, part in parts.items() if isinstance(part, Mapping)}
-            kinds[kind] = dataclasses.replace(KindResult(score=scores.pop("score")), **scores, chance=parts["chance"])
-        return cls(**{**fields, "kinds": kinds})
+        return _RESULT.validate_python(values)
+
+
+_RESULT = TypeAdapter(ExamResult)
+
+
+@dataclasses.dataclass(frozen=True)
+class PairScores:
+    """Scores of N pairs, in nats."""
+
+    pairs: tuple[Pair, ...]
+    """The scored pairs in the order of the input: those whose texts the model can read."""
+    good: np.ndarray
+    """(N,) float64."""
+    bad: np.ndarray
+    """(N,) float64."""
+
+    @property
+    def correct(self) -> np.ndarray:
+        """(N,) float64: 1 where the acceptable text scores higher, 0 where it scores lower, 0.5 for a tie."""
+        return correct_pairs(self.good, self.bad)
+
+    def by_kind(self) -> dict[str, KindScore]:
+        """Return the score of each kind, in the order of their names."""
+        return kind_scores(self.pairs, self.correct)
+
+    def accuracy(self) -> float:
+        """Return the mean accuracy over kinds, from 0 to 100; NaN without pairs."""
+        return mean_accuracy(self.by_kind())
+
+
+def correct_pairs(good: np.ndarray, bad: np.ndarray) -> np.ndarray:
+    """Return 1 where `good` is higher, 0 where it is lower, and 0.5 where they are equal."""
+    return np.asarray((good > bad) + 0.5 * (good == bad))
+
+
+def kind_scores(pairs: Sequence[Pair], correct: np.ndarray) -> dict[str, KindScore]:
+    """Return the score of each kind of pair from what is correct (N,), in the order of their names."""
+    kinds = np.array([pair.kind for pair in pairs], dtype=np.str_)
+    return {str(kind): _interval(correct[kinds == kind]) for kind in np.unique(kinds)}
+
+
+def mean_accuracy(scores: dict[str, KindScore]) -> float:
+    """Return the mean accuracy over kinds, each of equal weight whatever its number of pairs; NaN without any."""
+    return float(np.mean([score.accuracy for score in scores.values()])) if scores else math.nan
+
+
+def _interval(correct: np.ndarray) -> KindScore:
+    count, share = len(correct), float(correct.mean())
+    middle = (share + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
+    half = _Z / (1 + _Z**2 / count) * math.sqrt(share * (1 - share) / count + _Z**2 / (4 * count**2))
+    return KindScore(count=count, accuracy=100 * share, low=100 * (middle - half), high=100 * (middle + half))
+
+
+def exam_result(scores: PairScores, baseline: np.ndarray | None, *, whole_words: bool = False) -> ExamResult:
+    """Return the results of scored pairs; `baseline` (N,) is what the trigram model has right."""
+    by_kind = scores.by_kind()
+    parts: list[dict[str, KindScore]] = [{}, {}, {}]
+    if baseline is not None:
+        solved = baseline == 1
+        parts = [kind_scores(scores.pairs, baseline), _part(scores, solved), _part(scores, ~solved)]
+    kinds = {
+        kind: KindResult(
+            score=score,
+            ngram_baseline=parts[0].get(kind),
+            ngram_baseline_solved=parts[1].get(kind),
+            ngram_baseline_unsolved=parts[2].get(kind),
+        )
+        for kind, score in by_kind.items()
+    }
+    groups: dict[str, set[str]] = collections.defaultdict(set)
+    for pair in scores.pairs:
+        groups[pair.group].add(pair.kind)
+
+    def group_mean(by_kind: Mapping[str, KindScore]) -> float | None:
+        means = [mean_accuracy({kind: by_kind[kind] for kind in group}) for group in groups.values()]
+        return float(np.mean(means)) if len(means) > 1 else None
+
+    return ExamResult(
+        whole_words=whole_words,
+        kinds=kinds,
+        mean=mean_accuracy(by_kind),
+        ngram_baseline_mean=None if baseline is None else mean_accuracy(parts[0]),
+        group_mean=group_mean(by_kind),
+        ngram_baseline_group_mean=None if baseline is None else group_mean(parts[0]),
+        correct={pair.pair_id: value for pair, value in zip(scores.pairs, scores.correct.tolist())},
+    )
+
+
+def _part(scores: PairScores, chosen: np.ndarray) -> dict[str, KindScore]:
+    pairs = [pair for pair, is_chosen in zip(scores.pairs, chosen) if is_chosen]
+    return kind_scores(pairs, scores.correct[chosen])
 
 
 def exam_table(result: ExamResult) -> str:

@@ -9,9 +9,10 @@ import json
 import logging
 import os
 import re
+import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from apache_beam.runners.runner import PipelineState
 
 from bert_pipeline import storage
 from bert_pipeline.beam import PipelineOptions
-from bert_pipeline.beam.progress import call_periodically
 from bert_pipeline.errors import BertError
 from bert_pipeline.manifest import Draft
 
@@ -38,6 +38,26 @@ def job_name(stage: str, directory: Path) -> str:
     parts = [part for part in directory.parts if part.strip("/") and part != stage]
     start = next((at for at in reversed(range(len(parts))) if not parts[at].isdigit()), 0)
     return re.sub(r"[^a-z0-9]+", "-", "-".join(["bert", stage, *parts[start:]]).lower()).strip("-")
+
+
+@contextlib.contextmanager
+def call_periodically(function: Callable[[], None], seconds: float = 0.5) -> Iterator[None]:
+    """Call `function` every few `seconds` from a background thread, and once more when the block ends."""
+    stop = threading.Event()
+
+    def poll() -> None:
+        while not stop.wait(seconds):
+            function()
+
+    thread = threading.Thread(target=poll, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        # Join before the last call, so that `function` never runs twice at once.
+        stop.set()
+        thread.join()
+        function()
 
 
 @contextlib.contextmanager

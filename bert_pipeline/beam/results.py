@@ -1,26 +1,63 @@
-"""Results of the workers, returned through Beam and compared with the plan.
+"""Results and failures of the workers, returned through Beam: the results compared with the plan, a failure raised.
 
 Beam accounts for every element; a listing of a store may lack files. Runners return no elements to the program that
 starts a job, so the last step of a pipeline writes all of them to one file with a known name, which every worker and
-the program can reach (docs/decisions/0022).
+the program can reach (docs/decisions/0022). A failure is an element too, which later steps hand on: an exception would
+make a runner repeat the bundle, and return as text in the middle of the runner's own message. That is right for a store
+that does not answer, and for nothing else that the user can act on.
 """
 
 import dataclasses
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bert_pipeline import errors
 from bert_pipeline.atomic import replace_text
 from bert_pipeline.beam import beam
-from bert_pipeline.beam.failures import Failure
-from bert_pipeline.errors import ArtifactError
-from bert_pipeline.storage import absolute, to_path
+from bert_pipeline.errors import ArtifactError, BertError, UnavailableError
+from bert_pipeline.storage import absolute, failure_of, to_path
 
 Result = dict[str, Any]
 """What a worker reports, in JSON; "name" and "rows" are compared with the plan."""
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Failure:
+    """A `BertError` of a worker, as an element."""
+
+    message: str
+    kind: str
+
+
+def guarded(function: Callable[..., Iterable[Any]], element: Any, *side_inputs: Any) -> Iterator[Any]:
+    """Yield the results of `function`, and a `Failure` for the `BertError` that it raises; other exceptions propagate.
+
+    An UnavailableError propagates too: it may pass when the runner repeats the bundle. What the client of a store
+    raises counts as a `BertError`. If `element` or a side input is a `Failure` or a list with some, they are yielded
+    in place of results.
+    """
+    if failures := [failure for value in (element, *side_inputs) for failure in failures_in(value)]:
+        yield from failures
+        return
+    try:
+        yield from function(element, *side_inputs)
+    except UnavailableError:
+        raise
+    except Exception as raised:
+        if (error := raised if isinstance(raised, BertError) else failure_of(raised)) is None:
+            raise
+        if isinstance(error, UnavailableError):
+            raise error from raised
+        yield Failure(str(error), type(error).__name__)
+
+
+def failures_in(value: Any) -> Sequence[Failure]:
+    """Return the failures that an element, or a list that is one, consists of."""
+    values = value if isinstance(value, list) else [value]
+    return [item for item in values if isinstance(item, Failure)]
 
 
 @beam.ptransform_fn  # type: ignore[untyped-decorator]

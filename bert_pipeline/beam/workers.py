@@ -26,15 +26,17 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from bert_pipeline import errors
 from bert_pipeline.beam import beam
-from bert_pipeline.beam.engine import explain, watched
-from bert_pipeline.beam.failures import Failure, failures_in, guarded
+from bert_pipeline.beam.engine import call_periodically, explain, watched
 from bert_pipeline.beam.options import num_processes, num_workers
-from bert_pipeline.beam.progress import call_periodically
+from bert_pipeline.beam.results import Failure, failures_in, guarded
 from bert_pipeline.errors import BertError, UnavailableError, WorkerDiedError
 from bert_pipeline.manifest import Draft
 from bert_pipeline.parent import exit_with_parent
 
 logger = logging.getLogger(__name__)
+
+Progress = Callable[..., None]
+"""Called periodically with what the steps have counted so far, and with the number of all where that is known."""
 
 _pool: ProcessPoolExecutor | None = None
 """The pool of the running job; None where Beam's workers compute themselves."""
@@ -48,14 +50,19 @@ _OUR_ERROR = re.compile(rf"bert_pipeline\.errors\.(\w+): (.+?){_STEP}", re.MULTI
 
 @contextlib.contextmanager
 def run_pipeline(
-    options: PipelineOptions, *, preload: str, draft: Draft | None = None, progress: Callable[[int], None] | None = None
+    options: PipelineOptions,
+    *,
+    preload: str,
+    draft: Draft | None = None,
+    progress: Progress | None = None,
+    total: int | None = None,
 ) -> Iterator[Any]:
     """Yield a pipeline, and run the graph that the block adds to it.
 
     `preload` is the module of the steps' functions: it is imported once, and the workers of the local pool are forked
-    from there. `progress` is called periodically with the sum of what the steps count. WorkerDiedError if a local
-    worker is killed, BertError if a cluster gives the job up. On an engine the job is named after `draft`, where its
-    results are counted.
+    from there. `progress` is called periodically with the sum of what the steps count, and with the `total` of it.
+    WorkerDiedError if a local worker is killed, BertError if a cluster gives the job up. On an engine the job is named
+    after `draft`, where its results are counted.
     """
     global _progress
     _progress = 0
@@ -65,7 +72,8 @@ def run_pipeline(
         if draft is not None and num_workers(options) is None:
             watch = watched(pipeline, draft)
         elif progress is not None:
-            watch = call_periodically(lambda: progress(_progress))
+            of_total = () if total is None else (total,)
+            watch = call_periodically(lambda: progress(_progress, *of_total))
         with watch, pipeline:
             yield pipeline
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bert_pipeline.atomic import atomic_write
-from bert_pipeline.corpus.documents import Document, content_digest, id_hash
+from bert_pipeline.corpus.documents import content_digest, id_hash
 from bert_pipeline.corpus.near_duplicates import SignedTexts, sign_documents, write_signed_texts
-from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP, document_table
+from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP, Document, document_table
 from bert_pipeline.corpus.quality import QUALITY_COUNTS, SUSPECT
 from bert_pipeline.failed_records import FAILED, MAX_NAMED, dropped_line
 from bert_pipeline.parquet_io import list_offsets, numbers_of
@@ -42,28 +42,31 @@ DROPPED_SUFFIX = ".dropped"
 """Suffix of the files that list dropped articles, one per line."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class PageBatch:
-    """A run of pages of one split, as written to `<stem>.arrow` (documents) and `<stem>.npy` (statistics)."""
+    """A run of pages of one split, as written to `<stem>.arrow` (documents) and `<stem>.npy` (statistics).
+
+    Only this summary travels through Beam, so it holds counts and no text.
+    """
 
     split: int
     number: int
     stem: str
-    documents: int
-    texts: int
+    documents: int = 0
+    texts: int = 0
     """Number of its `SignedTexts`: documents and passages that are compared."""
-    is_last: bool
+    is_last: bool = False
     """No batch of the split follows."""
-    counts: dict[str, int]
-    dropped: dict[str, int]
+    counts: Counter[str] = dataclasses.field(default_factory=Counter)
+    dropped: Counter[str] = dataclasses.field(default_factory=Counter)
     """Number of dropped pages by reason."""
-    dropped_elements: dict[str, int]
+    dropped_elements: Counter[str] = dataclasses.field(default_factory=Counter)
     """Number of dropped parts of kept pages, by kind."""
-    lost_templates: dict[str, int]
+    lost_templates: Counter[str] = dataclasses.field(default_factory=Counter)
     """Calls of templates that are in no file and stood for a word, by name."""
-    problems: tuple[str, ...] = ()
+    problems: list[str] = dataclasses.field(default_factory=list)
     """One sentence for each thing that is missing from the input."""
-    failures: tuple[str, ...] = ()
+    failures: list[str] = dataclasses.field(default_factory=list)
     """The first pages that failed, with their errors."""
 
 
@@ -107,38 +110,27 @@ class PageBatchWriter:
     """Collects documents and counts, and writes them as numbered batches."""
 
     def __init__(self, split: int, directory: Path) -> None:
-        self._split = split
         self._directory = directory
-        self._number = 0
-        self.problems: list[str] = []
-        self._clear()
+        self._begin(split, 0)
 
-    def _clear(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.dropped: Counter[str] = Counter()
-        self.dropped_elements: Counter[str] = Counter()
-        self.lost_templates: Counter[str] = Counter()
+    def _begin(self, split: int, number: int) -> None:
+        self.batch = PageBatch(split=split, number=number, stem=batch_stem(split, number))
         self._documents: list[Document] = []
         self._revisions: list[int] = []
         self._listed: list[str] = []
-        self._failures: list[str] = []
-
-    @property
-    def num_pages(self) -> int:
-        return self.counts["pages_read"]
 
     def drop(self, reason: str, document_id: str, title: str) -> None:
         """Count a page without a document; list it if it has an id."""
-        self.dropped[reason] += 1
+        self.batch.dropped[reason] += 1
         if document_id:
             self._listed.append(dropped_line(document_id, reason, title))
 
     def fail(self, reason: str, document_id: str, title: str) -> None:
         """Count and list a page that the code cannot digest."""
-        self.dropped[FAILED] += 1
+        self.batch.dropped[FAILED] += 1
         self._listed.append(dropped_line(document_id, f"{FAILED}: {reason}", title))
-        if len(self._failures) < MAX_NAMED:
-            self._failures.append(f"{' '.join(document_id.split())} ({reason})")
+        if len(self.batch.failures) < MAX_NAMED:
+            self.batch.failures.append(f"{' '.join(document_id.split())} ({reason})")
 
     def add(self, document: Document, *, revision: int) -> None:
         self._documents.append(document)
@@ -146,12 +138,12 @@ class PageBatchWriter:
 
     def finish(self, *, is_last: bool = False) -> PageBatch:
         """Write the batch and start the next one."""
-        stem = batch_stem(self._split, self._number)
+        batch = self.batch
         statistics = np.zeros(len(self._documents), dtype=STATISTICS)
         signed: list[SignedTexts] = []
         # Statistics are taken from the Arrow table while it is in memory.
         with (
-            atomic_write(self._directory / f"{stem}.arrow") as path,
+            atomic_write(self._directory / f"{batch.stem}.arrow") as path,
             pa.OSFile(str(path), "wb") as sink,
             pa.ipc.new_file(sink, DOCUMENT_SCHEMA) as writer,
         ):
@@ -164,29 +156,15 @@ class PageBatchWriter:
                 statistics["words"][rows] = signed[-1].num_words
 
         # The planning of shards reads the statistics; the dropped articles are listed at the end.
-        with atomic_write(self._directory / f"{stem}.npy") as path, open(path, "wb") as stream:
+        with atomic_write(self._directory / f"{batch.stem}.npy") as path, open(path, "wb") as stream:
             np.save(stream, statistics)
-        write_signed_texts(signed, stem, self._directory)
-        with atomic_write(self._directory / f"{stem}{DROPPED_SUFFIX}") as path:
+        write_signed_texts(signed, batch.stem, self._directory)
+        with atomic_write(self._directory / f"{batch.stem}{DROPPED_SUFFIX}") as path:
             path.write_text("".join(self._listed), encoding="utf-8")
 
-        # Only this summary travels through Beam, so it holds counts and no text.
-        batch = PageBatch(
-            split=self._split,
-            number=self._number,
-            stem=stem,
-            documents=len(statistics),
-            texts=sum(len(part.texts) for part in signed),
-            is_last=is_last,
-            counts=dict(self.counts),
-            dropped=dict(self.dropped),
-            dropped_elements=dict(self.dropped_elements),
-            lost_templates=dict(self.lost_templates),
-            problems=tuple(self.problems),
-            failures=tuple(self._failures),
-        )
-        self._number += 1
-        self._clear()
+        batch.documents, batch.texts = len(statistics), sum(len(part.texts) for part in signed)
+        batch.is_last = is_last
+        self._begin(batch.split, batch.number + 1)
         return batch
 
 

@@ -1,53 +1,35 @@
-"""Documents as sentences, and the hashes that decide splits and duplicates."""
+"""Texts to documents in sentences, and the hashes that decide splits and duplicates."""
 
-import dataclasses
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
+from bert_pipeline.corpus.parquet import Document
 from bert_pipeline.wikipedia.sentences import split_sentences
-
-Split = Literal["train", "held_out"]
 
 _HASHED_AT_A_TIME = 1024
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Document:
-    """One article, book or pair: its sentences in order, and the starts of its passages."""
-
-    document_id: str
-    """Unique in its corpus, such as "enwiki:12"."""
-    title: str
-    language: str
-    """Language code, such as "en"."""
-    sentences: tuple[str, ...]
-    passage_starts: tuple[int, ...]
-    """Index of the first sentence of each passage; ascending, the first is 0."""
-    split: Split
-
-    @property
-    def passages(self) -> list[tuple[str, ...]]:
-        """The sentences of each passage."""
-        stops = (*self.passage_starts[1:], len(self.sentences))
-        return [self.sentences[start:stop] for start, stop in zip(self.passage_starts, stops)]
-
-
 def make_document(
-    *, document_id: str, title: str, language: str, passages: Iterable[str], split: Split = "train"
+    *, document_id: str, title: str, language: str, passages: Iterable[str | Sequence[str]]
 ) -> Document | None:
-    """Split passages of plain text into the sentences of a document; None if there are none."""
+    """Make a document of passages, which are texts to split into sentences, or sentences; None if there are none."""
     sentences: list[str] = []
     starts: list[int] = []
     for passage in passages:
-        of_passage = split_sentences(without_controls(passage), language)
+        of_passage = split_sentences(without_controls(passage), language) if isinstance(passage, str) else passage
         # A passage without sentences must not add a start: starts are strictly ascending.
         if of_passage:
             starts.append(len(sentences))
             sentences.extend(of_passage)
-    return document_of_sentences(
-        document_id=document_id, title=title, language=language, sentences=sentences, starts=starts, split=split
+    if not sentences:
+        return None
+    return Document(
+        document_id=document_id,
+        title=title,
+        language=language,
+        sentences=tuple(sentences),
+        passage_starts=tuple(starts),
     )
 
 
@@ -57,28 +39,6 @@ _CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f]")
 def without_controls(text: str) -> str:
     """Remove control characters, which no text has, except tabs and line feeds; those of white space become blanks."""
     return text if text.isprintable() else _CONTROLS.sub(lambda match: " " if match[0].isspace() else "", text)
-
-
-def document_of_sentences(
-    *,
-    document_id: str,
-    title: str,
-    language: str,
-    sentences: Sequence[str],
-    starts: Sequence[int] = (0,),
-    split: Split = "train",
-) -> Document | None:
-    """Build a document from sentences; None if there are none."""
-    if not sentences:
-        return None
-    return Document(
-        document_id=document_id,
-        title=title,
-        language=language,
-        sentences=tuple(sentences),
-        passage_starts=tuple(starts),
-        split=split,
-    )
 
 
 def id_hash(document_id: str) -> int:

@@ -12,19 +12,19 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
-from bert_pipeline.atomic import atomic_write
+from bert_pipeline.atomic import replace_text
 from bert_pipeline.corpus.batches import PageBatch, read_statistics
 from bert_pipeline.corpus.near_duplicates import (
-    BandTask,
+    Comparison,
     TextGroups,
     find_pairs,
     group_pairs,
     join,
     plan_band_tasks,
+    read_by_batch,
     unpack_pairs,
 )
 from bert_pipeline.corpus.splits import CorpusConfig
@@ -41,20 +41,12 @@ _BATCH_LIST = "batches.json"
 _KEYS = {"id": ("id",), "text": ("digest_low", "digest_high")}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EqualTask:
-    """Comparison of the documents whose hash falls into one part of all hashes."""
-
-    by: Literal["id", "text"]
-    part: int
-    num_parts: int
-
-
 @dataclasses.dataclass(frozen=True)
 class Found:
     """What a task found."""
 
-    by: Literal["id", "text", "near"]
+    by: str
+    """"id", "text", or "near" of a band."""
     values: np.ndarray
     """near: packed pairs (M,) of similar texts. Otherwise (M, 2) int64: each of several equal documents, and the first
     of them, which of those with one id has the latest revision. Documents are numbered over all batches."""
@@ -66,14 +58,13 @@ def write_batch_list(batches: Sequence[PageBatch], directory: Path) -> None:
     A corpus of 100 GB has 25,000 batches and 1,500 comparisons, too many for each task to carry the list.
     """
     lists = {"stems": [batch.stem for batch in batches], "bounds": _text_bounds(batches).tolist()}
-    with atomic_write(directory / _BATCH_LIST) as path:
-        path.write_text(json.dumps(lists), encoding="utf-8")
+    replace_text(directory / _BATCH_LIST, json.dumps(lists))
 
 
-def plan_comparisons(batches: Sequence[PageBatch]) -> list[EqualTask | BandTask]:
+def plan_comparisons(batches: Sequence[PageBatch]) -> list[Comparison]:
     """Plan the comparisons of the documents of all batches for workers with bounded memory."""
     num_parts = 1 + sum(batch.documents for batch in batches) // _DOCUMENTS_PER_TASK
-    equal = [EqualTask(by=by, part=part, num_parts=num_parts) for by in ("id", "text") for part in range(num_parts)]
+    equal = [Comparison(by=by, part=part, num_parts=num_parts) for by in ("id", "text") for part in range(num_parts)]
     return [*equal, *plan_band_tasks(int(_text_bounds(batches)[-1]))]
 
 
@@ -82,18 +73,18 @@ def _text_bounds(batches: Sequence[PageBatch]) -> np.ndarray:
     return np.cumsum([0, *(batch.texts for batch in batches)])
 
 
-def compare(task: EqualTask | BandTask, directory: Path) -> Found:
+def compare(task: Comparison, directory: Path) -> Found:
     """Carry out one comparison, of the batches that `write_batch_list` wrote."""
     with open_binary(directory / _BATCH_LIST) as stream:
         lists = json.load(stream)
-    if isinstance(task, BandTask):
+    if isinstance(task.by, int):
         return Found("near", find_pairs(task, lists["stems"], np.array(lists["bounds"]), directory))
     return Found(task.by, find_equal(task, lists["stems"], directory))
 
 
-def find_equal(task: EqualTask, stems: Sequence[str], directory: Path) -> np.ndarray:
+def find_equal(task: Comparison, stems: Sequence[str], directory: Path) -> np.ndarray:
     """Return the documents that are equal to another one, and the first of each (M, 2), int64."""
-    names = (*_KEYS[task.by], "revision")
+    names = (*_KEYS[str(task.by)], "revision")
     columns: list[list[np.ndarray]] = [[] for _ in (*names, "number")]
     start = 0
     for stem in stems:
@@ -183,19 +174,6 @@ def _equal(found: Sequence[Found], by: str, kept: np.ndarray) -> np.ndarray:
     return repeated
 
 
-def _statistic(
-    name: str, documents: np.ndarray, stems: Sequence[str], bounds: np.ndarray, directory: Path
-) -> np.ndarray:
-    """Return one of the `STATISTICS` (M,) of some documents (M,), which ascend."""
-    cuts = np.searchsorted(documents, bounds)
-    parts = [
-        read_statistics(stem, directory)[name][documents[low:high] - start]
-        for stem, start, low, high in zip(stems, bounds, cuts, cuts[1:])
-        if high > low
-    ]
-    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
-
-
 def _split(
     texts: TextGroups, kept: np.ndarray, stems: Sequence[str], bounds: np.ndarray, config: CorpusConfig, directory: Path
 ) -> np.ndarray:
@@ -206,9 +184,10 @@ def _split(
     """
     members, row = np.unique(bounds[texts.batch] + texts.document, return_inverse=True)  # (G,), (V,)
     group = group_documents(texts, row, len(members))
-    num_words = _statistic("words", members, stems, bounds, directory)
-    contained = find_contained(texts, row, group, kept[members], num_words)
-    pairs = np.concatenate([np.column_stack([np.arange(len(members)), group]), contained.pairs])
+    words = read_by_batch(members, stems, bounds, lambda stem, rows: read_statistics(stem, directory)["words"][rows])
+    num_words = np.concatenate([np.zeros(0, dtype=np.int64), *words])
+    joined, must_be_trained = find_contained(texts, row, group, kept[members], num_words)
+    pairs = np.concatenate([np.column_stack([np.arange(len(members)), group]), joined])
     first = first_kept(join(pairs, len(members)), kept[members])
     is_single = kept.copy()
     is_single[members] = False
@@ -231,31 +210,23 @@ def _split(
     alone = sorted(set(ends))
     documents = np.concatenate([members, np.array([number for *_, number in alone], dtype=np.int64)])
     ids_of_first = np.concatenate([np.concatenate(ids)[first], np.array([id_ for _, id_, _ in alone], dtype=np.uint64)])
-    is_trained = np.concatenate([contained.is_trained, np.zeros(len(alone), dtype=bool)])
+    is_trained = np.concatenate([must_be_trained, np.zeros(len(alone), dtype=bool)])
     codes[documents] = split_codes(
         ids_of_first, kept[documents], config.held_out_per_mille, num_kept=int(kept.sum()), is_trained=is_trained
     )
     return codes
 
 
-@dataclasses.dataclass(frozen=True)
-class ContainedDocuments:
-    """What becomes of those of N documents that mostly consist of passages of others."""
-
-    pairs: np.ndarray
-    """(M, 2) int64: documents that must be in one split."""
-    is_trained: np.ndarray
-    """(N,) bool: the document must be in the training split, as its passages are in too many documents to join them."""
-
-
 def find_contained(
     texts: TextGroups, row: np.ndarray, group: np.ndarray, kept: np.ndarray, num_words: np.ndarray
-) -> ContainedDocuments:
+) -> tuple[np.ndarray, np.ndarray]:
     """Find the documents, among the `kept` (N,) of N, that mostly consist of passages of other groups of documents.
 
     `row` (V,) is the document of each text; `group` (N,) is the first document of the group of each document, and
     `num_words` (N,) are its words. A passage of few groups joins them if it is in a document that has little else.
     Boilerplate joins nothing: a thousand documents have no one split for a stub that has little else.
+    Returns pairs (M, 2) int64 of documents that must be in one split, and which documents (N,) bool must be in the
+    training split, because their passages are in too many documents to join them.
     """
     is_passage = (texts.passage >= 0) & kept[row]
     passage, document, words = texts.group[is_passage], row[is_passage], texts.words[is_passage]
@@ -277,7 +248,7 @@ def find_contained(
     passage_of, group_of = passage_of[is_joining], group_of[is_joining]
     first = np.flatnonzero(np.diff(passage_of, prepend=-1))
     pairs = np.column_stack([group_of, np.repeat(group_of[first], np.diff(first, append=len(group_of)))])
-    return ContainedDocuments(pairs=pairs, is_trained=is_trained)
+    return pairs, is_trained
 
 
 def group_documents(texts: TextGroups, row: np.ndarray, number: int) -> np.ndarray:

@@ -11,7 +11,7 @@ import itertools
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,12 @@ from bert_pipeline.atomic import atomic_write
 from bert_pipeline.beam import PipelineOptions, beam
 from bert_pipeline.beam.options import num_workers, pipeline_options
 from bert_pipeline.beam.results import Result, WriteResults, check_results, check_total, load_results, read_results
-from bert_pipeline.beam.workers import FlatMap, ParallelFlatMap, run_pipeline
+from bert_pipeline.beam.workers import FlatMap, ParallelFlatMap, Progress, run_pipeline
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.batches import DROPPED_SUFFIX, PageBatch
-from bert_pipeline.corpus.duplicates import EqualTask, Found, compare, plan_comparisons, write_batch_list
+from bert_pipeline.corpus.duplicates import Found, compare, plan_comparisons, write_batch_list
 from bert_pipeline.corpus.mixture import sum_texts
-from bert_pipeline.corpus.near_duplicates import BandTask
+from bert_pipeline.corpus.near_duplicates import Comparison
 from bert_pipeline.corpus.quality import QUALITY_COUNTS, sample_passages
 from bert_pipeline.corpus.shards import Shard, collect_dropped, plan_shards, shard_name, write_shard
 from bert_pipeline.corpus.splits import CorpusConfig, Split, languages_of_dumps, plan_splits, read_batches
@@ -59,7 +59,7 @@ def build_corpus(
     output: Path | str,
     config: CorpusConfig | None = None,
     beam_options: Sequence[str] = (),
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Manifest:
     """Build a corpus directory from dumps, text, JSON lines or pairs; returns its manifest.
 
@@ -164,7 +164,7 @@ def _run(
     draft: Draft,
     scratch: Path,
     options: PipelineOptions,
-    progress: Callable[[int], None] | None,
+    progress: Progress | None,
 ) -> None:
     read = functools.partial(_read_batches, config=config, scratch=str(scratch))
     comparisons = functools.partial(_plan_comparisons, scratch=str(scratch))
@@ -212,12 +212,12 @@ def _ordered(batches: list[PageBatch]) -> list[PageBatch]:
     return sorted(batches, key=lambda batch: (batch.split, batch.number))
 
 
-def _plan_comparisons(batches: list[PageBatch], *, scratch: str) -> list[EqualTask | BandTask]:
+def _plan_comparisons(batches: list[PageBatch], *, scratch: str) -> list[Comparison]:
     write_batch_list(_ordered(batches), to_path(scratch))
     return plan_comparisons(batches)
 
 
-def _find(task: EqualTask | BandTask, *, scratch: str) -> Sequence[Found]:
+def _find(task: Comparison, *, scratch: str) -> Sequence[Found]:
     return [compare(task, to_path(scratch))]
 
 
@@ -270,7 +270,7 @@ def _plan_shards(
 
 
 def _write_shard(shard: Shard, *, scratch: str, output: str) -> Sequence[Result]:
-    return [dataclasses.asdict(write_shard(shard, to_path(scratch), to_path(output)))]
+    return [write_shard(shard, to_path(scratch), to_path(output))]
 
 
 def _sum_counts(shards: Iterable[dict[str, int]]) -> dict[str, float]:

@@ -19,7 +19,7 @@ import io
 import math
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import UsageError
-from bert_pipeline.parquet_io import list_offsets, numbers_of, one_chunk
+from bert_pipeline.parquet_io import list_offsets, numbers_of
 from bert_pipeline.randomness import combine
 from bert_pipeline.storage import is_remote, read_range
 from bert_pipeline.wikipedia.punctuation import UNSPACED_LETTERS
@@ -226,8 +226,7 @@ class SignedTexts:
 
 def sign_documents(table: pa.Table, first_row: int = 0) -> SignedTexts:
     """Sign the documents of a table of the corpus' schema and their passages; `first_row` is the first one's row."""
-    lists = one_chunk(table, "sentences")
-    starts = one_chunk(table, "passage_starts")
+    lists, starts = (table.column(name).combine_chunks() for name in ("sentences", "passage_starts"))
     passages_of = list_offsets(starts)  # (D + 1,)
     document = np.repeat(np.arange(table.num_rows), np.diff(passages_of))  # (P,)
     passage_start = numbers_of(starts.flatten()) + list_offsets(lists)[:-1][document]
@@ -299,15 +298,16 @@ def _read_rows(rows: np.ndarray, stem: str, name: str, directory: Path) -> np.nd
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BandTask:
-    """Comparison of the texts whose hash of one band falls into one part of all hashes."""
+class Comparison:
+    """A task: to compare the documents, or the texts of a band, whose hash falls into one part of all hashes."""
 
-    band: int
+    by: str | int
+    """What is hashed: the "id" or the "text" of a document, or the band of this number."""
     part: int
     num_parts: int
 
 
-def plan_band_tasks(num_texts: int) -> list[BandTask]:
+def plan_band_tasks(num_texts: int) -> list[Comparison]:
     """Plan the comparisons: one per band, or several where there are too many texts for one worker's memory.
 
     UsageError if there are more than 2^31 documents and passages.
@@ -319,7 +319,7 @@ def plan_band_tasks(num_texts: int) -> list[BandTask]:
         )
     num_parts = 1 + num_texts // _TEXTS_PER_TASK
     return [
-        BandTask(band=band, part=part, num_parts=num_parts) for band in range(NUM_BANDS) for part in range(num_parts)
+        Comparison(by=band, part=part, num_parts=num_parts) for band in range(NUM_BANDS) for part in range(num_parts)
     ]
 
 
@@ -339,7 +339,7 @@ def unpack_pairs(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return numbers.astype(np.int64), packed & np.uint64(1) == 1
 
 
-def find_pairs(task: BandTask, stems: Sequence[str], bounds: np.ndarray, directory: Path) -> np.ndarray:
+def find_pairs(task: Comparison, stems: Sequence[str], bounds: np.ndarray, directory: Path) -> np.ndarray:
     """Return packed pairs (M,) of similar texts, numbered over all batches in order, the smaller number first.
 
     `bounds` (B + 1,) are the numbers of the first text of each of B batches, and that of all texts.
@@ -352,7 +352,7 @@ def find_pairs(task: BandTask, stems: Sequence[str], bounds: np.ndarray, directo
     for stem, base, end in zip(stems, bounds, bounds[1:]):
         if base == end:
             continue
-        of_band, all_values = _read_rows(np.array([task.band, _ALL_VALUES]), stem, "bands", directory)
+        of_band, all_values = _read_rows(np.array([task.by, _ALL_VALUES]), stem, "bands", directory)
         rows = np.flatnonzero(of_band % np.uint64(task.num_parts) == task.part)
         hashes.append(of_band[rows])
         of_all_values.append(all_values[rows])
@@ -365,7 +365,7 @@ def find_pairs(task: BandTask, stems: Sequence[str], bounds: np.ndarray, directo
     is_first = np.concatenate([[True], values[1:] != values[:-1]])[: len(values)]
     del values
     packed = [np.zeros(0, dtype=np.uint64)]
-    if task.band == 0:
+    if task.by == 0:
         first = order[is_first][np.cumsum(is_first)[~is_first] - 1]
         packed.append(pack_pairs(number[first], number[order[~is_first]], np.ones(len(first), dtype=bool)))
     first = np.sort(order[is_first])
@@ -408,13 +408,20 @@ def estimate_similarity(pairs: np.ndarray, stems: Sequence[str], bounds: np.ndar
 
 def _rows(numbers: np.ndarray, name: str, stems: Sequence[str], bounds: np.ndarray, directory: Path) -> np.ndarray:
     """Return the rows of one array for ascending numbers of texts."""
+    parts = read_by_batch(numbers, stems, bounds, lambda stem, rows: _read_rows(rows, stem, name, directory))
+    return np.concatenate(parts or [getattr(_NOTHING, name)])
+
+
+def read_by_batch(
+    numbers: np.ndarray, stems: Sequence[str], bounds: np.ndarray, read: Callable[[str, np.ndarray], np.ndarray]
+) -> list[np.ndarray]:
+    """Call `read` with each batch and its rows among ascending `numbers` over all batches, if there are any."""
     cuts = np.searchsorted(numbers, bounds)
-    parts = [
-        _read_rows(numbers[start:stop] - base, stem, name, directory)
+    return [
+        read(stem, numbers[start:stop] - base)
         for stem, base, start, stop in zip(stems, bounds, cuts, cuts[1:])
         if stop > start
     ]
-    return np.concatenate(parts) if parts else np.concatenate([getattr(_NOTHING, name)])
 
 
 @dataclasses.dataclass(frozen=True)

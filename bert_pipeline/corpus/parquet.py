@@ -1,21 +1,17 @@
 """Documents in Parquet: their columns, and readers that hold one row group at a time."""
 
-from __future__ import annotations
-
+import dataclasses
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence, Sized
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bert_pipeline.failed_records import failure
-from bert_pipeline.parquet_io import list_array, list_offsets, one_chunk, open_parquet, read_row_group, string_array
-
-if TYPE_CHECKING:
-    from bert_pipeline.corpus.documents import Document
+from bert_pipeline.parquet_io import list_array, list_offsets, open_parquet, read_row_group, string_array
 
 Value = TypeVar("Value")
 
@@ -30,6 +26,27 @@ DOCUMENT_SCHEMA = pa.schema(
     ]
 )
 DOCUMENTS_PER_ROW_GROUP = 512
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Document:
+    """One article, book or pair: its sentences in order, and the starts of its passages."""
+
+    document_id: str
+    """Unique in its corpus, such as "enwiki:12"."""
+    title: str
+    language: str
+    """Language code, such as "en"."""
+    sentences: tuple[str, ...]
+    passage_starts: tuple[int, ...]
+    """Index of the first sentence of each passage; ascending, the first is 0."""
+    split: Literal["train", "held_out"] = "train"
+
+    @property
+    def passages(self) -> list[tuple[str, ...]]:
+        """The sentences of each passage."""
+        stops = (*self.passage_starts[1:], len(self.sentences))
+        return [self.sentences[start:stop] for start, stop in zip(self.passage_starts, stops)]
 
 
 def document_table(documents: list[Document]) -> pa.Table:
@@ -55,9 +72,6 @@ def _bounds(lists: Sequence[Sized]) -> np.ndarray:
 
 def read_documents(path: Path | str) -> Iterator[Document]:
     """Yield the documents of one Parquet file. InputError if it is not a document shard."""
-    # Imported here because training processes need the other functions only, and not the sentence splitter.
-    from bert_pipeline.corpus.documents import Document
-
     with open_parquet(path, DOCUMENT_SCHEMA, "a corpus shard") as file:
         for index in range(file.num_row_groups):
             for row in read_row_group(file, index, path, DOCUMENT_SCHEMA.names).to_pylist():
@@ -79,7 +93,7 @@ def read_sentences(
             table = read_row_group(file, index, path, ["document_id", "language", "split", "sentences"])
             if leave_out:
                 table = table.filter(pc.invert(pc.is_in(table.column("document_id"), pa.array(leave_out, pa.string()))))
-            sentences = one_chunk(table, "sentences")
+            sentences = table.column("sentences").combine_chunks()
             yield table, list_offsets(sentences), sentences.flatten()
 
 

@@ -10,7 +10,7 @@ import functools
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_pipeline.compression import open_bytes
-from bert_pipeline.corpus.documents import Document, document_of_sentences, make_document, without_controls
+from bert_pipeline.corpus.documents import make_document, without_controls
+from bert_pipeline.corpus.parquet import Document
 from bert_pipeline.corpus.prose import BLANK_LINES, ProseForm, form_of, prose_passages
-from bert_pipeline.corpus.sources import CIRRUS_SEARCH
+from bert_pipeline.corpus.sources import CIRRUS_SEARCH, SourceKind
 from bert_pipeline.corpus.text_files import GUTENBERG_END, WHOLE, Span, TextKind, read_records, stem_of
 from bert_pipeline.errors import InputError
 from bert_pipeline.failed_records import failure
@@ -89,6 +90,9 @@ class TextDocuments(_Documents):
     """Those of a text file, a document of each record."""
 
     kind: TextKind = "lines"
+    """`lines` is google's format, a sentence a line and a blank line between documents; a `book` is running text, in
+    parts if it is long; a line of `jsonl` has "text", and may have "id", "title" and "language"; one of `pairs` has two
+    sentences, separated by a tab."""
 
     def __iter__(self) -> Iterator[Read]:
         stem, is_line = self.stem or stem_of(self.path), self.kind in ("jsonl", "pairs")
@@ -127,17 +131,7 @@ class TextDocuments(_Documents):
                 content = f"{len(sentences)} columns" if len(sentences) != 2 else "an empty sentence"
                 raise InputError(f"{where}: {content}, expected 2 sentences separated by a tab")
         # A pair is one passage of two sentences, so that B follows A in the text.
-        return document_of_sentences(sentences=sentences, **named)
-
-
-read_line_documents = functools.partial(TextDocuments, kind="lines")
-"""`lines:`, google's format: one sentence per line, a blank line between documents."""
-read_book_documents = functools.partial(TextDocuments, kind="book")
-"""`book:`, running text; a book is in parts if it is longer than `MAX_DOCUMENT_BYTES`."""
-read_json_documents = functools.partial(TextDocuments, kind="jsonl")
-"""`jsonl:`, lines with "text", and optionally "id", "title" and "language"."""
-read_pair_documents = functools.partial(TextDocuments, kind="pairs")
-"""`pairs:`, two sentences per line, separated by a tab."""
+        return make_document(passages=[sentences], **named)
 
 
 def _lines_of(text: str) -> list[str]:
@@ -254,15 +248,11 @@ def plan_row_groups(path: Path | str, split_bytes: int) -> Iterator[Span]:
             if size >= split_bytes:
                 yield Span(start, index, first)
                 start, first, size = index, rows, 0
-            size += _text_bytes(file, index)
+            # Of the texts, before they are compressed.
+            columns = map(file.metadata.row_group(index).column, range(file.metadata.num_columns))
+            size += next(column.total_uncompressed_size for column in columns if column.path_in_schema == "text")
             rows += file.metadata.row_group(index).num_rows
         yield Span(start, file.num_row_groups, first)
-
-
-def _text_bytes(file: pq.ParquetFile, index: int) -> int:
-    """Return the size of the texts of a row group, before they are compressed."""
-    columns = map(file.metadata.row_group(index).column, range(file.metadata.num_columns))
-    return next(int(column.total_uncompressed_size) for column in columns if column.path_in_schema == "text")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -283,3 +273,13 @@ class ParquetDocuments(_Documents):
                     yield FailedRecord(document_id=document_id, title="", reason=reason)
                 else:
                     yield known._of_record(row, document_id=document_id, title="", language=self.language)
+
+
+READERS: dict[SourceKind, Callable[..., Iterable[Read]]] = {
+    "lines": functools.partial(TextDocuments, kind="lines"),  # google's: one sentence per line, blank lines between
+    "book": functools.partial(TextDocuments, kind="book"),  # running text; in parts from `MAX_DOCUMENT_BYTES` on
+    "jsonl": functools.partial(TextDocuments, kind="jsonl"),  # "text", and optionally "id", "title" and "language"
+    "pairs": functools.partial(TextDocuments, kind="pairs"),  # two sentences per line, separated by a tab
+    "parquet": ParquetDocuments,
+}
+"""The documents of a file of each kind but dumps."""

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_pipeline.atomic import atomic_write
+from bert_pipeline.atomic import atomic_write, replace_text
 from bert_pipeline.corpus.batches import (
     COUNTED,
     DROPPED_SUFFIX,
@@ -104,57 +104,38 @@ def _count(documents: np.ndarray, codes: np.ndarray) -> dict[str, int]:
     }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class WrittenShard:
-    """One shard on disk."""
-
-    name: str
-    rows: int
-    sha256: str
-    counts: dict[str, int]
-    texts: list[dict[str, Any]]
-    """Training documents and their words, by source and language."""
-    dropped_list: str
-    """Name of the list of its duplicates, in the scratch directory."""
-
-
-@dataclasses.dataclass
-class _Copied:
-    """What is known of a shard once its documents have been copied."""
-
-    duplicates: list[str] = dataclasses.field(default_factory=list)
-    """A line for each dropped document."""
-    texts: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-
-
 def shard_name(index: int) -> str:
     """Return the name of a shard's file."""
     return f"documents-{index:05d}.parquet"
 
 
-def write_shard(shard: Shard, scratch: Path, output: Path) -> WrittenShard:
-    """Copy the kept documents of a shard's batches to `documents-NNNNN.parquet`."""
+def write_shard(shard: Shard, scratch: Path, output: Path) -> dict[str, Any]:
+    """Copy the kept documents of a shard's batches to `documents-NNNNN.parquet`; return what the corpus states of it.
+
+    With its counts these are the training documents and their words, by source and language ("texts"), and the name of
+    the list of its duplicates in the scratch directory ("dropped_list").
+    """
     name = shard_name(shard.index)
     rows = 0
-    copied = _Copied()
+    duplicates: list[str] = []
+    texts: list[dict[str, Any]] = []
     with atomic_write(output / name) as path:
         with pq.ParquetWriter(path, DOCUMENT_SCHEMA, compression="zstd", write_page_checksum=True) as writer:
-            for table in _row_groups(_kept_documents(shard, scratch, copied)):
+            for table in _row_groups(_kept_documents(shard, scratch, duplicates, texts)):
                 writer.write_table(table)
                 rows += table.num_rows
         sha256 = file_sha256(path)
     # A list of its own, even if empty: `collect_dropped` joins those of all shards.
     dropped_list = f"shard-{shard.index:06d}{DROPPED_SUFFIX}"
-    with atomic_write(scratch / dropped_list) as path:
-        path.write_text("".join(copied.duplicates), encoding="utf-8")
-    texts = sum_texts(copied.texts)
-    return WrittenShard(
-        name=name, rows=rows, sha256=sha256, counts=shard.counts, texts=texts, dropped_list=dropped_list
-    )
+    replace_text(scratch / dropped_list, "".join(duplicates))
+    written = {"name": name, "rows": rows, "sha256": sha256, "dropped_list": dropped_list}
+    return {**written, "counts": shard.counts, "texts": sum_texts(texts)}
 
 
-def _kept_documents(shard: Shard, scratch: Path, copied: _Copied) -> Iterator[pa.Table]:
-    """Yield the kept documents of a shard with their split, and fill in `copied`."""
+def _kept_documents(
+    shard: Shard, scratch: Path, duplicates: list[str], texts: list[dict[str, Any]]
+) -> Iterator[pa.Table]:
+    """Yield the kept documents of a shard with their split; add a line for each other one, and counts of those kept."""
     split_column = DOCUMENT_SCHEMA.get_field_index("split")
     resembled = _resembled_ids(shard, scratch)
     for stem, codes in zip(shard.stems, shard.codes):
@@ -180,9 +161,9 @@ def _kept_documents(shard: Shard, scratch: Path, copied: _Copied) -> Iterator[pa
                     reason = row["split"]
                     if reason in (CODES[SAME_TEXT], CODES[NEAR]):
                         reason = f"{reason} {'of' if reason == CODES[NEAR] else 'as'} {next(resembled)}"
-                    copied.duplicates.append(dropped_line(row["document_id"], reason, row["title"]))
+                    duplicates.append(dropped_line(row["document_id"], reason, row["title"]))
                 table, words = table.take(number_array(np.flatnonzero(is_kept))), words[is_kept]
-            copied.texts += count_texts(table, words)
+            texts += count_texts(table, words)
             yield table.cast(DOCUMENT_SCHEMA)
 
 

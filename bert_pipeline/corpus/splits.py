@@ -12,7 +12,7 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -95,10 +95,7 @@ class Split:
     kind: SourceKind
     """"lines" or "book" for a "text" source."""
     path: str
-    start: int = 0
-    stop: int | None = None
-    first: int = 0
-    """Number of records before it in the file."""
+    span: Span = WHOLE
     name: str = ""
     """What its document ids begin with; "" takes the usual name."""
     stem: str = ""
@@ -118,9 +115,7 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
         formats: dict[SourceKind, list[str]] = {}
         for path in files:
             kind = source_kind
-            _check_name(path)
-            if kind != "wikipedia":
-                _check_text_file(path)
+            _check_file(path, kind)
             version = version_of(path)
             if kind == "text":
                 kind = readers.detect_format(
@@ -128,8 +123,7 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
                 )
                 formats.setdefault(kind, []).append(os.path.basename(without_secrets(path)))
             for span in _plan_spans(path, kind, config):
-                where = dataclasses.asdict(span)
-                splits.append(Split(index=len(splits), kind=kind, path=path, name=name, version=version, **where))
+                splits.append(Split(index=len(splits), kind=kind, path=path, span=span, name=name, version=version))
         for kind, names in formats.items():
             listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             logger.info("%s: read as %s (%s): %s", without_secrets(source), kind, _FORMATS[kind], listed)
@@ -212,16 +206,14 @@ def _stems_of(splits: Sequence[Split], config: CorpusConfig) -> dict[_File, str]
 _FORMATS = {"lines": "one sentence per line", "book": "running text"}
 
 
-def _check_name(path: str) -> None:
-    # The name becomes part of ids and of the manifest.
-    try:
+def _check_file(path: str, kind: SourceKind) -> None:
+    try:  # the name becomes part of ids and of the manifest
         path.encode()
     except UnicodeEncodeError:
         shown = os.fsencode(path).decode(errors="backslashreplace")
         raise InputError(f"{shown}: found a name that is not UTF-8; rename the file or its folder") from None
-
-
-def _check_text_file(path: str) -> None:
+    if kind == "wikipedia":  # `open_dump` checks the rest
+        return
     if not is_remote(path) and not os.access(path, os.R_OK):
         raise InputError(f"{path}: cannot be read; check its permissions")
     if not size_of(path):
@@ -294,36 +286,28 @@ def _check_version(split: Split) -> None:
 def _read_text_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterator[PageBatch]:
     name = _name_of(split, config)
     writer = PageBatchWriter(split.index, directory)
-    span = Span(split.start, split.stop, split.first)
     # These sources have no revisions: with 0 for all, the first document of an id is kept.
     dropped: Counter[str] = Counter()
     language = _language_of(name, config)
-    read = _READERS[split.kind](to_path(split.path), name, language, span, split.stem, config.prose, dropped)
+    reader = readers.READERS[split.kind]
+    read = reader(to_path(split.path), name, language, split.span, split.stem, config.prose, dropped)
     for document in read:
-        writer.dropped_elements.update(dropped)
+        counts = writer.batch.counts
+        writer.batch.dropped_elements.update(dropped)
         dropped.clear()
-        writer.counts["pages_read"] += 1
+        counts["pages_read"] += 1
         if document is None:
             writer.drop("empty", "", "")
             continue
         if isinstance(document, readers.FailedRecord):
             writer.fail(document.reason, document.document_id, document.title)
             continue
-        writer.counts["characters_in"] += sum(map(len, document.sentences))
+        counts["characters_in"] += sum(map(len, document.sentences))
         writer.add(document, revision=0)
         # A worker holds one batch: a compressed file may have any length, and a document may be a book.
-        if writer.num_pages >= config.pages_per_split or writer.counts["characters_in"] >= config.split_bytes:
+        if counts["pages_read"] >= config.pages_per_split or counts["characters_in"] >= config.split_bytes:
             yield writer.finish()
     yield writer.finish(is_last=True)
-
-
-_READERS: dict[SourceKind, Callable[..., Iterable[readers.Read]]] = {
-    "lines": readers.read_line_documents,
-    "book": readers.read_book_documents,
-    "jsonl": readers.read_json_documents,
-    "parquet": readers.ParquetDocuments,
-    "pairs": readers.read_pair_documents,
-}
 
 
 def _read_dump_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterator[PageBatch]:
@@ -335,22 +319,22 @@ def _read_dump_batches(split: Split, config: CorpusConfig, directory: Path) -> I
     bytes_read = 0
 
     # Every page read becomes a document or is counted as dropped, with the reason.
-    for page in read_pages(dump, split.start, split.stop, report):
-        writer.counts["pages_read"] += 1
+    for page in read_pages(dump, split.span.start, split.span.stop, report):
+        writer.batch.counts["pages_read"] += 1
         try:
             _read_page(page, dump.site, writer, f"{name}:{page.page_id}", language, config.templates)
         except BaseException as error:
             writer.fail(failure(error), f"{name}:{page.page_id}", page.title)
 
         # A byte range makes one batch; a file read from the front is cut by the number of pages.
-        if not dump.is_splittable and writer.num_pages >= config.pages_per_split:
-            writer.counts["bytes_in"] += report.bytes_read - bytes_read
+        if not dump.is_splittable and writer.batch.counts["pages_read"] >= config.pages_per_split:
+            writer.batch.counts["bytes_in"] += report.bytes_read - bytes_read
             bytes_read = report.bytes_read
             yield writer.finish()
 
     # The last batch also reports how the file ends, which is known only now.
-    writer.counts["bytes_in"] += report.bytes_read - bytes_read
-    writer.problems.extend(_problems(dump, split, report))
+    writer.batch.counts["bytes_in"] += report.bytes_read - bytes_read
+    writer.batch.problems.extend(_problems(dump, split, report))
     if report.unfinished_page:
         writer.drop("cut off", f"{name}:?", report.unfinished_page)
     yield writer.finish(is_last=True)
@@ -366,9 +350,9 @@ def _read_page(
     extraction = extract_article(page, site, templates=templates)
     document = make_document(document_id=document_id, title=page.title, language=language, passages=extraction.passages)
     # Markup included, but of articles only: the share that becomes text measures the extraction.
-    writer.counts["characters_in"] += len(page.text)
-    writer.dropped_elements.update(extraction.dropped)
-    writer.lost_templates.update(extraction.lost)
+    writer.batch.counts["characters_in"] += len(page.text)
+    writer.batch.dropped_elements.update(extraction.dropped)
+    writer.batch.lost_templates.update(extraction.lost)
     if document is None:
         writer.drop("no prose", document_id, page.title)
     else:
@@ -384,7 +368,7 @@ def _problems(dump: Dump, split: Split, report: ReadReport) -> Iterator[str]:
     path = without_secrets(str(dump.path))
     if report.unfinished_page:
         yield f"{path}: breaks off inside page {report.unfinished_page!r}, which is lost with all that followed"
-    elif split.stop is not None and split.stop < dump.size:
+    elif split.span.stop is not None and split.span.stop < dump.size:
         return
     elif report.is_truncated or is_truncated_bzip2(dump):
         yield f"{path}: the compressed file is cut off; whatever followed is lost"

@@ -8,7 +8,6 @@ text, which are counted first and take about 150 bytes each.
 import collections
 import functools
 import itertools
-import logging
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -37,8 +36,6 @@ from bert_pipeline.parquet_io import arrow_errors
 from bert_pipeline.step import make
 from bert_pipeline.vocabulary.encoder import StringEncoder
 from bert_pipeline.vocabulary.job import count_words
-
-log = logging.getLogger(__name__)
 
 _WORDS_NAME = "words.parquet"
 

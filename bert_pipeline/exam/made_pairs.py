@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_pipeline.corpus.documents import Document
+from bert_pipeline.corpus.parquet import Document
 from bert_pipeline.exam.ngrams import BEGIN, END, MARKS, UNKNOWN, Trigrams, WordSplitter
 from bert_pipeline.exam.pairs import NEXT_SENTENCE, Pair
 from bert_pipeline.randomness import key_of_text

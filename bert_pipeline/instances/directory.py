@@ -1,7 +1,6 @@
 """Instance directories and the names of their shards; also TFRecord files that google's script has written."""
 
 import contextlib
-import functools
 import re
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -10,14 +9,14 @@ import numpy as np
 
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import ArtifactError, InputError
-from bert_pipeline.hashes import check_shard, file_sha256
+from bert_pipeline.hashes import check_shard, sha256_once
 from bert_pipeline.instances.columns import InstanceColumns
 from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.instances.parquet import InstanceWriter, ParquetInstances
 from bert_pipeline.instances.tfrecord import TfrecordInstances, TfrecordWriter, read_widths
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest
 from bert_pipeline.parquet_io import footer_sha256
-from bert_pipeline.storage import is_remote, to_path, version_of
+from bert_pipeline.storage import is_remote, to_path
 from bert_pipeline.vocabulary.files import CONFIGURATION_NAME, FAST_NAME, VOCABULARY_NAME
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -75,8 +74,7 @@ def load_instances(directory: Path | str) -> Manifest:
     files: dict[str, dict[str, Any]] = {}
     max_seq_length = max_predictions = 0
     for path in paths:
-        digest = _sha256(str(path), version_of(path))
-        files[path.relative_to(directory).as_posix()] = {"sha256": digest, "bytes": path.stat().st_size}
+        files[path.relative_to(directory).as_posix()] = {"sha256": sha256_once(path), "bytes": path.stat().st_size}
         length, predictions = read_widths(path)
         max_seq_length, max_predictions = max(max_seq_length, length), max(max_predictions, predictions)
     # Widths may differ between files: the largest is what a model must support.
@@ -90,12 +88,6 @@ def load_instances(directory: Path | str) -> Manifest:
         "inputs": {},
     }
     return Manifest(path=directory, content=content, provenance={})
-
-
-@functools.lru_cache(maxsize=65_536)
-def _sha256(path: str, version: str) -> str:
-    """Hash a file, again only if its size or modification time has changed."""
-    return file_sha256(path)
 
 
 def open_writers(

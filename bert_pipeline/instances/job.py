@@ -19,9 +19,8 @@ import pyarrow.compute as pc
 
 from bert_pipeline.beam import beam
 from bert_pipeline.beam.options import num_workers, pipeline_options
-from bert_pipeline.beam.progress import Progress, of_total
 from bert_pipeline.beam.results import Result, WriteResults, read_results
-from bert_pipeline.beam.workers import ParallelFlatMap, one, run_pipeline
+from bert_pipeline.beam.workers import ParallelFlatMap, Progress, one, run_pipeline
 from bert_pipeline.corpus import mixture
 from bert_pipeline.corpus.parquet import read_sentences, without_failures
 from bert_pipeline.errors import InputError
@@ -68,15 +67,17 @@ def build_instances(
     beam_options: Sequence[str] = (),
     *,
     progress: Progress | None = None,
+    cased: bool | None = None,
 ) -> Manifest:
     """Build pre-training instances from a corpus: one shard per corpus shard, in `train/` and `held_out/`.
 
-    `vocabulary` is a directory with vocab.txt and tokenizer_config.json, of `bert vocab` or of any BERT. The content
-    is a function of the inputs and the configuration, for any runner. ArtifactError and InputError if an input is
-    malformed, or if the corpus yields no instance.
+    `vocabulary` is a directory with vocab.txt and tokenizer_config.json, of `bert vocab` or of any BERT; `cased` is its
+    case if these do not state it. The content is a function of the inputs and the configuration, for any runner.
+    ArtifactError and InputError if an input is malformed, or if the corpus yields no instance.
     """
     source = load_manifest(corpus, kind="corpus")
-    tokenizer = Tokenizer.from_directory(vocabulary)
+    tokenizer = Tokenizer.from_directory(vocabulary, cased=cased)
+    tokenizer.check_case(cased, vocabulary)
     # A vocabulary is identified by what decides the ids, whatever directory it is in.
     inputs = {
         "corpus": input_of(source),
@@ -110,7 +111,7 @@ def build_instances(
             config=config,
             texts=texts,
         )
-        with run_pipeline(options, preload=__name__, draft=draft, progress=of_total(progress, len(shards))) as pipeline:
+        with run_pipeline(options, preload=__name__, draft=draft, progress=progress, total=len(shards)) as pipeline:
             (
                 pipeline
                 | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
@@ -321,18 +322,14 @@ def tokenize_shard(
             keys[split] += [key_of_text(identifier) for identifier in identifiers]
     tokenized = {
         split: TokenizedDocuments(
-            tokens=_concatenated(tokens[split], dtype),
-            sentence_offsets=offsets_of(_concatenated(lengths[split], np.int64)),
-            document_offsets=offsets_of(_concatenated(num_sentences[split], np.int64)),
+            tokens=np.concatenate([np.zeros(0, dtype), *tokens[split]]),
+            sentence_offsets=offsets_of(np.concatenate([np.zeros(0, np.int64), *lengths[split]])),
+            document_offsets=offsets_of(np.concatenate([np.zeros(0, np.int64), *num_sentences[split]])),
             keys=np.array(keys[split], dtype=np.uint64),
         )
         for split in SPLITS
     }
     return tokenized, num_read
-
-
-def _concatenated(arrays: list[np.ndarray], dtype: type) -> np.ndarray:
-    return np.concatenate(arrays) if arrays else np.zeros(0, dtype=dtype)
 
 
 def _shares(counts: collections.Counter[str], histogram: np.ndarray, max_seq_length: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, PositiveInt
 
-from bert_pipeline.configuration import Proportion, configuration
+from bert_pipeline.configuration import Proportion, changed_settings, configuration
 from bert_pipeline.corpus.mixture import MixtureConfig
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.instances.columns import InstanceColumns, offsets_of, unpad
@@ -67,18 +67,13 @@ class InstancesConfig(MaskingConfig, MixtureConfig):
             raise ConfigurationError(
                 f"tfrecord_compression={self.tfrecord_compression!r}: format='parquet' writes no TFRecord"
             )
-        if not self.has_static_masks:
-            self._refuse_mask_settings()
+        changed = {} if self.has_static_masks else changed_settings(self)
+        if ignored := [name for name in _MASK_SETTINGS if name in changed]:
+            raise ConfigurationError(
+                f"{ignored[0]}={changed[ignored[0]]!r}: it would be ignored, since masking='dynamic' draws masks in "
+                "training; set it in the masking section of the pre-training, or masking='static' here"
+            )
         super().__post_init__()
-
-    def _refuse_mask_settings(self) -> None:
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        for name in _MASK_SETTINGS:
-            if getattr(self, name) != defaults[name]:
-                raise ConfigurationError(
-                    f"{name}={getattr(self, name)!r}: it would be ignored, since masking='dynamic' draws masks in "
-                    "training; set it in the masking section of the pre-training, or masking='static' here"
-                )
 
     @property
     def has_static_masks(self) -> bool:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_pipeline.instances.columns import InstanceColumns
-from bert_pipeline.parquet_io import list_array, list_offsets, one_chunk, open_parquet, read_row_group
+from bert_pipeline.parquet_io import list_array, list_offsets, open_parquet, read_row_group
 from bert_pipeline.storage import to_path
 
 INSTANCE_SCHEMA = pa.schema(
@@ -88,21 +88,20 @@ class ParquetInstances(contextlib.AbstractContextManager["ParquetInstances"]):
     def read_row_group(self, index: int) -> InstanceColumns:
         """Read one row group. ArtifactError if its bytes are damaged."""
         table = read_row_group(self._file, index, self.path)
-        input_ids = one_chunk(table, "input_ids")
+        columns = {name: table.column(name).combine_chunks() for name in table.column_names}
         masked: dict[str, np.ndarray] = {}
-        if "continues_word" in table.column_names:
-            masked["continues_word"] = one_chunk(table, "continues_word").flatten().to_numpy(zero_copy_only=False)
+        if "continues_word" in columns:
+            masked["continues_word"] = columns["continues_word"].flatten().to_numpy(zero_copy_only=False)
         if self.has_static_masks:
-            positions = one_chunk(table, "masked_lm_positions")
+            for name in ("masked_lm_positions", "masked_lm_ids"):
+                masked[name] = columns[name].flatten().to_numpy()
             # Positions and ids have the same offsets, so one column gives them.
-            masked["masked_lm_positions"] = positions.flatten().to_numpy()
-            masked["masked_lm_ids"] = one_chunk(table, "masked_lm_ids").flatten().to_numpy()
-            masked["masked_offsets"] = list_offsets(positions)
+            masked["masked_offsets"] = list_offsets(columns["masked_lm_positions"])
         return InstanceColumns(
-            input_ids=input_ids.flatten().to_numpy(),
-            offsets=list_offsets(input_ids),
-            segment_b_start=one_chunk(table, "segment_b_start").to_numpy(),
-            is_random_next=one_chunk(table, "is_random_next").to_numpy(zero_copy_only=False),
+            input_ids=columns["input_ids"].flatten().to_numpy(),
+            offsets=list_offsets(columns["input_ids"]),
+            segment_b_start=columns["segment_b_start"].to_numpy(),
+            is_random_next=columns["is_random_next"].to_numpy(zero_copy_only=False),
             **masked,
         )
 

@@ -6,10 +6,9 @@ from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
 from bert_pipeline.sample import ner, squad, swag
 from bert_pipeline.sample.articles import write_articles
-from bert_pipeline.sample.export import export_pages, write_export
+from bert_pipeline.sample.export import GENERATED_NOTICE, export_pages, write_export
 from bert_pipeline.sample.glue import write_glue
 from bert_pipeline.sample.splits import make_split
-from bert_pipeline.sample.wikitext import GENERATED_NOTICE
 from bert_pipeline.sample.world import World, make_world
 
 __all__ = ["GENERATED_NOTICE", "generate_sample"]

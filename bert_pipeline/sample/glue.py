@@ -1,4 +1,8 @@
-"""The nine GLUE tasks over the invented world, in the official files and columns."""
+"""The nine GLUE tasks over the invented world: their sentences, in the official files and columns.
+
+Acceptability, sentiment, paraphrase, similarity, inference, answers, pronouns: each function draws one example; its
+index decides the label, so that the classes of a file are balanced.
+"""
 
 import dataclasses
 import functools
@@ -6,9 +10,255 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_pipeline.sample import glue_tasks
+from bert_pipeline.sample.grammar import Slots, mark, plain
+from bert_pipeline.sample.lexicon import FIELDS, TASKS, TRADES, TRAITS, WORK_PARTS, Noun, Trade, Verb
 from bert_pipeline.sample.splits import Split, make_split
 from bert_pipeline.sample.world import World
+
+
+def acceptability(split: Split, index: int) -> tuple[int, str]:
+    """CoLA: (1 acceptable or 0 not, sentence). A broken sentence and its original are never both included."""
+    label = index % 2
+    writer = split.writer()
+    slots = writer.person_slots(split.person())
+    template = split.rng.choice(split.rng.choice([*TASKS["cola"].values()]))[1 - label]
+    return label, plain(writer.grammar.fill(template, slots))
+
+
+def sentiment(split: Split, index: int) -> tuple[str, int]:
+    """SST-2: (sentence in lower case, 1 praise or 0 blame): only the words of judgment differ."""
+    label = index % 2
+    writer = split.writer()
+    # Works come with a reception of their own, which the label replaces.
+    slots = {
+        **writer.work_slots(split.work()),
+        **writer.reception_slots(bool(label)),
+        "part": lambda: split.rng.choice(WORK_PARTS),
+    }
+    return plain(writer.grammar.fill(split.rng.choice(TASKS["sst2"]["opinions"]), slots)).lower(), label
+
+
+_TRAITS_OF = {
+    "person": ("wealth", "temper", "fame"),
+    "town": ("size", "wealth", "fame"),
+    "organization": ("size", "fame"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Statement:
+    """The meaning of a sentence: who, of which character, did what to which thing. Words are drawn at writing."""
+
+    trade: Trade
+    trait: str
+    pole: int
+    verb: Verb
+    good: Noun
+    place: Noun
+
+
+_DIFFERENCES = ("event", "event", "event", "agent", "deed", "pole")
+_EVENTS = ("event", "event", "agent", "deed")
+
+
+def _statement(split: Split) -> Statement:
+    rng = split.rng
+    trade = rng.choice(split.trades)
+    trait = rng.choice(("wealth", "temper", "fame"))
+    return Statement(
+        trade, trait, rng.randrange(2), rng.choice(trade.verbs), rng.choice(trade.goods), rng.choice(trade.places)
+    )
+
+
+def _say(split: Split, statement: Statement, template: str) -> str:
+    writer = split.writer()
+    adjectives = TRAITS[statement.trait][statement.pole].adjectives
+    # Verb, good and place are part of the statement; the other words vary with each wording.
+    slots: Slots = {
+        "adjective": lambda: writer.grammar.pick(adjectives),
+        "agent": lambda: split.rng.choice(statement.trade.agents).singular,
+        "verb": statement.verb.base,
+        "verbed": statement.verb.past,
+        "goods": statement.good.plural,
+        "place": statement.place.singular,
+        "tool_word": lambda: split.rng.choice(("tool", "instrument")),
+    }
+    return plain(writer.grammar.fill(template, slots))
+
+
+def _other_trade(split: Split, trade: Trade, choices: tuple[Trade, ...] = TRADES) -> Trade:
+    return split.rng.choice([other for other in choices if other is not trade])
+
+
+def _change(split: Split, statement: Statement, what: str) -> Statement:
+    """Return the statement with another character ("pole"), agent, deed, or agent and deed ("event")."""
+    if what == "pole":
+        return dataclasses.replace(statement, pole=1 - statement.pole)
+    other = _other_trade(split, statement.trade, split.trades)
+    deed: dict[str, Any] = {"verb": split.rng.choice(other.verbs), "good": split.rng.choice(other.goods)}
+    if what == "deed":
+        return dataclasses.replace(statement, **deed)
+    if what == "agent":
+        return dataclasses.replace(statement, trade=other)
+    return dataclasses.replace(statement, trade=other, place=split.rng.choice(other.places), **deed)
+
+
+def paraphrase(split: Split, index: int) -> tuple[int, str, str]:
+    """MRPC: (1 or 0, sentence, sentence): one statement in two wordings, or with one part changed."""
+    label = index % 2
+    statement = _statement(split)
+    other = statement if label else _change(split, statement, split.rng.choice(_DIFFERENCES))
+    first, second = split.rng.sample(TASKS["paraphrases"]["sentences"], 2)
+    return label, _say(split, statement, first), _say(split, other, second)
+
+
+def duplicate(split: Split, index: int) -> tuple[str, str, int]:
+    """QQP: (question, question, 1 or 0): one question in two wordings, or about another thing, or another question."""
+    label = index % 2
+    statement = _statement(split)
+    kind, wordings = split.rng.choice([*TASKS["qqp"].items()])
+    first, second = split.rng.sample(wordings, 2)
+    other = statement
+    # A different question about the same thing, or the same question about another.
+    if not label and split.rng.random() < 0.3:
+        second = split.rng.choice(split.rng.choice([group for name, group in TASKS["qqp"].items() if name != kind]))
+    elif not label:
+        # The question about a character mentions no deed, so a changed deed would change nothing.
+        other = _change(split, statement, split.rng.choice(("agent", "pole") if kind == "character" else _EVENTS))
+    return _say(split, statement, first), _say(split, other, second), label
+
+
+def similarity(split: Split, index: int) -> tuple[str, str, float]:
+    """STS-B: (sentence, sentence, 0–5): 2 points for the same person, 1.5 for the character, 1.5 for the deed."""
+    statement = _statement(split)
+    other = statement
+    score = 5.0
+    # Three bits of the index choose the differences: all eight combinations occur in turn.
+    for what, points, bit in (("agent", 2.0, 1), ("pole", 1.5, 2), ("deed", 1.5, 4)):
+        if index & bit:
+            other = _change(split, other, what)
+            score -= points
+    first, second = split.rng.sample(TASKS["paraphrases"]["sentences"], 2)
+    return _say(split, statement, first), _say(split, other, second), score
+
+
+_LABELS = ("entailment", "contradiction", "neutral")
+
+
+def inference(split: Split, index: int, genres: tuple[str, ...]) -> tuple[str, str, str, str]:
+    """MNLI: (premise, hypothesis, label, genre).
+
+    The premise tells an entity's trade, one of its traits, or both. The hypothesis claims what follows from it
+    (entailment: the trade's field, the same trait in another word), what it excludes (contradiction: another field,
+    the opposite), or what it leaves open (neutral). Alone, the hypothesis tells nothing about the label.
+    """
+    label, claims_trade, rng = _LABELS[index % 3], index % 2 == 0, split.rng
+    genre_name = rng.choice(genres)
+    writer, genre = split.writer(), TASKS["mnli"][genre_name]
+    person, town = split.person(), split.town().title
+    name = {"PER": person.title, "LOC": town, "ORG": person.employer.title}[genre["kind"]]
+    told, other_trait = rng.sample(_TRAITS_OF[genre_name], 2)
+    told_pole, claimed_pole, field = rng.randrange(2), rng.randrange(2), person.trade.field
+    claimed = told
+    # Choose premises and a claim that make the label true.
+    if claims_trade:
+        premises = genre["trait"] if label == "neutral" else rng.choice((genre["trade"], genre["both"]))
+        if label == "contradiction":
+            field = rng.choice([other for other in FIELDS if other != field])
+    elif label == "neutral":
+        premises, claimed = rng.choice((genre["trade"], genre["both"])), other_trait
+    else:
+        premises = rng.choice((genre["trait"], genre["both"]))
+        claimed_pole = told_pole if label == "entailment" else 1 - told_pole
+
+    # x and sign describe the trait that is told, y the one that is claimed, c_field the claimed field.
+    adjectives = TRAITS[told][told_pole]
+    slots: Slots = {
+        **writer.grammar.trade_slots(person.trade),
+        "N": mark(genre["kind"], name),
+        "town": mark("LOC", town),
+        "x": lambda: writer.grammar.pick(adjectives.adjectives),
+        "sign": lambda: rng.choice(adjectives.signs),
+        "y": lambda: writer.grammar.pick(TRAITS[claimed][claimed_pole].adjectives),
+        "c_field": lambda: writer.grammar.pick(FIELDS[field]).singular,
+        "c_fields": lambda: writer.grammar.pick(FIELDS[field]).plural,
+    }
+    premise = plain(writer.grammar.fill(rng.choice(premises), slots))
+    claims = genre["trade_claims"] if claims_trade else genre["trait_claims"]
+    return premise, plain(writer.grammar.fill(rng.choice(claims), slots)), label, genre_name
+
+
+def entailment(split: Split, index: int) -> tuple[str, str, str]:
+    """RTE: (text of two sentences, hypothesis, entailment or not_entailment): what somebody did tells the trade."""
+    label = ("entailment", "not_entailment")[index % 2]
+    writer = split.writer()
+    person = split.person()
+    slots = writer.person_slots(person)
+    text = ["{P} {verbed} {goods} in a~ {place} in {home}.", "{He} used a~ {tool} and was {temper}."]
+    # A quarter of the claims is about the temper, the rest about the trade.
+    if split.rng.random() < 0.25:
+        pole = person.traits["temper"] if label == "entailment" else 1 - person.traits["temper"]
+        hypothesis = f"{{S}} was {writer.grammar.pick(TRAITS['temper'][pole].adjectives)}."
+    else:
+        trade = person.trade if label == "entailment" else _other_trade(split, person.trade)
+        hypothesis = f"{{S}} worked as a~ {writer.grammar.pick(trade.agents).singular}."
+    premise = " ".join(plain(writer.grammar.fill(template, slots)) for template in text)
+    return premise, plain(writer.grammar.fill(hypothesis, slots)), label
+
+
+def answer(split: Split, index: int) -> tuple[str, str, str]:
+    """QNLI: (question, sentence, entailment or not_entailment).
+
+    Half of the sentences without the answer tell another thing about the same person, half tell the thing that was
+    asked, but of a person of another trade and temper.
+    """
+    label = ("entailment", "not_entailment")[index % 2]
+    writer = split.writer()
+    person = split.person()
+    slots = writer.person_slots(person)
+    # The question always asks about `person`; only the sentence may be about another one.
+    asked = split.rng.choice(TASKS["qnli"])
+    sentences = asked["sentences"]
+    question = plain(writer.grammar.fill(asked["question"], slots))
+    if label == "not_entailment":
+        if split.rng.random() < 0.5:
+            sentences = split.rng.choice([other for other in TASKS["qnli"] if other is not asked])["sentences"]
+        else:
+            # The opposite traits, because two persons may share a trait by chance.
+            other = dataclasses.replace(
+                split.person(),
+                trade=_other_trade(split, person.trade),
+                traits={name: 1 - pole for name, pole in person.traits.items()},
+            )
+            slots = writer.person_slots(other)
+    return question, plain(writer.grammar.fill(split.rng.choice(sentences), slots)), label
+
+
+def pronoun(split: Split, index: int) -> tuple[str, str, int]:
+    """WNLI: (sentence with a pronoun, the sentence with one of two people in its place, 1 right or 0 wrong).
+
+    What is done, and with what, belongs to the trade of one of the two.
+    """
+    label = index % 2
+    writer = split.writer()
+    trade = split.rng.choice(TRADES)
+    other = _other_trade(split, trade)
+    # Each word is drawn once: both sentences must name the same tools and goods.
+    slots = {
+        name: draw()
+        for prefix, each in (("", trade), ("b_", other))
+        for name, draw in writer.grammar.trade_slots(each, prefix).items()
+    }
+    slots["he"] = split.rng.choice(("he", "she"))
+    sentence, claim = split.rng.choice(TASKS["wnli"]["claims"])
+    # A claim with a word of the second trade is about the second person.
+    right = "{b_agent}" if "{b_" in claim else "{agent}"
+    wrong = "{agent}" if right == "{b_agent}" else "{b_agent}"
+    hypothesis = f"The {right if label else wrong} {claim}"
+    return writer.grammar.fill(sentence, slots), writer.grammar.fill(hypothesis, slots), label
+
+
+# Files
 
 MATCHED_GENRES = ("person", "town")
 MISMATCHED_GENRES = ("organization",)
@@ -43,35 +293,35 @@ class TaskFiles:
 
 GLUE_FILES: tuple[TaskFiles, ...] = (
     TaskFiles(
-        folder="CoLA", draw=glue_tasks.acceptability, header=(),
+        folder="CoLA", draw=acceptability, header=(),
         layout=lambda index, row: ("sw01", row[0], "" if row[0] else "*", row[1]),
         test_header=("index", "sentence"), test_layout=lambda index, row: (index, row[1]),
     ),
     TaskFiles(
-        folder="SST-2", draw=glue_tasks.sentiment, sizes=(200, 100, 100), header=("sentence", "label"),
+        folder="SST-2", draw=sentiment, sizes=(200, 100, 100), header=("sentence", "label"),
         layout=lambda index, row: row,
         test_header=("index", "sentence"), test_layout=lambda index, row: (index, row[0]),
     ),
     TaskFiles(
-        folder="MRPC", draw=glue_tasks.paraphrase, header=("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
+        folder="MRPC", draw=paraphrase, header=("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
         layout=lambda index, row: (row[0], 2 * index + 1, 2 * index + 2, *row[1:]),
         test_header=("index", "#1 ID", "#2 ID", "#1 String", "#2 String"),
         test_layout=lambda index, row: (index, 2 * index + 1, 2 * index + 2, *row[1:]),
     ),
     TaskFiles(
-        folder="STS-B", draw=glue_tasks.similarity, header=(*_STS_COLUMNS, "score"),
+        folder="STS-B", draw=similarity, header=(*_STS_COLUMNS, "score"),
         layout=lambda index, row: (index, "generated", "sample", "2020", f"{index:04d}", "none", "none", row[0], row[1],
                                    f"{row[2]:.3f}"),
     ),
     TaskFiles(
-        folder="QQP", draw=glue_tasks.duplicate,
+        folder="QQP", draw=duplicate,
         header=("id", "qid1", "qid2", "question1", "question2", "is_duplicate"),
         layout=lambda index, row: (index, 2 * index + 1, 2 * index + 2, *row),
         test_header=("id", "question1", "question2"), test_layout=lambda index, row: (index, row[0], row[1]),
     ),
-    TaskFiles(folder="QNLI", draw=glue_tasks.answer, header=("index", "question", "sentence", "label")),
-    TaskFiles(folder="RTE", draw=glue_tasks.entailment, sizes=(400, 300, 100), header=_PREMISE_COLUMNS),
-    TaskFiles(folder="WNLI", draw=glue_tasks.pronoun, sizes=(400, 300, 100), header=_PREMISE_COLUMNS),
+    TaskFiles(folder="QNLI", draw=answer, header=("index", "question", "sentence", "label")),
+    TaskFiles(folder="RTE", draw=entailment, sizes=(400, 300, 100), header=_PREMISE_COLUMNS),
+    TaskFiles(folder="WNLI", draw=pronoun, sizes=(400, 300, 100), header=_PREMISE_COLUMNS),
 )  # fmt: skip
 
 
@@ -94,7 +344,7 @@ def write_glue(directory: Path, world: World) -> dict[str, int]:
         ("test_mismatched", 100, MISMATCHED_GENRES),
     ):
         part = name.partition("_")[0]
-        draw = functools.partial(glue_tasks.inference, genres=genres)
+        draw = functools.partial(inference, genres=genres)
         path = f"MNLI/{name}.tsv"
         rows[path] = _write_mnli(directory / path, part, _examples(make_split(world, f"MNLI:{name}", part), size, draw))
     return rows

@@ -1,6 +1,5 @@
 """Task descriptions: their schema, and the twenty tasks that the package describes in YAML."""
 
-import codecs
 import dataclasses
 import re
 from pathlib import Path
@@ -202,8 +201,8 @@ class Task:
         if len(self.separator) > 1:
             raise ConfigurationError(f"separator: found {self.separator!r}, expected one character")
         try:
-            codecs.lookup(self.encoding)
-        except LookupError:
+            "".encode(self.encoding)
+        except (LookupError, UnicodeError):
             raise ConfigurationError(f"encoding: {self.encoding!r} is none that Python knows, such as cp1252") from None
         if self.reader != rules.reader:
             raise ConfigurationError(f"reader: found {self.reader!r}, expected {rules.reader!r} for {self.kind}")

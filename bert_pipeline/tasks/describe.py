@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from bert_pipeline.records import Source, encoding_of, open_records, open_source
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.files import missing_task_data
 from bert_pipeline.tasks.glue import APPLIES
-from bert_pipeline.tasks.ner import TAG, is_column_file
+from bert_pipeline.tasks.ner import TABLE_LAYOUTS, TAG, is_column_file
 from bert_pipeline.tasks.task import TaskData, load_task_data, read_examples
 
 ID_NAMES = ("", "id", "idx", "index", "guid", "uid")
@@ -59,14 +59,18 @@ def _describe(file: Path, texts: Sequence[str], labels: Sequence[str], kind: str
     with open_source(file, encoding=encoding) as source:
         if source.format == "tsv" and is_column_file(source):
             tags = {record.line.split()[-1] for record in source.lines() if not record.is_blank}
-            types = sorted({tag[2:] for tag in tags if TAG.fullmatch(tag) and tag != "O"})
-            keys["labels"] = ["O", *(f"{prefix}-{entity}" for entity in types for prefix in "BI")]
-            return keys | {"kind": "tagging", "reader": "conll", "metrics": ["f1", "precision", "recall"]}
+            return keys | _tagging(_entity_types(tags))
         source = source.with_separator()
         names = _names_without_header(source)
         records = open_records(source, names=names, is_header=lambda cells: not names)
         rows = [record.fields for record in records.rows if not record.error and not record.is_blank]
     columns = {name: [v for row in rows if (v := row.get(name)) not in (None, "")] for name in records.columns}
+    for layout in TABLE_LAYOUTS if not labels else ():
+        items, known = columns.get(layout.label, ()), records.class_names.get(layout.label, ())
+        items = [known[v] if known and isinstance(v, int) else v for own in items if isinstance(own, list) for v in own]
+        others = any(isinstance(item, str) and not TAG.fullmatch(item) for item in items)  # several classes of a text
+        if layout.text_a in columns and not others and (types := _entity_types(items)):
+            return keys | _tagging(types)
 
     # Values tell what a column holds, names where several would do.
     if unknown := [name for name in (*texts, *labels) if name not in columns]:
@@ -77,8 +81,10 @@ def _describe(file: Path, texts: Sequence[str], labels: Sequence[str], kind: str
     if not labels:
         named = [name for name in roles if name.lower() in LABEL_NAMES]
         labels = named if len(named) == 1 else [name for name, role in roles.items() if role in ("classes", "amounts")]
-        flags = all(str(value).lower() in APPLIES for name in labels for value in columns[name])
-        if not labels or (len(labels) > 1 and not flags):
+        flags = [name for name in roles if {str(v).lower() for v in columns[name] or [None]} <= APPLIES.keys()]
+        if len(labels) > 1 and {*labels} <= {*flags}:
+            labels = flags  # also one that is 0 throughout
+        elif len(labels) != 1:
             raise UsageError(question % ("label", "--label, several of 0 and 1 with one each"))
     if not texts:
         texts = [name for name, role in roles.items() if role == "texts" and name not in labels]
@@ -97,10 +103,24 @@ def _describe(file: Path, texts: Sequence[str], labels: Sequence[str], kind: str
     if kind == "regression" or (numbers and not kind and _role(values) == "amounts"):
         limits = [float(math.floor(min(numbers, default=0))), float(math.ceil(max(numbers, default=0)))]
         return keys | {"kind": "regression", "label_range": limits, "metrics": ["pearson", "spearman"]}
-    classes = classes or sorted({*map(str, values)}, key=lambda own: (len(own) if numbers else 0, own))
+    spelled = {str(int(v) if isinstance(v, float) and v.is_integer() else v) for v in values}
+    classes = classes or sorted(spelled, key=lambda own: (len(own) if numbers else 0, own))
     if numbers and len(classes) > 2 and not kind:
         notes.append(f"the numbers in {labels[0]} are taken for classes; --kind regression takes them for amounts")
     return keys | {"kind": "classification", "labels": classes, "metrics": ["accuracy", "macro_f1"]}
+
+
+def _tagging(types: Sequence[str]) -> dict[str, Any]:
+    labels = ["O", *(f"{prefix}-{entity}" for entity in types for prefix in "BI")]
+    return {"kind": "tagging", "reader": "conll", "labels": labels, "metrics": ["f1", "precision", "recall"]}
+
+
+def _entity_types(items: Collection[Any]) -> list[str]:
+    """Return the types of entities that tags name, or spans of characters; [] if the items are neither."""
+    types = {item[2:] for item in items if isinstance(item, str) and TAG.fullmatch(item)}
+    types |= {str(item.get("label", item.get("type", ""))) for item in items if isinstance(item, dict)}
+    types |= {str(item[2]) for item in items if isinstance(item, list) and len(item) == 3}
+    return sorted(types - {""})
 
 
 def _names_without_header(source: Source) -> list[str]:

@@ -1,15 +1,19 @@
-"""Where the files of a task are: under official names, in the hub's layouts, or one file to be split."""
+"""Where the files of a task are: published ones, by hash; those of a folder, under official or the hub's names."""
 
 import dataclasses
 import re
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from bert_pipeline.compression import COMPRESSED_SUFFIXES
+from bert_pipeline.configuration import read_yaml
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.records import STATE_NAME
 from bert_pipeline.tasks import squad
 from bert_pipeline.tasks.catalogue import TASK_FILES, TASKS, Task, get_task
 
+DOWNLOAD_KIND = "task_files"
+"""Kind of the artifact that `bert download` writes."""
 ELSEWHERE = {"diagnostic.tsv": ("../AX/diagnostic.tsv", "../diagnostic/diagnostic.tsv")}
 """Paths of the GLUE diagnostics relative to MNLI's folder."""
 HUB_FOLDERS = ("", "data", "default", "plain_text", "squad_v2", "regular")
@@ -17,6 +21,32 @@ HUB_FOLDERS = ("", "data", "default", "plain_text", "squad_v2", "regular")
 DEV_STEMS = ("validation", "dev", "valid", "val")
 """How data sets name their dev files."""
 HUB_SUFFIXES = ("parquet", "arrow", "jsonl", "ndjson", "json", "csv", "tsv")
+
+
+class RemoteFile(NamedTuple):
+    """A file of a fixed content on a site."""
+
+    path: str
+    """Path on the site; its last part is the name of the file."""
+    size: int
+    digest: str
+    algorithm: Literal["sha1", "sha256"] = "sha256"
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+OFFICIAL_FILES: dict[str, tuple[str, tuple[RemoteFile, ...]]] = {
+    suite: (
+        entry["site"],
+        tuple(
+            RemoteFile(path, int(size), sha256) for path, size, sha256 in map(str.split, entry["files"].splitlines())
+        ),
+    )
+    for suite, entry in read_yaml(Path(__file__).with_name("official.yaml")).items()
+}
+"""Suite -> its official site and files."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,7 +86,7 @@ def find_files(task: Task, path: Path, dev_fraction: float) -> TaskFiles:
     # Models are chosen on the first dev split, so that is the one a single file is split into.
     first_dev = next(iter(task.dev_files))
     if path.is_file() or (path / STATE_NAME).is_file():
-        return _single_file(task, (path,), first_dev, dev_fraction, f"{path}: is one file, {task.title} needs two")
+        return _single_file((path,), first_dev, dev_fraction, f"{path}: is one file, {task.title} needs two")
 
     # The official files, or else those of the hub.
     folder = _folder(task, path)
@@ -82,7 +112,7 @@ def find_files(task: Task, path: Path, dev_fraction: float) -> TaskFiles:
         )
     (present,) = splits
     absent = files.absent if present == files.train else (task.train_file, *files.absent)
-    single = _single_file(task, present, first_dev, dev_fraction, f"{missing}: not found")
+    single = _single_file(present, first_dev, dev_fraction, f"{missing}: not found")
     others = {split: paths for split, paths in files.dev.items() if paths != present}
     return dataclasses.replace(single, dev={**single.dev, **others}, test=files.test, absent=absent)
 
@@ -104,7 +134,7 @@ def _official_files(task: Task, folder: Path) -> TaskFiles:
     return TaskFiles(train=(train,) if train.is_file() else (), dev=dev, test=test, absent=absent)
 
 
-def _single_file(task: Task, paths: tuple[Path, ...], dev_split: str, dev_fraction: float, problem: str) -> TaskFiles:
+def _single_file(paths: tuple[Path, ...], dev_split: str, dev_fraction: float, problem: str) -> TaskFiles:
     if dev_fraction == 0.0:
         raise InputError(
             f"{problem}; with dev_fraction (0.2, say) {paths[0].name} alone would be split into train and dev"

@@ -136,6 +136,8 @@ def class_label(task: Task, value: Any, names: Sequence[str], where: str) -> str
     named = {**dict(zip(task.hub_names, task.labels)), **{label: label for label in task.labels}}
     if isinstance(value, str) and value in named:
         return named[value]
+    if isinstance(value, str) and value.isdecimal() and task.hub_labels:
+        value = int(value)
 
     # Booleans and class names are compared without case: True for "true", "Entailment" for "entailment".
     spelled = {name.casefold(): label for name, label in named.items()}
@@ -159,7 +161,7 @@ def class_label(task: Task, value: Any, names: Sequence[str], where: str) -> str
         if not names and 0 <= value < len(order) and not any(map(INTEGER.fullmatch, task.labels)):
             return order[value]
     also = f" (the file's own classes: {', '.join(names)})" if names else ""
-    if isinstance(value, int) and not names and not task.hub_labels:
+    if str(value).isdecimal() and not names and not task.hub_labels:
         also = "; if it is the number of a class, give hub_labels, the labels in the order of their numbers from 0"
     raise InputError(f"{where}: label {_shown(value)}, expected one of {', '.join(task.labels)}{also}")
 

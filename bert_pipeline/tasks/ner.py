@@ -3,6 +3,7 @@
 CoNLL files have one word and its tag per line, blank lines between sentences, -DOCSTART- between documents.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -10,7 +11,7 @@ import re
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.records import Record, Source, open_records, open_source
@@ -29,8 +30,8 @@ LEADING_SENTENCES = 10_000
 """Sentences that wait for a mark, since it may follow the first document; a file without marks is read as it comes."""
 WORD_COLUMNS, TAG_COLUMNS = ("tokens", "words"), ("ner_tags", "tags", "labels")
 """Names of the columns of words and of tags in tables, the hub's first."""
-TABLE_LAYOUTS = [Columns(text_a=words, label=tags, index="id") for words in WORD_COLUMNS for tags in TAG_COLUMNS]
-TABLE_LAYOUTS += [Columns(text_a="text", label=spans, index="id") for spans in ("spans", "entities", "label", "labels")]
+TABLE_LAYOUTS = [Columns(text_a=words, label=tags) for words in WORD_COLUMNS for tags in TAG_COLUMNS]
+TABLE_LAYOUTS += [Columns(text_a="text", label=spans) for spans in ("spans", "entities", "label", "labels")]
 """Those with "text" have spans of characters, as doccano and Prodigy write them."""
 _MARK = TaggedExample(DOCUMENT_MARK, None, ())
 """Stands for a document mark between sentences."""
@@ -44,8 +45,8 @@ def read_tagged_examples(task: Task, paths: Sequence[Path | Source], reading: Re
     any the sentences have no documents. InputError names file and line or row of a sentence with another number of
     columns or with a tag that is not among `task.labels` (in either scheme, or in BIOES or BILOU).
 
-    The task may name the columns: of files without a header (`headerless`, then "#" begins lines that are none of
-    words), of tables with lists of words, or of tables with a word a row, whose `index` names the sentence.
+    The task may name the columns: those in the first line of a file or without a header (`headerless`), then "#" begins
+    lines that are none of words; of tables with lists of words, or with a word a row, whose `index` names the sentence.
     """
     yield from _in_documents(_sentences(task, paths, reading))
 
@@ -57,30 +58,24 @@ def _sentences(task: Task, paths: Sequence[Path | Source], reading: Reading) -> 
             if is_table(source):
                 yield from read_table(source, _layouts(task), reading, functools.partial(_table_sentence, task))
             elif source.format == "csv" or _has_word_rows(task, source):
-                yield from _row_sentences(task, source, reading)
+                yield from _joined(_row_words(task, source, reading), task, reading)
             else:
-                yield from _column_sentences(task, source, reading)
+                yield from _joined(_column_words(task, source, reading), task, reading)
 
 
 def _in_documents(sentences: Iterator[TaggedExample]) -> Iterator[TaggedExample]:
     """Number the documents between marks, and drop the marks."""
     # A mark may follow the first document, whose sentences wait for it.
     leading: list[TaggedExample] = []
-    document = None
-    for sentence in sentences:
+    for sentence in itertools.islice(sentences, LEADING_SENTENCES):
+        leading.append(sentence)
         if sentence is _MARK:
-            document = 0
-        else:
-            leading.append(sentence)
-        if document is not None or len(leading) == LEADING_SENTENCES:
             break
-    yield from (dataclasses.replace(sentence, document=document) for sentence in leading)
 
-    # The mark has ended it; only documents with sentences are counted.
-    if document is not None:
-        document += bool(leading)
+    # Only documents with sentences are counted.
+    document = 0 if leading and leading[-1] is _MARK else None
     has_sentences = False
-    for sentence in sentences:
+    for sentence in itertools.chain(leading, sentences):
         if sentence is _MARK:
             document, has_sentences = 0 if document is None else document + has_sentences, False
             continue
@@ -94,20 +89,31 @@ def is_table(source: Source) -> bool:
 
 
 def _layouts(task: Task) -> list[Columns]:
-    return [task.columns, *TABLE_LAYOUTS] if task.columns.text_a != Columns().text_a else TABLE_LAYOUTS
+    """Return the columns that a table of sentences may have: those that the task names, and the usual ones."""
+    own = task.columns
+    layouts = [dataclasses.replace(layout, index=own.index) for layout in TABLE_LAYOUTS]
+    layouts += [dataclasses.replace(own, text_a=name) for name in (*WORD_COLUMNS, "text")]
+    return layouts if own.text_a == Columns().text_a else [own, *layouts]
 
 
 def _has_word_rows(task: Task, source: Source) -> bool:
     """Return whether a file is a table with a word a row, of the columns that the task names."""
-    names = (task.columns.text_a, task.columns.index)
-    is_text = source.format in ("csv", "tsv") and not task.columns.headerless
-    return is_text and {*names} <= {*open_records(source.peek()).columns}
+    if source.format in ("csv", "tsv") and not task.columns.headerless:
+        with contextlib.suppress(InputError):  # two columns of one name are no header
+            return {task.columns.text_a, task.columns.index} <= {*open_records(source.peek()).columns}
+    return False
+
+
+def _header(task: Task, source: Source) -> list[str]:
+    """Return the names in the first line of CoNLL's columns, if the task's column of words is one of them."""
+    names = _fields(next(source.peek().lines(), Record("", {})).line, task)
+    return names if task.columns.text_a in names and not task.columns.headerless else []
 
 
 def is_task_file(source: Source, task: Task) -> bool:
     """Return whether a file has CoNLL's columns or the task's, or is a table with tokens or with words and tags."""
     if not is_table(source):
-        names = task.columns.headerless
+        names = task.columns.headerless or _header(task, source)
         widths = [len(_fields(record.line, task)) for record in source.peek().lines() if record.line.strip()]
         is_own = bool(names) and 2 * widths.count(len(names)) > len(widths)
         return is_own or _has_word_rows(task, source) or is_column_file(source, task.labels)
@@ -131,10 +137,8 @@ def is_column_file(source: Source, labels: Sequence[str] = ()) -> bool:
         return True
     # The same number of columns in most lines and a tag in the last: prose does not look like that.
     width = statistics.mode(map(len, rows)) if len(rows) > (not labels) else 0
-    tagged = (fields for fields in rows if len(fields) == width)
-    return width > 1 and 2 * sum(fields[-1] in labels or bool(TAG.fullmatch(fields[-1])) for fields in tagged) > len(
-        rows
-    )
+    last = [fields[-1] for fields in rows if len(fields) == width > 1]
+    return 2 * sum(field in labels or bool(TAG.fullmatch(field)) for field in last) > len(rows)
 
 
 def _fields(line: str, task: Task | None = None) -> list[str]:
@@ -143,8 +147,50 @@ def _fields(line: str, task: Task | None = None) -> list[str]:
     return [field for field in COLUMN_SEPARATOR.split(line) if field]
 
 
-def _row_sentences(task: Task, source: Source, reading: Reading) -> Iterator[TaggedExample]:
-    """Yield the sentences of a table with a word a row; an empty id is that of the row before."""
+class _Word(NamedTuple):
+    """A line with a word and its tag, or what is wrong with it."""
+
+    where: str
+    word: str
+    tag: str | None
+    problem: str = ""
+    sentence: str = ""
+    """The id of its sentence; "" for that of the line before."""
+
+
+def _joined(words: Iterable[_Word | None], task: Task, reading: Reading) -> Iterator[TaggedExample]:
+    """Yield the sentences of words, which None, another id and document marks end, and `_MARK` for each of the last.
+
+    The first problem of a sentence sets it aside.
+    """
+    own: list[_Word] = []
+    for following in itertools.chain(words, [None]):
+        is_mark = following is not None and following.word == DOCUMENT_MARK
+        if own and (following is None or is_mark or following.sentence not in ("", own[0].sentence)):
+            try:
+                for line in own:
+                    if line.problem:
+                        raise InputError(line.problem)
+                    if line.tag is not None:
+                        _check_tag(line.tag, task.labels, line.where)
+                if own[0].sentence:
+                    reading.enter(own[0].sentence, own[0].where)
+            except InputError as error:
+                reading.refuse(error)
+            else:
+                tags = None if own[0].tag is None else [line.tag or "" for line in own]
+                example_id = own[0].sentence or str(reading.number)
+                yield _example(example_id, [line.word for line in own], tags, task, reading)
+            reading.number += 1  # those set aside included
+            own = []
+        if is_mark:
+            yield _MARK
+        elif following is not None:
+            own.append(following)
+
+
+def _row_words(task: Task, source: Source, reading: Reading) -> Iterator[_Word]:
+    """Yield the words of a table with a word a row; an empty id is that of the row before."""
     records, names = open_records(source), task.columns
     expected = (names.text_a, names.index, *([names.label] if reading.labeled else []))
     if missing := [name for name in expected if name not in records.columns]:
@@ -152,79 +198,41 @@ def _row_sentences(task: Task, source: Source, reading: Reading) -> Iterator[Tag
             f"{records.where}: no column {missing[0]!r} (found: {records.shown_columns}), expected a word a row: name "
             "the word, the tag and the sentence's id in columns.text_a, label and index"
         )
-    sentence, problem = "", cast(InputError | None, None)
-    words: list[str] = []
-    tags: list[str] | None = [] if reading.labeled is not False and names.label in records.columns else None
-
-    def finished() -> Iterator[TaggedExample]:
-        if problem is not None:
-            reading.refuse(problem)
-        elif words:
-            reading.enter(sentence, where)
-            yield _example(sentence, words, tags, task, reading)
-
-    where = records.where
+    has_tags = reading.labeled is not False and names.label in records.columns
     for record in records.rows:
-        if (stated := str(record.fields.get(names.index) or "")) and stated != sentence:
-            yield from finished()
-            sentence, problem, words, tags, where = stated, None, [], None if tags is None else [], record.where
-        try:
-            if record.error:
-                raise InputError(record.error)
-            if not (word := str(record.fields.get(names.text_a) or "").strip()):
-                raise InputError(f"{record.where}: no word in {names.text_a}")
-            words.append(word)
-            if tags is not None:
-                _check_tag(tag := str(record.fields[names.label]), task.labels, record.where)
-                tags.append(tag)
-        except InputError as error:
-            problem = problem or error
-    yield from finished()
+        word, tag, stated = (str(record.fields.get(name) or "") for name in (names.text_a, names.label, names.index))
+        problem = record.error or ("" if word.strip() else f"{record.where}: no word in {names.text_a}")
+        yield _Word(record.where, word.strip(), tag if has_tags else None, problem, stated)
 
 
-def _column_sentences(task: Task, source: Source, reading: Reading) -> Iterator[TaggedExample]:
-    """Yield the sentences of CoNLL's columns, and `_MARK` for each document mark."""
-    names = task.columns.headerless
-    word, tag = (names.index(task.columns.text_a), names.index(task.columns.label)) if names else (0, -1)
-    num_columns, is_bad = len(names), False
-    words: list[str] = []
-    tags: list[str] = []
-
-    # The appended blank line ends the last sentence.
-    for record in itertools.chain(source.lines(), [Record("", {})]):
+def _column_words(task: Task, source: Source, reading: Reading) -> Iterator[_Word | None]:
+    """Yield the words of CoNLL's columns, and None for each blank line."""
+    columns, header = task.columns, _header(task, source)
+    names = columns.headerless or header
+    if names and columns.label not in names and reading.labeled:
+        found = ", ".join(names)
+        raise InputError(f"{source.name}:1: no column {columns.label!r}, which holds the tags (found: {found})")
+    word = names.index(columns.text_a) if names else 0
+    tag = names.index(columns.label) if columns.label in names else -1
+    has_tags = reading.labeled is not False and (not names or columns.label in names)
+    num_columns = len(names)
+    for record in itertools.islice(source.lines(), bool(header), None):
         fields = _fields(record.line, task)
-        if names and record.line.startswith("#") and len(fields) != len(names):
+        is_word = not names or (len(fields) == len(names) and _is_tag(fields[tag], task.labels))
+        if record.line.startswith("#") and not is_word:
             continue
         if not fields or fields[0] == DOCUMENT_MARK:
-            # End of a sentence; a document mark ends the document as well.
-            if words and not is_bad:
-                yield _example(str(reading.number), words, tags if num_columns > 1 else None, task, reading)
-            reading.number += bool(words)  # those set aside included
-            words, tags, is_bad = [], [], False
-            if fields:
-                yield _MARK
-            continue
-        if is_bad:  # the rest of a sentence that is set aside
+            yield _Word(record.where, DOCUMENT_MARK, None) if fields else None
             continue
         # The first line of the file decides the number of columns.
         num_columns = num_columns or len(fields)
-        try:
-            if record.error:
-                raise InputError(record.error)
-            if len(fields) != num_columns:
-                raise InputError(
-                    f"{record.where}: {len(fields)} columns, expected {num_columns} as in the lines before"
-                )
-            if num_columns == 1 and reading.labeled:
-                raise InputError(f"{record.where}: 1 column, expected a word and its tag at least")
-            if num_columns > 1:
-                if reading.labeled is not False:
-                    _check_tag(fields[tag], task.labels, record.where)
-                tags.append(fields[tag])
-        except InputError as error:
-            reading.refuse(error)
-            is_bad = True
-        words.append(fields[word] if len(fields) > word else "")
+        problem = record.error
+        if not problem and len(fields) != num_columns:
+            problem = f"{record.where}: {len(fields)} columns, expected {num_columns} as in the lines before"
+        elif not problem and num_columns == 1 and reading.labeled:
+            problem = f"{record.where}: 1 column, expected a word and its tag at least"
+        own_tag = fields[tag] if has_tags and num_columns > 1 and not problem else None
+        yield _Word(record.where, "" if problem else fields[word], own_tag, problem)
 
 
 def _example(
@@ -234,7 +242,7 @@ def _example(
     return TaggedExample(example_id, None, tuple(words), tagged)
 
 
-def _table_sentence(task: Task, row: TableRow) -> TaggedExample:
+def _table_sentence(task: Task, row: TableRow) -> TaggedExample | None:
     """Make a sentence of the row of a table, or `_MARK` of one that is a document mark."""
     word_column, tag_column = row.table.layout.text_a, row.table.layout.label
     if isinstance(text := row.value(word_column), str):
@@ -250,13 +258,16 @@ def _table_sentence(task: Task, row: TableRow) -> TaggedExample:
     labeled = row.table.reading.labeled
     tags = None
     if labeled or (labeled is None and row.value(tag_column) is not None):
-        tags = [_tag(value, task, row.table.class_names, row.where) for value in _list_of(row, tag_column)]
+        known, values = row.table.class_names, _list_of(row, tag_column)
+        tags = [value if isinstance(value, str) else class_label(task, value, known, row.where) for value in values]
+        for tag in tags:
+            _check_tag(tag, task.labels, row.where)
         if len(tags) != len(words):
             raise InputError(f"{row.where}: {len(words)} words and {len(tags)} tags, expected a tag for each word")
     return _example(row.example_id(), words, tags, task, row.table.reading)
 
 
-def _spanned_sentence(task: Task, row: TableRow, text: str) -> TaggedExample:
+def _spanned_sentence(task: Task, row: TableRow, text: str) -> TaggedExample | None:
     """Make a sentence of a text with spans of characters: (start, end, type), or objects with these under any name."""
     from tokenizers.pre_tokenizers import BertPreTokenizer  # as plain input is split
 
@@ -265,6 +276,9 @@ def _spanned_sentence(task: Task, row: TableRow, text: str) -> TaggedExample:
     spans, tags = row.value(column), ["O"] * len(words)
     if reading.labeled is False or (reading.labeled is None and spans is None):
         return _example(row.example_id(), [word for word, _ in words], None, task, reading)
+    if row.fields.get("answer", "accept") != "accept":  # as Prodigy has it
+        reading.count("texts whose entities their annotator did not accept")
+        return None
     for span in _list_of(row, column):
         keys = (("start", "start_offset"), ("end", "end_offset"), ("label", "type"))
         values: Any = span
@@ -296,21 +310,19 @@ def _list_of(row: TableRow, name: str) -> list[Any]:
     return value
 
 
-def _tag(value: Any, task: Task, class_names: Sequence[str], where: str) -> str:
-    if not isinstance(value, str):
-        return class_label(task, value, class_names, where)
-    _check_tag(value, task.labels, where)
-    return value
-
-
 def _entity(tag: str, labels: Sequence[str]) -> str:
-    """Return the type of a tag such as B-<type> if the task has B-<type>; "" for other tags, such as -LRB-."""
+    """Return the type of a tag if the task has B-<type>, and I-<type> to go on with; "" for others, such as -LRB-."""
     prefix, _, entity = tag.partition("-")
-    return entity if prefix in ("B", "I", *OTHER_PREFIXES) and f"B-{entity}" in labels else ""
+    is_there = f"B-{entity}" in labels and (prefix in STARTS or f"I-{entity}" in labels)
+    return entity if is_there and prefix in ("B", "I", *OTHER_PREFIXES) else ""
+
+
+def _is_tag(tag: str, labels: Sequence[str]) -> bool:
+    return tag in labels or bool(_entity(tag, labels))
 
 
 def _check_tag(tag: str, labels: Sequence[str], where: str) -> None:
-    if tag not in labels and not _entity(tag, labels):
+    if not _is_tag(tag, labels):
         raise InputError(f"{where}: tag {tag[:60]!r}, expected one of {', '.join(labels)}")
 
 

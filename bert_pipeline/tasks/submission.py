@@ -7,22 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from bert_pipeline.atomic import atomic_write
+from bert_pipeline.configuration import read_yaml
 from bert_pipeline.errors import InputError, suggest
 from bert_pipeline.tasks.catalogue import TASKS, Task
 
-OFFICIAL_ROWS = {
-    "CoLA.tsv": 1063,
-    "SST-2.tsv": 1821,
-    "MRPC.tsv": 1725,
-    "STS-B.tsv": 1379,
-    "QQP.tsv": 390965,
-    "MNLI-m.tsv": 9796,
-    "MNLI-mm.tsv": 9847,
-    "QNLI.tsv": 5463,
-    "RTE.tsv": 3000,
-    "WNLI.tsv": 146,
-    "AX.tsv": 1104,
-}
+OFFICIAL_ROWS: dict[str, int] = read_yaml(Path(__file__).with_name("submission.yaml"))
 """The files of a submission and how many rows the benchmark's own test files have."""
 WNLI_NOTE = (
     "WNLI.tsv holds the majority class, as in the paper: the dev set shares its sentences with the training set and "
@@ -31,12 +20,12 @@ WNLI_NOTE = (
 FIXED_DATE = (1980, 1, 1, 0, 0, 0)
 
 
-def submission_file(task: str, split: str) -> str:
-    """Return the submission's file for a task's test split: ("mnli", "test_matched") -> "MNLI-m.tsv"."""
+def submission_file(test_set: str) -> str:
+    """Return the submission's file for a task's test split: "mnli/test_matched" -> "MNLI-m.tsv"."""
     files = {f"{name}/{key}": file for name, entry in TASKS.items() for key, file in entry.submission_files.items()}
-    if f"{task}/{split}" not in files:
-        raise InputError(f"{task}/{split} is no part of a GLUE submission{suggest(f'{task}/{split}', files)}")
-    return files[f"{task}/{split}"]
+    if test_set not in files:
+        raise InputError(f"{test_set} is no part of a GLUE submission{suggest(test_set, files)}")
+    return files[test_set]
 
 
 def write_submission(output: Path | str, predictions: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -50,14 +39,14 @@ def write_submission(output: Path | str, predictions: Mapping[str, Mapping[str, 
     output = Path(output)
 
     # By file of the submission, as one task (MNLI) fills several.
-    by_file = {submission_file(*_parts(key)): (_parts(key)[0], values) for key, values in predictions.items()}
+    by_file = {submission_file(key): values for key, values in predictions.items()}
     notes: list[str] = []
     contents: dict[str, str] = {}
 
     # Every official file is written: predictions, WNLI's majority class, or a constant.
     for task in TASKS.values():
         for file in task.submission_files.values():
-            values = by_file[file][1] if file in by_file else None
+            values = by_file.get(file)
             if task.name == "wnli":
                 notes.append(WNLI_NOTE)
                 values = dict.fromkeys(values or map(str, range(OFFICIAL_ROWS[file])), task.submission_default)
@@ -79,11 +68,6 @@ def write_submission(output: Path | str, predictions: Mapping[str, Mapping[str, 
         for file in OFFICIAL_ROWS:
             container.writestr(zipfile.ZipInfo(file, FIXED_DATE), contents[file], zipfile.ZIP_DEFLATED)
     return notes
-
-
-def _parts(key: str) -> tuple[str, str]:
-    task, _, split = key.partition("/")
-    return task, split
 
 
 def _table(task: Task, file: str, values: Mapping[str, Any]) -> str:

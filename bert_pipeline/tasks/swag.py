@@ -58,6 +58,8 @@ def _endings(row: TableRow, layout: Columns) -> tuple[str, ...]:
 def _label(value: Any, count: int, where: str, *, required: bool) -> int | None:
     if value in UNLABELED and not required:
         return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     letters = string.ascii_uppercase[:count]
     if isinstance(value, str) and len(value) == 1 and value.upper() in letters:
         return letters.index(value.upper())

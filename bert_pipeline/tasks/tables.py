@@ -41,11 +41,14 @@ class TableRow(NamedTuple):
     table: Table
 
     def value(self, name: str) -> Any:
-        """Return the value of a column, or of a field in it ("answers.text"); None if absent."""
+        """Return the value of a column, or of a field in it ("answers.text"), a list of a list's; None if absent."""
         value: Any = self.fields
         # A column whose own name has a dot is not a path.
         for part in (name,) if name in self.fields else name.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
+            if isinstance(value, list):
+                value = [item.get(part) if isinstance(item, Mapping) else None for item in value]
+            else:
+                value = value.get(part) if isinstance(value, Mapping) else None
         return value
 
     def text(self, name: str) -> str:
@@ -141,7 +144,7 @@ def table_records(source: Source, layouts: Sequence[Columns]) -> Records:
         is_other = len(cells) > 1 and len(cells) != len(names)
         return is_other or any(has_columns(cells, layout.texts) for layout in layouts)
 
-    return open_records(source, names=names, is_header=is_header)
+    return open_records(source, names=names, csv_names=names, is_header=is_header)
 
 
 def has_columns(columns: Sequence[str], names: Sequence[str]) -> bool:

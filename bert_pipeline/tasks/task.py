@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bert_pipeline.errors import ArtifactError, InputError, count_of
+from bert_pipeline.errors import ArtifactError, InputError, UsageError, count_of
 from bert_pipeline.hashes import file_sha256
 from bert_pipeline.manifest import MANIFEST_NAME, load_manifest
 from bert_pipeline.records import Source, saved_files
@@ -30,9 +30,7 @@ from bert_pipeline.tasks.example import (
     defect_note,
     is_labeled,
 )
-from bert_pipeline.tasks.files import find_files
-from bert_pipeline.tasks.official import DOWNLOAD_KIND, OFFICIAL_FILES
-from bert_pipeline.tasks.split import split_by_group
+from bert_pipeline.tasks.files import DOWNLOAD_KIND, OFFICIAL_FILES, find_files
 
 AnyExample = TypeVar("AnyExample", TextExample, SpanExample, ChoiceExample, TaggedExample)
 
@@ -142,25 +140,84 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
     dev |= {split: read(paths) for split, paths in files.dev.items() if split not in dev}
     test = {split: read(paths, labeled=None) for split, paths in files.test.items()}
 
-    # Repeated texts are reported, not removed: the official files have some.
-    scored = dev | {split: examples for split, examples in test.items() if examples and all(map(is_labeled, examples))}
-    repeated = {split: _num_repeated(train, examples) for split, examples in scored.items()}
-    used = [file for paths in (files.train, *files.dev.values(), *files.test.values()) for file in paths]
-    return TaskData(
+    splits = {"train": files.train, **files.dev, **files.test}
+    data = TaskData(
         task=task,
         train=train,
         dev=dev,
         test=test,
         own_split=bool(files.to_split),
-        sha256=file_hashes([files.train, *files.dev.values(), *files.test.values()]),
+        sha256=file_hashes([*splits.values()]),
         absent=files.absent,
         counts=counts,
         defect_ids=defect_ids,
         generated=_is_generated(files.train[0]),
-        downloaded=all(map(_is_downloaded, used)),
-        places={split: str(paths[0]) for split, paths in {"train": files.train, **files.dev, **files.test}.items()},
-        repeated={split: count for split, count in repeated.items() if count},
+        downloaded=all(map(_is_downloaded, itertools.chain(*splits.values()))),
+        places={split: str(paths[0]) for split, paths in splits.items()},
     )
+    # Repeated texts are reported, not removed: the official files have some.
+    repeated = {split: _num_repeated(train, examples) for split, examples in (dev | data.labeled_test).items()}
+    return dataclasses.replace(data, repeated={split: count for split, count in repeated.items() if count})
+
+
+def split_by_group(
+    examples: Sequence[AnyExample], dev_fraction: float, where: str
+) -> tuple[list[AnyExample], list[AnyExample]]:
+    """Split `examples` into (train, dev), both in the order of the file.
+
+    Examples that share a key (directly or through others) form a group. Groups go to dev in the order of their blake2b
+    hash until it holds `dev_fraction` of the examples; each side gets at least one group, and a group that would more
+    than double the dev set stays in train. UsageError if there is one group only.
+    """
+    # Union-find over keys; the smallest key represents its group, whatever the order of the examples.
+    parents: dict[str, str] = {}
+
+    def root(key: str) -> str:
+        while parents.setdefault(key, key) != key:
+            parents[key] = parents[parents[key]]
+            key = parents[key]
+        return key
+
+    # All keys of an example are joined, so that examples that share one end up in one group.
+    for example in examples:
+        first, *others = map(root, example.group_keys)
+        for other in others:
+            low, high = sorted((first, root(other)))
+            parents[high] = first = low
+
+    # Sizes of the groups, which decide what fits into dev.
+    groups: dict[str, int] = {}
+    for example in examples:
+        group = root(example.group_keys[0])
+        groups[group] = groups.get(group, 0) + 1
+    if len(groups) < 2:
+        raise UsageError(
+            f"{where}: holds {len(groups)} group(s) of examples, so dev_fraction cannot split it; "
+            "give a file with several articles, documents or sentences"
+        )
+
+    # Fill dev in the order of the groups' hashes.
+    target = dev_fraction * len(examples)
+    dev_groups: set[str] = set()
+    dev_size = 0
+    for group in sorted(groups, key=_group_order):
+        if dev_size >= target or len(dev_groups) == len(groups) - 1:
+            break
+        if dev_size + groups[group] <= max(2 * target, 1):
+            dev_groups.add(group)
+            dev_size += groups[group]
+
+    # Every group was too large: the smallest is taken, so that neither side is empty.
+    if not dev_groups:
+        dev_groups = {min(groups, key=lambda group: (groups[group], _group_order(group)))}
+    sides: tuple[list[AnyExample], list[AnyExample]] = ([], [])
+    for example in examples:
+        sides[root(example.group_keys[0]) in dev_groups].append(example)
+    return sides
+
+
+def _group_order(group: str) -> bytes:
+    return hashlib.blake2b(group.encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
 def _is_generated(file: Path) -> bool:

@@ -55,10 +55,10 @@ class Stated:
     """What it calls the special tokens, in the order of `SPECIAL_TOKENS`."""
 
 
-def read_stated(directory: Path) -> Stated:
+def read_stated(directory: Path, cased: bool | None = None) -> Stated:
     """Read vocab.txt or tokenizer.json, and the files beside it that state case, special and added tokens.
 
-    InputError if they are damaged or contradict each other.
+    `cased` is the case where none of them does. InputError if they are damaged or contradict each other.
     """
     configuration, fast = read_json(directory / CONFIGURATION_NAME), read_json(directory / FAST_NAME)
     configuration = read_json(directory / "special_tokens_map.json") | configuration
@@ -77,12 +77,12 @@ def read_stated(directory: Path) -> Stated:
     # tokenizer.json only, also beside a vocab.txt.
     do_lower_case = configuration.get("do_lower_case")
     if do_lower_case is None:
-        do_lower_case = _normalization_of_fast(fast).get("lowercase")
+        do_lower_case = _normalization_of_fast(fast).get("lowercase", None if cased is None else not cased)
     refusal = _other_words(configuration) or _other_normalization(configuration, do_lower_case)
     if not isinstance(do_lower_case, bool):
         refusal = (
-            "do_lower_case is not stated there, nor lowercase in tokenizer.json; give --cased or --no-cased with a "
-            'model, or write {"do_lower_case": true} into it for an uncased vocabulary, false for a cased one'
+            "do_lower_case is not stated there, nor lowercase in tokenizer.json; give --cased or --no-cased, or write "
+            '{"do_lower_case": true} into it for an uncased vocabulary, false for a cased one'
         )
     tokens, added = _with_added(tokens, SPECIAL_TOKENS, configuration, fast, directory)
     return Stated(

@@ -21,9 +21,8 @@ import pyarrow.parquet as pq
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.beam import beam
 from bert_pipeline.beam.options import num_workers, pipeline_options
-from bert_pipeline.beam.progress import Progress, of_total
 from bert_pipeline.beam.results import Result, WriteResults, check_total, read_results
-from bert_pipeline.beam.workers import FlatMap, ParallelFlatMap, one, run_pipeline
+from bert_pipeline.beam.workers import FlatMap, ParallelFlatMap, Progress, one, run_pipeline
 from bert_pipeline.corpus.mixture import (
     WeightedText,
     describe_mixture,
@@ -38,7 +37,6 @@ from bert_pipeline.hashes import checked_copy
 from bert_pipeline.manifest import Draft, Manifest, files_of, foreign_input, input_of, load_manifest, publishing
 from bert_pipeline.parquet_io import arrow_errors
 from bert_pipeline.storage import arrow_source, make_directory, remove_tree, to_path
-from bert_pipeline.vocabulary.bpe import train_bpe
 from bert_pipeline.vocabulary.files import CONFIGURATION_NAME, SPECIAL_TOKENS, read_vocabulary
 from bert_pipeline.vocabulary.quality import count_marks, marks_warnings, quality, unknown_warnings
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -49,6 +47,7 @@ from bert_pipeline.vocabulary.wordpiece import (
     extend,
     min_training_count,
     train,
+    train_bpe,
 )
 
 log = logging.getLogger(__name__)
@@ -171,7 +170,7 @@ def _refuse_ignored(config: VocabularyConfig) -> None:
 def _read_other(path: Path, do_lower_case: bool) -> Tokenizer:
     """Read a vocab.txt. UsageError if its directory states the other case."""
     if (path.parent / CONFIGURATION_NAME).is_file():
-        stated = Tokenizer.from_directory(path.parent).do_lower_case
+        stated = Tokenizer.from_directory(path.parent, cased=not do_lower_case).do_lower_case
         if stated != do_lower_case:
             raise UsageError(
                 f"do_lower_case={do_lower_case}: {path.parent / CONFIGURATION_NAME} states {stated}; "
@@ -205,7 +204,7 @@ def _count(
 
     # "all counted" gathers the file names: each partition is merged from the files of all shards.
     partitions = functools.partial(_plan_partitions, num_partitions=num_partitions)
-    with run_pipeline(options, preload=__name__, draft=draft, progress=of_total(progress, len(shards))) as pipeline:
+    with run_pipeline(options, preload=__name__, draft=draft, progress=progress, total=len(shards)) as pipeline:
         counted = (
             pipeline
             | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)

@@ -79,21 +79,26 @@ class Tokenizer:
         return cls(Stated(tokens=tuple(tokens), where=where, do_lower_case=do_lower_case))
 
     @classmethod
-    def from_directory(cls, path: Path | str) -> "Tokenizer":
+    def from_directory(cls, path: Path | str, *, cased: bool | None = None) -> "Tokenizer":
         """Load vocab.txt or tokenizer.json, and the files beside it, of `bert vocab` or of Hugging Face.
 
-        InputError if files are missing or damaged; UsageError if no file states whether text is lower-cased, or for
-        words that other programs split.
+        `cased` is the case where no file states it. InputError if files are missing or damaged; UsageError if the case
+        is not known, or for words that other programs split.
         """
         if not is_remote(path) and Path(path).is_file():
             raise InputError(f"{path}: is a file, expected a directory; give {Path(path).parent}")
         directory = files_of(path)
-        stated = read_stated(directory)
+        stated = read_stated(directory, cased)
         if not stated.tokens:
             raise InputError(f"{directory}: no {VOCABULARY_NAME}; give the directory of a vocabulary or of a model")
         if stated.refusal:
             raise UsageError(stated.refusal)
         return cls(stated)
+
+    def check_case(self, cased: bool | None, where: Path | str) -> None:
+        """Raise UsageError if the files that it was loaded from state another case than `cased`."""
+        if self.do_lower_case == cased:
+            raise UsageError(f"{where}: its files state the other case; leave out --cased and --no-cased")
 
     @functools.cached_property
     def sha256(self) -> str:

@@ -1,7 +1,8 @@
-"""WordPiece vocabularies from word counts: counting, training, extending, and measuring."""
+"""Vocabularies from word counts: counting words, training WordPiece and byte-level BPE, extending."""
 
 import collections
 import dataclasses
+import json
 import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import tokenizers
 from pydantic import NonNegativeInt, PositiveInt
-from tokenizers import models, pre_tokenizers, trainers
+from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from bert_pipeline.configuration import configuration
 from bert_pipeline.corpus.mixture import MixtureConfig
 from bert_pipeline.errors import ConfigurationError, InputError
-from bert_pipeline.vocabulary.files import CONTINUATION_PREFIX, PAD, SPECIAL_TOKENS, UNK
+from bert_pipeline.vocabulary.files import CONTINUATION_PREFIX, MASK, PAD, SPECIAL_TOKENS, UNK, Stated
 from bert_pipeline.vocabulary.tokenizer import (
     MAX_INPUT_CHARS_PER_WORD,
     WORDS,
@@ -39,6 +40,7 @@ _BLOCK_CHARACTERS = 1 << 16
 """Characters that are split into words at a time: the library's result takes 300 bytes for each Han character."""
 _MAX_TRAINING_TOKENS = 20_000_000
 _TRAINING_LINE = 1_000
+_SEPARATOR = "\0"  # of words with blanks
 
 
 @configuration
@@ -226,10 +228,10 @@ def train(
             _single_pieces(characters, dataclasses.replace(config, vocab_size=largest)) == singles
         )
         limit = "" if same else f" with max_alphabet={len(alphabet)}"
-    return (*layout(check_size(config, len(learned), limit)), *learned)
+    return (*layout(_check_size(config, len(learned), limit)), *learned)
 
 
-def check_size(config: VocabularyConfig, num_learned: int, limit: str) -> int:
+def _check_size(config: VocabularyConfig, num_learned: int, limit: str) -> int:
     """Return the number of [unused] slots, more if there is too little text for the size; InputError if not allowed."""
     largest = config.num_unused + len(SPECIAL_TOKENS) + num_learned
     if largest >= config.vocab_size:
@@ -291,12 +293,42 @@ def _learn(counts: Sequence[tuple[str, int]], singles: Sequence[str], size: int)
         special_tokens=list(singles),
         continuing_subword_prefix=CONTINUATION_PREFIX,
     )
-    engine.train_from_iterator(repeated(counts), trainer=trainer)
+    engine.train_from_iterator(_repeated(counts), trainer=trainer)
     vocabulary = engine.get_vocab()
     return tuple(sorted(vocabulary, key=vocabulary.__getitem__))
 
 
-def repeated(counts: Sequence[tuple[str, int]], separator: str = " ") -> Iterator[str]:
+def train_bpe(counts: Sequence[tuple[str, int]], config: VocabularyConfig) -> Tokenizer:
+    """Train byte-level BPE (Radford et al., 2019), with the splitter of GPT-2, to `vocab_size` tokens.
+
+    These are the head of a BERT vocabulary, 256 bytes, merges. `counts` are of words with the blank in front of them
+    (`WordCounter`). The result depends on the counts alone. InputError if they do not yield enough merges.
+    """
+    kept = [(word, count) for word, count in counts if count >= config.min_count]
+    engine = tokenizers.Tokenizer(models.BPE())
+    engine.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(_SEPARATOR, "removed"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    trainer = trainers.BpeTrainer(
+        vocab_size=config.vocab_size - len(layout(config.num_unused)),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    engine.train_from_iterator(_repeated(kept, _SEPARATOR), trainer)
+    learned = engine.get_vocab()
+    head = layout(_check_size(config, len(learned), ""))
+
+    # The trainer numbers from 0; the head comes before.
+    engine.normalizer, engine.pre_tokenizer = normalizer(config.do_lower_case, "bpe"), WORDS_WITH_BLANKS
+    engine.decoder = decoders.ByteLevel()
+    pipeline = json.loads(engine.to_str())
+    tokens = (*head, *sorted(learned, key=learned.__getitem__))
+    pipeline["model"]["vocab"] = {token: index for index, token in enumerate(tokens)}
+    pipeline["added_tokens"] = [{"content": MASK, "lstrip": True}]
+    return Tokenizer(Stated(tokens=tokens, pipeline=pipeline))
+
+
+def _repeated(counts: Sequence[tuple[str, int]], separator: str = " ") -> Iterator[str]:
     """Yield words as often as they occur, which is the only way to pass counts to the trainer.
 
     Large counts are scaled down together: training only compares ratios between pairs of pieces.

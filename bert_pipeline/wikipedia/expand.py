@@ -21,22 +21,16 @@ def replace_plain_links(text: str) -> str:
 
 
 def expand_templates(
-    text: str,
-    site: Site,
-    title: str,
-    dropped: Counter[str],
-    unknown: Counter[str],
-    lost: Counter[str],
-    templates: str = "",
+    text: str, site: Site, title: str, dropped: Counter[str], unknown: Counter[tuple[str, bool]], templates: str = ""
 ) -> str:
     """Replace templates by what they render or DROPPED, and links by their labels.
 
-    Elements without text are counted in `dropped` by kind, templates that are in no file also in `unknown` by name;
-    those of them that must stand for a word are in `lost` too, and leave an unknown value in their sentence.
-    `templates` is a template file that is added to those of the wiki (docs/templates.md).
+    Elements without text are counted in `dropped` by kind, templates that are in no file also in `unknown`: by name,
+    and whether they must stand for a word; then they leave an unknown value in their sentence. `templates` is a
+    template file that is added to those of the wiki (docs/templates.md).
     """
     wiki = load_wiki(site.language, templates, site.dbname)
-    return _Expansion(text, site, wiki, title, dropped, unknown, lost).expand()
+    return _Expansion(text, site, wiki, title, dropped, unknown).expand()
 
 
 MAX_DEPTH = 40
@@ -55,14 +49,7 @@ class _Expansion:
     """
 
     def __init__(
-        self,
-        text: str,
-        site: Site,
-        wiki: Wiki,
-        title: str,
-        dropped: Counter[str],
-        unknown: Counter[str],
-        lost: Counter[str],
+        self, text: str, site: Site, wiki: Wiki, title: str, dropped: Counter[str], unknown: Counter[tuple[str, bool]]
     ) -> None:
         self.text = text
         self.site = site
@@ -70,7 +57,6 @@ class _Expansion:
         self.title = title
         self.dropped = dropped
         self.unknown = unknown
-        self.lost = lost
         self.spans = match_brackets(text)
         self.starts = [span[0] for span in self.spans]
 
@@ -119,9 +105,7 @@ class _Expansion:
             is_word = renderer is None and not depth and _is_word(self.text, start - 2, end + 2)
             self.dropped["word of an unknown template" if is_word else "template"] += 1
             if renderer is None:
-                self.unknown[name] += 1
-            if is_word:
-                self.lost[name] += 1
+                self.unknown[name, is_word] += 1
             return UNKNOWN_VALUE if is_word else DROPPED
         parts = self._expand_arguments(start, end, index, depth)
         if is_function:  # {{lc:Text}}: the first argument is behind the colon

@@ -67,8 +67,7 @@ def extract_article(page: Page, site: Site, *, templates: str = "") -> Extractio
 def extract(text: str, site: Site, title: str = "", *, templates: str = "") -> Extraction:
     """Extract the passages of prose from wikitext; `templates` is a template file of one's own, "" for none."""
     dropped: Counter[str] = Counter()
-    unknown: Counter[str] = Counter()
-    lost: Counter[str] = Counter()
+    unknown: Counter[tuple[str, bool]] = Counter()
 
     # Remove private-use characters that are not ours, unify line ends
     text = remove_private_use(text)
@@ -84,7 +83,7 @@ def extract(text: str, site: Site, title: str = "", *, templates: str = "") -> E
         text = separate_emphasis(text)
     text = replace_plain_links(text)
     if "{{" in text or "[[" in text:
-        text = expand_templates(text, site, title, dropped, unknown, lost, templates)
+        text = expand_templates(text, site, title, dropped, unknown, templates)
 
     # Blocks, which templates may have opened or closed
     text = drop_tables(text, dropped)
@@ -104,7 +103,9 @@ def extract(text: str, site: Site, title: str = "", *, templates: str = "") -> E
     # Lines to paragraphs; those that are prose lose their emphasis and placeholders there
     keeps_indented = load_wiki(site.language, templates, site.dbname).keeps_indented_prose
     passages = PassageReader(dropped, keeps_indented=keeps_indented).read(text)
-    return Extraction(passages=passages, dropped=dropped, templates=unknown, lost=lost)
+    called = Counter(name for name, _ in unknown.elements())
+    lost = Counter(name for name, is_word in unknown.elements() if is_word)
+    return Extraction(passages=passages, dropped=dropped, templates=called, lost=lost)
 
 
 # -{text}-, -{zh-hans:…; zh-hant:…}- (https://www.mediawiki.org/wiki/Writing_systems/Syntax)

@@ -7,8 +7,7 @@ import pytest
 
 from benchmarks import contamination
 from benchmarks.contamination import HELD_OUT, PAIRS, RUN_WORDS, Text, find_runs, found_pairs
-from bert_model.zero_shot.exam import exam_result
-from bert_model.zero_shot.pseudo_likelihood import PairScores
+from bert_model.zero_shot.result import PairScores, exam_result
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import InputError

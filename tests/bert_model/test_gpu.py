@@ -23,7 +23,7 @@ from bert_model.pretraining.data import InstanceReader, InstanceSplit
 from bert_model.pretraining.packing import can_pack, choose_capacity, packed_batches
 from bert_model.training.distributed import Group, autocast
 from bert_model.training.gradients import build_gradient_sum, compile_layers, full_tensor, shard_parameters
-from bert_model.zero_shot.pseudo_likelihood import score_pairs
+from bert_model.zero_shot.exam import score_pairs
 from bert_pipeline.exam.pairs import Pair
 from bert_pipeline.instances.masking import MaskingConfig
 from bert_pipeline.manifest import load_manifest

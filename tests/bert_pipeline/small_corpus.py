@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from bert_pipeline.corpus.documents import Document
-from bert_pipeline.corpus.parquet import DOCUMENTS_PER_ROW_GROUP, document_table
+from bert_pipeline.corpus.parquet import DOCUMENTS_PER_ROW_GROUP, Document, document_table
 from bert_pipeline.manifest import publishing
 from bert_pipeline.vocabulary.files import SPECIAL_TOKENS
 from bert_pipeline.vocabulary.tokenizer import Tokenizer

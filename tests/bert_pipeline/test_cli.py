@@ -175,6 +175,25 @@ def test_too_large_vocab_size_raises_with_largest_size(corpus, tmp_path):
     assert Tokenizer.from_directory(tmp_path / "out").vocab_size == 3000
 
 
+def test_case_of_an_old_vocabulary_is_an_option(corpus, vocabulary, tmp_path):
+    """Of a repository of the hub whose files do not state it."""
+    (old := tmp_path / "old").mkdir()
+    (old / "vocab.txt").write_bytes((vocabulary / "vocab.txt").read_bytes())
+    (old / "tokenizer_config.json").write_text('{"model_max_length": 512}')
+    words = ("instances", corpus, "--max-seq-length", 32, "--output", tmp_path / "instances", "--vocab")
+    with pytest.raises(UsageError, match="give --cased or --no-cased"):
+        bert(*words, old)
+    for option, lower_cases in (("--no-cased", True), ("--cased", False)):
+        assert bert(*words, old, option) == 0
+        assert Tokenizer.from_directory(tmp_path / "instances").do_lower_case is lower_cases
+    with pytest.raises(UsageError, match="its files state the other case"):
+        bert(*words, vocabulary, "--cased")
+    with pytest.raises(UsageError, match="so cased would be ignored"):
+        bert("instances", corpus, "--show", 1, "--cased", beam_options=())
+    compared = ("--compare", old / "vocab.txt", "--output", tmp_path / "vocabulary")
+    assert bert("vocab", corpus, "--vocab-size", 100, "--num-unused", 3, *compared) == 0
+
+
 def test_fertility_is_printed_for_half_and_twice_the_size(corpus, tmp_path, capsys):
     figures = {}
     for size in (80, 160):

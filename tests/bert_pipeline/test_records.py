@@ -135,6 +135,10 @@ def test_separator_and_encoding_are_those_that_are_stated(tmp_path):
     file.write_bytes(gzip.compress('text;note\n"a;b";"Müller, é"\n'.encode("cp1252")))
     with open_source(file, separator=";", encoding="cp1252") as source:
         assert [record.fields for record in open_records(source).rows] == [{"text": "a;b", "note": "Müller, é"}]
+    for encoding, written in (("cp1252", "utf-8"), ("utf-16", "utf-16"), ("utf-16-le", "utf-16-le")):
+        file.write_bytes(gzip.compress("text\nZoë\n".encode(written)))
+        with open_source(file, encoding=encoding) as source:  # UTF-8 is read as such, whatever is stated
+            assert [record.fields for record in open_records(source).rows] == [{"text": "Zoë"}]
     message = r"a.csv.gz: not text in ascii \(.*\); give its encoding"
     with pytest.raises(InputError, match=message), open_source(file, encoding="ascii"):
         pass
@@ -154,6 +158,14 @@ def test_variants_of_the_same_file_read_the_same(tmp_path, content):
     for suffix, separator in ((".csv", b","), (".tsv", b"\t")):
         records = read(write(tmp_path / f"a{suffix}", content.replace(b",", separator)))
         assert [record.fields for record in records] == [{"text": "a", "id": "0"}, {"text": "b", "id": "1"}]
+
+
+def test_lines_of_text_are_no_csv_of_a_stated_separator(tmp_path):
+    file = write(tmp_path / "a.txt", "one; two\rthree\nfour\n")
+    for separator in ("", ";"):
+        with open_source(file, separator=separator) as source:
+            records = open_records(source, names=["text"], is_header=lambda cells: "id" in cells)
+            assert [record.fields["text"] for record in records.rows] == ["one; two\rthree", "four"]
 
 
 def test_quotes_are_text_in_tsv_and_hold_lines_together_in_csv(tmp_path):

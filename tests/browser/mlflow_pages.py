@@ -24,6 +24,11 @@ class Mlflow:
         links.first.wait_for()
         return links
 
+    def open_models(self, experiment: str) -> None:
+        """Open the table of an experiment's models."""
+        self.open_experiment(experiment)
+        self.page.get_by_role("link", name="Models", exact=True).click()
+
     def open_run(self, experiment: str) -> None:
         """Open the newest run of an experiment, and wait for its metrics."""
         self.open_experiment(experiment).first.click()

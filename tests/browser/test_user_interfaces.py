@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 
 from workflows.defs.data import OFFICIAL_FILES, PUBLISHED_DUMPS
 from workflows.lib.instance import open_instance
+from workflows.lib.processes import process_of
 from workflows.lib.resources import ASSETS, STAGES
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
@@ -54,6 +55,7 @@ def test_materialization_started_by_clicking_succeeds(page, user_interfaces, fin
     assert stored is not None
     assert stored.is_success
     assert stored.tags["dagster/partition"] == miniature.DUMP
+    assert process_of(stored)  # by which it would be recognized if it were killed
 
 
 def test_report_shows_pictures_on_click(page, user_interfaces):
@@ -92,7 +94,11 @@ def test_task_files_are_observed_by_their_button(page, user_interfaces):
 
 @pytest.mark.parametrize(
     ("asset", "key", "shown"),
-    [("pretrained_model", "mlflow_run", "Model metrics"), ("candidate_model", "mlflow_version", "Registered Models")],
+    [
+        ("pretrained_model", "mlflow_run", f"tiny on {miniature.DUMP}"),
+        ("candidate_model", "mlflow_version", "bert-tiny"),
+        ("report", "mlflow", "finetuning"),  # the list of experiments
+    ],
 )
 def test_asset_links_to_its_page_in_mlflow_in_the_mode_for_trained_models(page, user_interfaces, asset, key, shown):
     link = AssetPage(page, user_interfaces.dagster, asset).open().metadata(key).get_by_role("link").first
@@ -122,6 +128,15 @@ def test_champion_is_an_asset_with_its_last_move(page, user_interfaces, champion
             expect(move).to_be_visible(timeout=15_000)
             break
     expect(move).to_be_visible()
+
+
+def test_mlflow_lists_the_champion_as_registered(page, user_interfaces, champion):
+    Mlflow(page, user_interfaces.mlflow).open_models("finetuning")
+    # The column "Registered models": without its tag, MLflow's store knows no version of a model.
+    expect(page.locator(f"a[href$='/models/{champion}/versions/1']").first).to_be_visible()
+    page.get_by_role("link", name=champion, exact=True).first.click()
+    expect(page.get_by_role("heading").filter(has_text=champion).first).to_be_visible()
+    expect(page.get_by_text("Not registered")).to_have_count(0)
 
 
 def test_mlflow_shows_which_version_is_champion(page, user_interfaces, champion):

@@ -8,7 +8,7 @@ import pytest
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from bert_pipeline.manifest import load_manifest, publishing
-from workflows.defs.archive import archive_partitions
+from workflows.defs.archive import remove_partitions
 from workflows.defs.automation import why_not_requested
 from workflows.lib.instance import open_instance
 from workflows.lib.resources import DEFAULT_DUMP, BertHome, dump_partitions, task_partitions
@@ -27,7 +27,7 @@ def home(clean_environment, instance) -> BertHome:
 
 
 def run(instance: dg.DagsterInstance, home: BertHome, **config: Any) -> dg.ExecuteInProcessResult:
-    return archive_partitions.execute_in_process(
+    return remove_partitions.execute_in_process(
         instance=instance,
         resources={"home": home},
         run_config={"ops": {"remove_partitions": {"config": config}}},

@@ -86,7 +86,7 @@ def site(monkeypatch) -> Iterator[dict[str, bytes]]:
             self.wfile.write(data or b"")
 
     with serving(Site) as address:
-        monkeypatch.setenv(automation.WIKI_VARIABLE, "enwiki")
+        monkeypatch.setenv(data.WIKI_VARIABLE, "enwiki")
         monkeypatch.setenv(data.SITES_VARIABLE, f"{address}/")
         yield files
 
@@ -372,7 +372,7 @@ def test_folder_sensor_adds_no_name_that_an_asset_refuses(folder_sensor, home):
 
 @pytest.mark.parametrize("wiki", ["English wiki", "../enwiki", "EnWiki", "enwiki-20261101"])
 def test_schedule_adds_no_name_that_an_asset_refuses(schedule, instance, site, monkeypatch, wiki):
-    monkeypatch.setenv(automation.WIKI_VARIABLE, wiki)
+    monkeypatch.setenv(data.WIKI_VARIABLE, wiki)
     before = instance.get_dynamic_partitions(str(dump_partitions.name))
     with pytest.raises(dg.DagsterError) as caught:
         schedule(day=9)

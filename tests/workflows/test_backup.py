@@ -1,6 +1,7 @@
 """Backup of a home in use, and restoring it to another path with runs, versions, aliases and artifacts."""
 
 import contextlib
+import datetime
 import errno
 import json
 import os
@@ -25,9 +26,9 @@ from bert_pipeline.manifest import load_manifest, publishing
 from workflows import backup
 from workflows.definitions import defs
 from workflows.defs import upkeep
-from workflows.defs.archive import archive_partitions
+from workflows.defs.archive import remove_partitions
 from workflows.defs.automation import why_not_requested
-from workflows.defs.upkeep import backup_job, copy_file, create_backup, restore_backup
+from workflows.defs.upkeep import copy_file, create_backup, restore_backup
 from workflows.lib.instance import open_instance
 from workflows.lib.resources import BertHome
 
@@ -267,7 +268,7 @@ def test_registry_of_another_home_is_not_restored_over(clean_environment, tmp_pa
 
 
 def back_up(home: BertHome, instance: dg.DagsterInstance, **config: Any) -> dg.ExecuteInProcessResult:
-    return backup_job.execute_in_process(
+    return upkeep.back_up.execute_in_process(
         instance=instance,
         resources={"home": home},
         run_config={"ops": {"back_up": {"config": config}}},
@@ -292,6 +293,16 @@ def test_job_backs_up_and_keeps_the_newest(instance, tmp_path, monkeypatch):
     assert (tmp_path / "second" / "artifacts" / "a.txt").is_file()
 
 
+def test_schedule_starts_the_job_at_night(instance):
+    repository = defs().get_repository_def()
+    night = datetime.datetime(2026, 11, 5, 2, 0, tzinfo=datetime.UTC)
+    schedule = repository.get_schedule_def("nightly_backup")
+    with dg.build_schedule_context(instance=instance, scheduled_execution_time=night) as context:
+        (request,) = schedule.evaluate_tick(context).run_requests
+    assert schedule.job_name == upkeep.back_up.name == "backup"
+    assert dg.validate_run_config(repository.get_job("backup"), request.run_config)  # all is in BERT_BACKUPS
+
+
 def test_job_without_a_folder_says_which_variable_names_one(instance, tmp_path, monkeypatch):
     monkeypatch.delenv("BERT_BACKUPS", raising=False)
     result = back_up(small_home(tmp_path / "home"), instance)
@@ -309,7 +320,7 @@ def test_restored_home_answers_its_inputs_and_knows_its_archive(first, tmp_path,
         (draft.path / "text").write_text("A text.\n", encoding="utf-8")
     with mock.patch.dict(os.environ), open_instance(first, dumps=("enwiki-20251101",)) as instance:
         config = {"ops": {"remove_partitions": {"config": {"dumps": ["enwiki-20251101"], "dry_run": False}}}}
-        done = archive_partitions.execute_in_process(instance=instance, resources={"home": first}, run_config=config)
+        done = remove_partitions.execute_in_process(instance=instance, resources={"home": first}, run_config=config)
         assert done.success
     create_backup(first, tmp_path / "backup")
     shutil.rmtree(first.path)

@@ -22,7 +22,7 @@ from bert_pipeline.step import key_path
 from bert_pipeline.tasks.catalogue import TASKS
 from workflows.defs import promotion
 from workflows.lib.instance import open_instance
-from workflows.lib.processes import process_of
+from workflows.lib.processes import code_commit, process_of
 from workflows.lib.resources import (
     ASSETS,
     JOBS,
@@ -180,7 +180,7 @@ def test_runs_in_mlflow_list_their_data_sets_and_no_experiment_is_empty(finished
 
 
 def test_runs_in_mlflow_name_their_dump_and_the_run_of_dagster(finished_home, instance, monkeypatch):
-    from bert_model.training.mlflow_store import open_client
+    from bert_model.training.mlflow_store import current_user, open_client
 
     client = open_client(finished_home.tracking_uri)
     for name, names in (("pretraining", {"tiny"}), ("finetuning", set(miniature.TASKS)), ("reports", {"report"})):
@@ -188,6 +188,9 @@ def test_runs_in_mlflow_name_their_dump_and_the_run_of_dagster(finished_home, in
         runs = client.search_runs([experiment.experiment_id])
         for run in runs:
             assert run.data.tags["dump"] == miniature.DUMP
+            assert run.data.tags["preset"] == "miniature"
+            assert run.data.tags["mlflow.user"] == current_user()
+            assert run.data.tags.get("mlflow.source.git.commit", "") == code_commit()
             assert (
                 instance.get_run_by_id(run.data.tags["dagster_run_id"]).job_name == run.data.tags["mlflow.source.name"]
             )

@@ -14,7 +14,7 @@ from training_processes import empty_job
 
 from bert_pipeline.atomic import locked
 from workflows import doctor
-from workflows.defs.upkeep import doctor_job
+from workflows.defs.upkeep import examine_home
 from workflows.lib import doctor as findings_of
 from workflows.lib.processes import PROCESS_TAG, process_mark
 from workflows.lib.resources import BertHome
@@ -166,7 +166,7 @@ def test_running_ui_is_named_as_holder_of_its_lock(healthy, instance):
 
 def test_job_fails_with_the_problems(healthy, instance, monkeypatch):
     def run(**config: bool) -> dg.ExecuteInProcessResult:
-        return doctor_job.execute_in_process(
+        return examine_home.execute_in_process(
             instance=instance,
             resources={"home": healthy},
             run_config={"ops": {"examine_home": {"config": config}}},

@@ -56,12 +56,15 @@ def test_address_that_others_reach_is_refused_without_a_word(started, capsys, ho
     assert not started
 
 
-def test_mlflow_answers_other_machines_by_the_name_of_this_one(clean_environment, tmp_path, empty_store):
-    shutil.copy(empty_store, clean_environment.parent / "mlflow.db")
+def test_mlflow_answers_other_machines_by_the_name_of_this_one(clean_environment, tmp_path, empty_store, monkeypatch):
+    monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY", raising=False)  # set by clients, such as that of the empty store
+    clean_environment.mkdir()
+    shutil.copy(empty_store, clean_environment / "mlflow.db")
     arguments = serve.build_parser().parse_args(["ui", "--host", "0.0.0.0", "--mlflow-port", str(free_port())])
-    home = BertHome(mlflow_tracking_uri=f"sqlite:///{clean_environment.parent / 'mlflow.db'}")
-    service = next(item for item in serve.ui_services(home, arguments, tmp_path) if item.name == "MLflow")
+    service = next(item for item in serve.ui_services(BertHome(), arguments, tmp_path) if item.name == "MLflow")
     assert service.address.split(":")[1] not in ("//0.0.0.0", "//127.0.0.1")
+    assert os.environ["BERT_MLFLOW_ADDRESS"] == service.address  # where Dagster's links lead
+    assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
     server = Server("MLflow", service.command, dict(os.environ), tmp_path / "log.txt")
     server.start()
     try:

@@ -2,18 +2,24 @@
 
 import json
 import shutil
+import subprocess
+import sys
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
 import pytest
 from loopback import Handler, serving
+from training_processes import empty_job
 
 from bert_model.training import mlflow_store
 from bert_pipeline.errors import TrainingError, UnavailableError
 from bert_pipeline.manifest import load_manifest, publishing
 from workflows.defs import automation
+from workflows.lib.instance import end_abandoned_runs
 from workflows.lib.metadata import as_dagster_failures
+from workflows.lib.processes import PROCESS_TAG, process_mark
 from workflows.lib.report import Results, log_report
 
 
@@ -68,6 +74,26 @@ def test_failure_is_posted_with_job_partition_step_and_cause(failed, webhook):
     failed.instance.add_run_tags(failed.dagster_run.run_id, {automation.RETRY_TAG: "true"})  # as Dagster does
     automation.failed_runs(failed)
     assert "; it is tried again: " in webhook[1]["text"]
+
+
+def test_failure_of_a_killed_run_names_the_signal_and_that_a_retry_follows(instance, webhook):
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    run_id = str(uuid.uuid4())
+    tags = {PROCESS_TAG: f"{process_mark(process.pid)}:{run_id}", automation.MAX_RETRIES_TAG: "2"}
+    instance.create_run_for_job(empty_job, run_id=run_id, tags=tags, status=dg.DagsterRunStatus.STARTED)
+    process.kill()
+    process.wait()
+    assert end_abandoned_runs(instance) == [run_id]
+    (record,) = instance.all_logs(run_id, of_type=dg.DagsterEventType.RUN_FAILURE)
+    with dg.build_run_status_sensor_context(
+        sensor_name="failed_runs",
+        dagster_instance=instance,
+        dagster_run=instance.get_run_by_id(run_id),
+        dagster_event=record.dagster_event,
+    ) as context:
+        automation.failed_runs(context.for_run_failure())
+    (message,) = webhook
+    assert "; it is tried again: the process that executed this run was killed (SIGKILL)" in message["text"]
 
 
 def test_failure_is_logged_without_a_webhook(failed, capfd):

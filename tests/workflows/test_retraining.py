@@ -14,7 +14,7 @@ from bert_model.registry.promotion import GateConfig
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 from workflows.definitions import defs
 from workflows.defs.automation import START_VARIABLE, retraining_run, starting_model
-from workflows.defs.champion import champion_moves
+from workflows.defs.promotion import champion_moves
 from workflows.lib.instance import open_instance
 from workflows.lib.model_checks import held_out_reproduces
 from workflows.lib.resources import DUMP_ASSETS, STAGE_ASSETS, TASK_ASSETS, TASKS_VARIABLE, BertHome, dump_task_key
@@ -81,10 +81,13 @@ def test_retraining_from_the_champion_is_promoted_and_rolled_back(home, monkeypa
         assert decided["refused_by"].value == "better"  # and not for want of something to compare
         assert {row["task"] for row in rows(decided["tasks"])} == {*miniature.TASKS, "average"}
         lenient = strict | {"margin": -100.0}
-        assert decision_of(run(STAGE_ASSETS["report"], NEXT_DUMP, promotion_decision=lenient))["promoted"].value
+        decided = decision_of(run(STAGE_ASSETS["report"], NEXT_DUMP, promotion_decision=lenient))
+        assert decided["promoted"].value
         assert aliases(name) == {"candidate": 2, "champion": 2, "previous": 1}
         cursor, (moved,) = observed_moves(home, instance, json.dumps({name: 1}))
         assert (moved["name"].value, moved["version"].value, moved["former_version"].value) == (name, 2, 1)
+        gain = decided["average"].value - decided["average_of_champion"].value
+        assert moved["gain"].value == pytest.approx(gain, abs=1e-3)
         assert moved["gain_low"].value <= moved["gain_high"].value
         assert "@" in moved["moved_by"].value
         assert observed_moves(home, instance, cursor) == (None, [])

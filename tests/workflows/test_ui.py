@@ -20,7 +20,7 @@ from training_processes import empty_job, ranks_of, training_processes, wait_unt
 from bert_pipeline.manifest import load_manifest
 from workflows.defs.pretraining import TRAINING_POOL
 from workflows.lib.instance import open_instance
-from workflows.lib.processes import PROCESS_TAG, run_mark
+from workflows.lib.processes import PROCESS_TAG, process_mark
 from workflows.lib.resources import ASSETS, BertHome
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -50,7 +50,7 @@ def killed_run(server: DagsterApi, home: BertHome) -> str:
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     run_id = str(uuid.uuid4())
     with in_home(home), open_instance(home) as instance:
-        tags = {PROCESS_TAG: run_mark(run_id, process.pid)}
+        tags = {PROCESS_TAG: f"{process_mark(process.pid)}:{run_id}"}
         instance.create_run_for_job(empty_job, run_id=run_id, tags=tags, status=dg.DagsterRunStatus.STARTED)
         instance.event_log_storage.set_concurrency_slots(TRAINING_POOL, 1)
         instance.event_log_storage.claim_concurrency_slot(TRAINING_POOL, run_id, "step")

@@ -12,7 +12,6 @@ from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import MANIFEST_NAME
 from bert_pipeline.storage import is_file, without_secrets
 from workflows.lib.instance import UNFINISHED
-from workflows.lib.metadata import as_dagster_failures
 from workflows.lib.resources import (
     DEFAULT_DUMP,
     PARTITION_TAG,
@@ -40,29 +39,32 @@ class ArchiveLaunchpad(dg.Config):
     dry_run: bool = Field(default=True, description="Log what would be removed and change nothing.")
 
 
-@dg.op
+@op_job(
+    "archive_partitions",
+    "Remove old dumps, and names that no asset accepts, from the lists of partitions; all files stay, and "
+    "BERT_HOME/archive/<dump>.json says where. Adding the partition again brings it back.",
+)
 def remove_partitions(context: dg.OpExecutionContext, config: ArchiveLaunchpad, home: BertHome) -> None:
     """Record where the files of old dumps are, and delete the partitions of these dumps and those of unusable names."""
     instance = context.instance
-    with as_dagster_failures():
-        archived = dumps_to_archive(instance, config.dumps, config.keep)
-        unusable = {
-            dump_partitions: refused(instance, dump_partitions, checked_dump_name),
-            task_partitions: refused(instance, task_partitions, checked_task_name),
-        }
-        verb = "would remove" if config.dry_run else "removed"
-        for dump in archived:
+    archived = dumps_to_archive(instance, config.dumps, config.keep)
+    unusable = {
+        dump_partitions: refused(instance, dump_partitions, checked_dump_name),
+        task_partitions: refused(instance, task_partitions, checked_task_name),
+    }
+    verb = "would remove" if config.dry_run else "removed"
+    for dump in archived:
+        if not config.dry_run:
+            archive(instance, home, dump)
+        places = dict.fromkeys(
+            without_secrets(str(path)) for path in (home.dump_directory(dump), home.data_directory(dump))
+        )
+        context.log.info(f"{verb} the partition {dump}; its files stay in {' and '.join(places)}")
+    for definition, names in unusable.items():
+        for name in names:
             if not config.dry_run:
-                archive(instance, home, dump)
-            places = dict.fromkeys(
-                without_secrets(str(path)) for path in (home.dump_directory(dump), home.data_directory(dump))
-            )
-            context.log.info(f"{verb} the partition {dump}; its files stay in {' and '.join(places)}")
-        for definition, names in unusable.items():
-            for name in names:
-                if not config.dry_run:
-                    instance.delete_dynamic_partition(str(definition.name), name)
-                context.log.info(f"{verb} the {definition.name} partition {name!r}: no asset accepts this name")
+                instance.delete_dynamic_partition(str(definition.name), name)
+            context.log.info(f"{verb} the {definition.name} partition {name!r}: no asset accepts this name")
     if not archived and not any(unusable.values()):
         context.log.info("nothing to remove")
 
@@ -122,11 +124,3 @@ def archive(instance: dg.DagsterInstance, home: BertHome, dump: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_text(path, json.dumps(record, indent=1) + "\n")
     instance.delete_dynamic_partition(str(dump_partitions.name), dump)
-
-
-archive_partitions = op_job(
-    "archive_partitions",
-    remove_partitions,
-    "Remove old dumps, and names that no asset accepts, from the lists of partitions; all files stay, and "
-    "BERT_HOME/archive/<dump>.json says where. Adding the partition again brings it back.",
-)

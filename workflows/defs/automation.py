@@ -21,7 +21,7 @@ from dagster import AutomationCondition
 
 from bert_model.training.metrics_log import without_password
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
-from workflows.defs.data import dump_sites
+from workflows.defs.data import dump_sites, wiki_name
 from workflows.lib.console import failure_sentence
 from workflows.lib.instance import end_abandoned_runs
 from workflows.lib.launchpad import asset_configs, launchpad_preset
@@ -111,10 +111,6 @@ predict = define_job(
 
 # --- retraining ---
 
-WIKI_VARIABLE = "BERT_WIKI"
-DEFAULT_WIKI = "simplewiki"
-WIKI = re.compile(r"[a-z][a-z0-9_]{0,89}")
-"""Names whose dumps, such as enwiki-20261101, the asset `dump` accepts."""
 CRON_VARIABLE = "BERT_RETRAIN_CRON"
 DEFAULT_CRON = "0 3 5-28 * *"
 """Daily from the fifth, in UTC. A dump that is finished after the 28th is found in the next month."""
@@ -132,14 +128,6 @@ PARTS_SETTLING_SECONDS = 600.0
 MAX_ATTEMPTS = 3
 RETRY_SECONDS = 6 * SECONDS_PER_HOUR
 """From the end of a failed retraining to the next attempt."""
-
-
-def wiki_name() -> str:
-    """Return the wiki whose dumps are trained on: BERT_WIKI; ConfigurationError if it cannot name a partition."""
-    wiki = os.environ.get(WIKI_VARIABLE) or DEFAULT_WIKI
-    if not WIKI.fullmatch(wiki):
-        raise ConfigurationError(f"{WIKI_VARIABLE}: found {wiki!r}, expected a name such as enwiki or zh_yuewiki")
-    return wiki
 
 
 def retraining_cron() -> str:
@@ -165,13 +153,13 @@ def starting_model(home: BertHome) -> str:
         raise ConfigurationError(f"{START_VARIABLE}: found {start!r}, expected {' or '.join(STARTS)}")
     if start == "scratch":
         return ""
-    from bert_model.registry.operations import CHAMPION, list_models
+    from bert_model.registry.operations import champions
 
     # By version: the alias may move before the run starts.
     home.apply_environment()
     name = name_of_preset(launchpad_preset())
-    champion = next((version for version in list_models(name) if CHAMPION in version.aliases), None)
-    return f"models:/{name}/{champion.version}" if champion else ""
+    version = champions().get(name)
+    return f"models:/{name}/{version}" if version else ""
 
 
 def retraining_run(dump: str, sources: list[str] | None = None, *, start: str = "", failed: int = 0) -> dg.RunRequest:
@@ -366,8 +354,7 @@ def new_dump_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> d
         refusal = why_not_requested(context.instance, home, name)
         if refusal:
             # Dumps that were trained on stay in the folder; a tick names those that need somebody.
-            runs = [record.dagster_run for record in retraining_records(context.instance, name)]
-            if runs and runs[0].is_finished and not (any(run.is_success for run in runs) or "archived" in refusal):
+            if refusal.startswith(("was tried", "is tried")):
                 notes.append(f"{name} {refusal}")
             elif name.endswith("-latest"):
                 notes.append(f"{name} {refusal}: a newer dump needs its date in the names of its files")

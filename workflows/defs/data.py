@@ -1,9 +1,11 @@
-"""Assets of the data: dump, corpus, vocabulary, instances and exam."""
+"""Assets of the data: its observable sources, dump, corpus, vocabulary, instances and exam."""
 
 import dataclasses
 import json
 import os
 import re
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.sources import parse_source, split_name
 from bert_pipeline.corpus.splits import CorpusConfig
-from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.exam.pairs import ExamConfig, read_pairs, sample_pairs
 from bert_pipeline.hashes import content_sha256, file_sha256
 from bert_pipeline.instances.pairs import InstancesConfig
@@ -37,11 +39,68 @@ from workflows.lib.resources import BertHome, sample_seed, step_asset
 
 BEAM_OPTIONS = (list[str], "Options of the Beam job, as after `--`.")
 
-# --- dump ---
+# --- sources, outside of any home ---
 
 SITES_VARIABLE = "BERT_DUMP_SITES"
+WIKI_VARIABLE = "BERT_WIKI"
+DEFAULT_WIKI = "simplewiki"
+WIKI = re.compile(r"[a-z][a-z0-9_]{0,89}")
+"""Names whose dumps, such as enwiki-20261101, the asset `dump` accepts."""
 PUBLISHED_DUMPS, OFFICIAL_FILES = "published_dumps", "official_files"
-"""The sources of `dump` and `task_data`; see `sources`."""
+SOURCES = {
+    PUBLISHED_DUMPS: "The newest finished dump of the wiki in BERT_WIKI, on the sites in BERT_DUMP_SITES.",
+    OFFICIAL_FILES: "The task files and the descriptions of own tasks in BERT_TASKS, by their hashes.",
+}
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", dg.BetaWarning)
+    observing = dg.multi_observable_source_asset(
+        specs=[
+            dg.AssetSpec(name, description=description, group_name="data", owners=["team:data"])
+            for name, description in SOURCES.items()
+        ],
+        can_subset=True,
+        required_resource_keys={"home"},
+    )
+
+
+@observing  # type: ignore[untyped-decorator]
+def sources(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
+    """Hash the task files, and ask the dump site; what was made of an older version is shown as stale."""
+    from bert_pipeline.download import newest_finished_dump
+
+    chosen = {key.to_user_string() for key in context.selected_asset_keys}
+    with as_dagster_failures():
+        if OFFICIAL_FILES in chosen:
+            folder = context.resources.home.tasks
+            files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder else []
+            version = content_sha256({path.relative_to(folder).as_posix(): file_sha256(path) for path in files})
+            size = sum(path.stat().st_size for path in files)
+            place = str(folder or "BERT_TASKS is not set")
+            metadata = {"artifact/path": place, "size/files": len(files), "size/bytes": size}
+            yield dg.ObserveResult(OFFICIAL_FILES, data_version=dg.DataVersion(version), metadata=metadata)
+        if PUBLISHED_DUMPS in chosen:
+            newest = f"{wiki_name()}-{newest_finished_dump(wiki_name(), sites=dump_sites())}"
+            metadata = {"name": newest, "sites": ", ".join(dump_sites())}
+            yield dg.ObserveResult(PUBLISHED_DUMPS, data_version=dg.DataVersion(newest), metadata=metadata)
+
+
+def wiki_name() -> str:
+    """Return the wiki whose dumps are trained on: BERT_WIKI; ConfigurationError if it cannot name a partition."""
+    wiki = os.environ.get(WIKI_VARIABLE) or DEFAULT_WIKI
+    if not WIKI.fullmatch(wiki):
+        raise ConfigurationError(f"{WIKI_VARIABLE}: found {wiki!r}, expected a name such as enwiki or zh_yuewiki")
+    return wiki
+
+
+def dump_sites() -> tuple[str, ...]:
+    """Return the sites that dumps are downloaded from: BERT_DUMP_SITES, comma-separated, or the public ones."""
+    from bert_pipeline.download import SITES
+
+    sites = tuple(site.strip() for site in os.environ.get(SITES_VARIABLE, "").split(",") if site.strip())
+    return sites or SITES
+
+
+# --- dump ---
 
 DumpLaunchpad: Any = config_class(
     SampleConfig,
@@ -170,14 +229,6 @@ def _download(wiki: str, date: str, directory: Path, context: dg.AssetExecutionC
     return COPYING.make(directory, build, settings={"wiki": wiki, "date": date}, log=context.log.info)
 
 
-def dump_sites() -> tuple[str, ...]:
-    """Return the sites that dumps are downloaded from: BERT_DUMP_SITES, comma-separated, or the public ones."""
-    from bert_pipeline.download import SITES
-
-    sites = tuple(site.strip() for site in os.environ.get(SITES_VARIABLE, "").split(",") if site.strip())
-    return sites or SITES
-
-
 # --- corpus ---
 
 CorpusLaunchpad: Any = config_class(CorpusConfig, launchpad_defaults()["corpus"], beam_options=BEAM_OPTIONS)
@@ -225,7 +276,6 @@ VocabularyLaunchpad: Any = config_class(
     launchpad_defaults()["vocabulary"],
     beam_options=BEAM_OPTIONS,
     from_model=(str, "Take this model's vocabulary over (directory, models:/ URI, hub id) to train it further."),
-    compare=(str, "A vocab.txt that is measured on the same held-out documents."),
 )
 
 
@@ -237,19 +287,16 @@ def vocabulary(
 
     With `from_model` it is that model's: weights can be trained further with their own vocabulary alone.
     """
-    from bert_pipeline.vocabulary.job import build_vocabulary, vocabulary_file
+    from bert_pipeline.vocabulary.job import build_vocabulary
     from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
     name = context.partition_key
     settings = from_launchpad(VocabularyConfig, config)
     with as_dagster_failures():
         if config.from_model:
-            if config.compare:
-                raise UsageError("compare: a vocabulary taken from a model is not measured; leave out one of the two")
             manifest = _copy_vocabulary(context, config.from_model, home.vocabulary(name))
         else:
-            reference = vocabulary_file(config.compare) if config.compare else None
-            inputs = {"corpus": home.corpus(name), "compare_vocabulary": reference}
+            inputs = {"corpus": home.corpus(name)}
             options = {"log": context.log.info, "beam_options": config.beam_options}
             manifest = make("vocabulary", build_vocabulary, home.vocabulary(name), settings, inputs, **options)
         tokens = Tokenizer.from_directory(manifest.path).tokens
@@ -287,17 +334,13 @@ def _copy_vocabulary(context: dg.AssetExecutionContext, model: str, directory: P
 
 
 def _quality_rows(manifest: Manifest) -> list[dict[str, Any]]:
-    """Return how well the vocabulary, and the one it is compared with, fit the documents named in the first column."""
+    """Return how well the vocabulary fits the documents named in the first column; [] for that of a model."""
     from bert_pipeline.vocabulary.quality import describe_scripts
 
-    reports = {"this vocabulary": "quality", "the reference": "reference_quality"}
-    return [
-        {"on": str(manifest.counts["quality_on"]), "vocabulary": title}
-        | {key: ", ".join(value) if isinstance(value, list) else value for key, value in manifest.counts[name].items()}
-        | ({"scripts": describe_scripts(manifest.counts[name])} if "scripts" in manifest.counts[name] else {})
-        for title, name in reports.items()
-        if name in manifest.counts
-    ]
+    if (report := manifest.counts.get("quality")) is None:
+        return []
+    shown = {key: ", ".join(value) if isinstance(value, list) else value for key, value in report.items()}
+    return [{"on": manifest.counts["quality_on"], **shown, "scripts": describe_scripts(report)}]
 
 
 # --- instances ---

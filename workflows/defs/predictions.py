@@ -16,8 +16,7 @@ from bert_pipeline.errors import InputError
 from bert_pipeline.manifest import Manifest, foreign_input, load_manifest, publishing
 from bert_pipeline.step import STEPS
 from bert_pipeline.tasks.catalogue import Task
-from workflows.defs.champion import champion
-from workflows.defs.promotion import REGISTRY_RETRIES, registered_model, version_page
+from workflows.defs.promotion import REGISTRY_RETRIES, champion, registered_model
 from workflows.lib.launchpad import launchpad_preset
 from workflows.lib.lineage import name_of_preset
 from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, observe, shortened, table
@@ -98,7 +97,7 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
     metadata = manifest_metadata(manifest) | {
         "model": uri,
         "model_version": version.version,
-        "mlflow_version": version_page(home, version),
+        "mlflow_version": home.mlflow_version(version.name, version.version),
         "time/answers_per_second": float(manifest.provenance["answers_per_second"]),
         "answers_sample": table(sample),
     }

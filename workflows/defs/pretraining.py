@@ -179,17 +179,15 @@ def _train(
         if event.get("event") in ("evaluation", "exam", "exam_report") and event.get("metrics"):
             observe(context, {"step": int(event["step"]), **flat_numbers(event["metrics"])})
 
+    ranks = launch.processes_per_node or max(1, torch.cuda.device_count())
     run_training(
         Launch(
             module="bert_model.pretraining",
             arguments=("--config", str(configuration), "--output", str(output), *(["--resume"] if resume else [])),
             output=output,
             log_directory=logs,
-            processes_per_node=launch.processes_per_node or max(1, torch.cuda.device_count()),
-            nodes=launch.nodes,
-            rendezvous_endpoint=launch.rendezvous_endpoint,
+            machines=dataclasses.replace(launch, processes_per_node=ranks),
             rendezvous_id=output.name,
-            threads_per_process=launch.threads_per_process,
             environment={**home.environment(), CODE_VERSION_VARIABLE: str(STEPS["pretrained_model"].code_version)},
         ),
         report=report,

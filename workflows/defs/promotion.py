@@ -1,7 +1,9 @@
-"""From trained models to a champion: registration, the report, the promotion decision, and the jobs of the registry."""
+"""From trained models to a champion: registration, report, promotion decision, champion, the jobs of the registry."""
 
 import base64
 import functools
+import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from pydantic import Field
 from bert_model.finetuning.caveats import describe
 from bert_model.registry.promotion import Decision, GateConfig
 from bert_model.training.metrics_log import read_history
-from bert_pipeline.errors import ArtifactError
+from bert_pipeline.errors import ArtifactError, BertError
 from bert_pipeline.hashes import content_sha256
 from bert_pipeline.manifest import load_manifest
 from workflows.defs.automation import AFTER_INPUTS, MONTHLY, after_last_of
@@ -117,7 +119,7 @@ def _version_metadata(home: BertHome, version: Any) -> dict[str, Any]:
         "version": version.version,
         "uri": f"models:/{version.name}/{version.version}",
         "license": version.license,
-        "mlflow_version": version_page(home, version),
+        "mlflow_version": home.mlflow_version(version.name, version.version),
         "card": dg.MetadataValue.md(version.card_text),
         "lineage": dg.MetadataValue.json(version.document.lineage),
     }
@@ -125,11 +127,6 @@ def _version_metadata(home: BertHome, version: Any) -> dict[str, Any]:
         metadata |= {"metric": score.metric, "score": score.mean}
         metadata |= {"known": describe(score.known)} if score.task else {}
     return metadata
-
-
-def version_page(home: BertHome, version: Any) -> dg.MetadataValue[Any]:
-    """Return the link to the page of a version in MLflow."""
-    return home.mlflow_page(f"models/{version.name}/versions/{version.version}")
 
 
 # --- report ---
@@ -213,7 +210,7 @@ def promotion_decision(
     metadata = {
         "name": name,
         "version": version.version,
-        "mlflow_version": version_page(home, version),
+        "mlflow_version": home.mlflow_version(version.name, version.version),
         **decision_metadata(decision),
     }
     return materialization(content_sha256({"decision": decision.to_json()}), metadata)
@@ -247,6 +244,64 @@ def decision_metadata(decision: Decision) -> dict[str, Any]:
     return metadata
 
 
+# --- champion ---
+
+champion = dg.AssetSpec(
+    "champion",
+    description="The versions in use: of each registered model the one with the alias `champion`. Each move, by any "
+    "program, is an observation: the version, the former one, the gain with its interval, and the last user who moved "
+    "it by a decision, `bert promote` or `bert rollback`.",
+    group_name="report",
+    owners=["team:modelling"],
+    kinds={"mlflow"},
+    metadata={"mlflow": BertHome().mlflow_page("models")},
+)
+
+
+@dg.sensor(
+    minimum_interval_seconds=60,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Reads the aliases of the registry and observes `champion` where one has moved. It is always on.",
+)
+def champion_moves(context: dg.SensorEvaluationContext, home: BertHome) -> dg.SensorResult | dg.SkipReason:
+    from bert_model.registry.operations import champions
+
+    former: dict[str, int] = json.loads(context.cursor or "{}")
+    try:
+        current = champions()
+        moves = {name: version for name, version in current.items() if former.get(name) != version}
+        metadata = [describe_move(home, name, version, former.get(name)) for name, version in moves.items()]
+    except (BertError, ValueError) as error:  # such as a decision that was cut off
+        return dg.SkipReason(str(error))
+    if current == former:
+        return dg.SkipReason("no champion has moved")
+    # What depends on it is stale after each move.
+    tags = {"dagster/data_version": content_sha256(current)}
+    events = [dg.AssetObservation(champion.key, metadata=entries, tags=tags) for entries in metadata]
+    return dg.SensorResult(asset_events=events, cursor=json.dumps(current))
+
+
+def describe_move(home: BertHome, name: str, version: int, former: int | None) -> dict[str, Any]:
+    """Return the metadata of a move: what the version is, which one it replaced, by how much it was better, by whom."""
+    from bert_model.registry import operations
+
+    moved_by, decision = operations.describe_move(name, version)
+    metadata: dict[str, Any] = {
+        "outcome": f"{name} version {version} is champion",
+        "name": name,
+        "version": version,
+        "former_version": former or 0,
+        "moved_by": moved_by or "unknown",
+        "mlflow_version": home.mlflow_version(name, version),
+    }
+    # After a rollback the stored decision is that on an earlier move, against another version.
+    if decision.get("champion") == former and decision.get("interval"):
+        gains = [task["candidate"]["mean"] - task["champion"]["mean"] for task in decision["tasks"] if task["counts"]]
+        metadata["gain"] = statistics.fmean(gains)
+        metadata |= dict(zip(("gain_low", "gain_high"), decision["interval"]))
+    return metadata
+
+
 # --- jobs ---
 
 MODEL_NAME = "Registered model, such as bert-tiny or bert-tiny-sst2."
@@ -267,28 +322,22 @@ class RollbackLaunchpad(dg.Config):
     name: str = Field(description=MODEL_NAME)
 
 
-@dg.op
+@op_job("promote", "Print the decision on a version; promote it if dry_run is off.")
 def evaluate_promotion(context: dg.OpExecutionContext, config: DecisionLaunchpad, home: BertHome) -> None:
     """Evaluate the promotion gates for a version, and promote it unless this is a dry run."""
     from bert_model.registry.operations import promote
 
-    with as_dagster_failures():
-        gates = from_launchpad(GateConfig, config)
-        decision = promote(config.name, config.version or None, config.dry_run, config=gates)
-        context.log.info(f"\n{decision.table()}")
-        if not config.dry_run:
-            decision.require()
+    gates = from_launchpad(GateConfig, config)
+    decision = promote(config.name, config.version or None, config.dry_run, config=gates)
+    context.log.info(f"\n{decision.table()}")
+    if not config.dry_run:
+        decision.require()
 
 
-@dg.op
+@op_job("rollback", "Give the alias champion back to its former holder.")
 def rollback_champion(context: dg.OpExecutionContext, config: RollbackLaunchpad, home: BertHome) -> None:
     """Restore the previous champion."""
     from bert_model.registry.operations import rollback
 
-    with as_dagster_failures():
-        version = rollback(config.name)
+    version = rollback(config.name)
     context.log.info(f"{version.name} version {version.version} is champion again")
-
-
-promote_job = op_job("promote", evaluate_promotion, "Print the decision on a version; promote it if dry_run is off.")
-rollback_job = op_job("rollback", rollback_champion, "Give the alias champion back to its former holder.")

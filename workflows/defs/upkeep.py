@@ -23,7 +23,6 @@ from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest, publi
 from bert_pipeline.storage import remove_tree
 from workflows.lib.doctor import BACKUPS_VARIABLE, LAST_BACKUP, examine, page_of, repair
 from workflows.lib.instance import dagster_directory, end_abandoned_runs, fail_runs, open_instance, unfinished_runs
-from workflows.lib.metadata import as_dagster_failures
 from workflows.lib.resources import BertHome, op_job
 
 # --- backups ---
@@ -157,39 +156,35 @@ class DoctorLaunchpad(dg.Config):
     repair: bool = Field(default=False, description="Repair what is safe to repair.")
 
 
-@dg.op
+@op_job("backup", "Back up the home as `workflows.backup` does; keep the newest backups only.")
 def back_up(context: dg.OpExecutionContext, config: BackupLaunchpad, home: BertHome) -> None:
     """Write a backup to a new directory of the folder, and remove the oldest ones."""
-    with as_dagster_failures():
-        name = config.folder or os.environ.get(BACKUPS_VARIABLE)
-        if not name:
-            raise UsageError(f"folder: no folder is given, and {BACKUPS_VARIABLE} is not set; name one on another disk")
-        folder = Path(name).absolute()
-        manifest = create_backup(home, folder / f"{BACKUP_PREFIX}{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}")
-        for sentence in parts_elsewhere(home).values():
-            context.log.warning(sentence)
-        context.log.info(f"{manifest.path}: {len(manifest.files):,} files")
-        for path in remove_old_backups(home, folder, config.keep):
-            context.log.info(f"{path}: removed, an older backup")
+    name = config.folder or os.environ.get(BACKUPS_VARIABLE)
+    if not name:
+        raise UsageError(f"folder: no folder is given, and {BACKUPS_VARIABLE} is not set; name one on another disk")
+    folder = Path(name).absolute()
+    manifest = create_backup(home, folder / f"{BACKUP_PREFIX}{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}")
+    for sentence in parts_elsewhere(home).values():
+        context.log.warning(sentence)
+    context.log.info(f"{manifest.path}: {len(manifest.files):,} files")
+    for path in remove_old_backups(home, folder, config.keep):
+        context.log.info(f"{path}: removed, an older backup")
 
 
-@dg.op
+@op_job("doctor", "What was left behind, versions, disk, backup and ports on one page.")
 def examine_home(context: dg.OpExecutionContext, config: DoctorLaunchpad, home: BertHome) -> None:
     """Log the page of `python -m workflows.doctor`, and fail if it has a problem."""
-    with as_dagster_failures():
-        if config.repair:
-            repair(home, context.instance, context.log.info)
-        findings = examine(home, context.instance)
-        context.log.info(f"\n{page_of(findings)}")
-        if problems := [finding for finding in findings if finding.is_problem]:
-            raise ArtifactError(page_of(problems))
+    if config.repair:
+        repair(home, context.instance, context.log.info)
+    findings = examine(home, context.instance)
+    context.log.info(f"\n{page_of(findings)}")
+    if problems := [finding for finding in findings if finding.is_problem]:
+        raise ArtifactError(page_of(problems))
 
 
-backup_job = op_job("backup", back_up, "Back up the home as `workflows.backup` does; keep the newest backups only.")
-doctor_job = op_job("doctor", examine_home, "What was left behind, versions, disk, backup and ports on one page.")
 nightly_backup = dg.ScheduleDefinition(
     name="nightly_backup",
-    job=backup_job,
+    job=back_up,
     cron_schedule="0 2 * * *",
     execution_timezone="UTC",
     default_status=dg.DefaultScheduleStatus.STOPPED,

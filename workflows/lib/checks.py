@@ -5,12 +5,15 @@ A check reopens the artifact of a partition and trusts nothing that its asset re
 
 import dataclasses
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeAlias
 
+import dagster as dg
+
 from bert_pipeline.errors import BertError
 from bert_pipeline.storage import store_errors
-from workflows.lib.resources import BertHome
+from workflows.lib.resources import BertHome, partitions_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,35 +31,50 @@ Check: TypeAlias = Callable[[BertHome, str], Verdict]
 """Home, partition -> verdict."""
 Parameters = ParamSpec("Parameters")
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Registered:
-    """A check of an asset."""
-
-    asset: str
-    check: Check
-    warns: bool
-    """A failure is a warning: it may be a property of the text, of the task or of a short training."""
-    blocks: bool
-    """A failure stops what would build on the artifact."""
-
-
-CHECKS: list[Registered] = []
+CHECKS: list[dg.AssetChecksDefinition] = []
 """The checks of all assets, whose modules are imported."""
 
 
 def check_of(asset: str, *, warns: bool = False, blocks: bool = True) -> Callable[[Check], Check]:
     """Register a check: name and docstring of the function are its name and description in the UI.
 
-    A missing or damaged artifact fails it.
+    A missing or damaged artifact fails it. A failure stops what would build on the artifact, unless it only `warns`: it
+    may be a property of the text, of the task or of a short training.
     """
 
     def register(function: Check) -> Check:
         check = fails_if_unreadable(function)
-        CHECKS.append(Registered(asset=asset, check=check, warns=warns, blocks=blocks and not warns))
+        CHECKS.append(_definition(asset, check, warns=warns, blocks=blocks and not warns))
         return check
 
     return register
+
+
+def _definition(asset: str, function: Check, *, warns: bool, blocks: bool) -> dg.AssetChecksDefinition:
+    """Return the Dagster check that runs a function on the partition of the run."""
+    name = function.__name__
+
+    def check(context: dg.AssetCheckExecutionContext, home: BertHome) -> dg.AssetCheckResult:
+        verdict = function(home, context.partition_key)
+        # Logged as well, so that a failure is also a warning on the console.
+        log = context.log.info if verdict.passed else context.log.warning
+        log(f"check {name} {'passed' if verdict.passed else 'FAILED'}: {verdict.description}")
+        return dg.AssetCheckResult(
+            passed=verdict.passed,
+            severity=dg.AssetCheckSeverity.WARN if warns or verdict.is_warning else dg.AssetCheckSeverity.ERROR,
+            description=verdict.description,
+            metadata=verdict.metadata,
+        )
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.PreviewWarning)
+        return dg.asset_check(
+            asset=asset,
+            name=name,
+            description=function.__doc__,
+            blocking=blocks,
+            partitions_def=partitions_of(asset),
+        )(check)
 
 
 def failed(description: str, metadata: dict[str, Any] | None = None) -> Verdict:

@@ -5,7 +5,7 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -106,22 +106,18 @@ class StepConsole(logging.Handler):
 
 
 @dg.logger(
-    config_schema={
-        "level": dg.Field(str, default_value="INFO", is_required=False),
-        "details": dg.Field(str, default_value="", is_required=False),
-    },
+    config_schema={"details": dg.Field(str, default_value="", is_required=False)},
     description="Time, asset and message of each log entry; with `details`, one line per step, and all of it in that "
     "file.",
 )
 def progress_logger(context: dg.InitLoggerContext) -> logging.Logger:
     """The console logger of `python -m workflows.run`."""
-    config: Mapping[str, str] = context.logger_config or {}
     # Not from `getLogger`: this one belongs to the run, without the handlers of former runs.
     logger = logging.Logger("bert", level=logging.DEBUG)
-    details = config.get("details", "")
+    details: str = (context.logger_config or {}).get("details", "")
     file = BertHome().path / details
     full: logging.Handler = logging.FileHandler(file, encoding="utf-8") if details else logging.StreamHandler()
-    full.setLevel(logging.getLevelName(config.get("level", "INFO")))
+    full.setLevel(logging.INFO)
     for handler in (full, *([StepConsole()] if details else [])):
         handler.addFilter(_is_worth_a_line)
         handler.setFormatter(ProgressFormatter())

@@ -17,7 +17,7 @@ from bert_pipeline.errors import BertError
 from bert_pipeline.failed_records import DROPPED_NAME, FAILED
 from bert_pipeline.hashes import file_sha256
 from bert_pipeline.manifest import Manifest, load_manifest, local_artifact
-from bert_pipeline.storage import is_file, open_binary, to_path, without_secrets
+from bert_pipeline.storage import is_file, open_binary
 from workflows.lib.checks import Check, Verdict, check_of, failed, fails_if_unreadable
 from workflows.lib.lineage import dump_sources
 from workflows.lib.resources import BertHome, sample_seed
@@ -42,18 +42,13 @@ def dump_readable(home: BertHome, dump: str) -> Verdict:
     if not sources:
         return failed(f"{directory}: no dump file in it")
 
-    # Named sources are outside of the directory, so the manifest's own files do not include them.
-    # Files of different folders may have one name, such as train-00000.parquet.
-    expected: dict[str, set[str]] = {}
-    for entry in manifest.inputs.values():
-        if "sha256" in entry:
-            expected.setdefault(entry["name"], set()).add(entry["sha256"])
-    for source in sources:
+    for number, source in enumerate(sources):
         path = source.partition(":")[2]
         if not is_file(path):
             return failed(f"{path}: is gone")
-        name = to_path(without_secrets(path)).name
-        if name in expected and file_sha256(path) not in expected[name]:
+        # Named files are outside of the directory: the manifest has them among its inputs, by their number.
+        recorded = manifest.inputs.get(f"{number:02d}", {})
+        if recorded and file_sha256(path) != recorded["sha256"]:
             return failed(f"{path}: changed since the dump was materialized")
     return Verdict(True, f"{len(sources)} source file(s)", {"sources": len(sources)})
 
@@ -245,7 +240,6 @@ def each_length(check: Callable[[Path], Verdict]) -> Check:
     # Of instances in a store, the copy is checked that a training on this machine reads.
     checked = fails_if_unreadable(lambda directory: check(local_artifact(directory, artifact_cache())))
 
-    @fails_if_unreadable
     @functools.wraps(check)
     def check_all(home: BertHome, dump: str) -> Verdict:
         directories = home.all_instances(dump)
@@ -343,22 +337,20 @@ def _malformed(columns: Any, tokenizer: Any, configuration: Mapping[str, Any]) -
     min_length, b_start = (5 if has_pairs else 3), columns.segment_b_start
     is_outside = (b_start < 3) | (b_start >= lengths) if has_pairs else b_start != lengths
 
-    # One array of booleans for each rule, over all instances of the row group.
+    # One array of booleans for each rule, over all instances of the row group. A segment B that is outside has no token
+    # in front of it, and is reported first.
+    before_b = ids[np.minimum(starts + np.maximum(b_start, 1) - 1, ends)]
     tests = {
         f"is longer than {max_length} tokens": lengths > max_length,
         f"has fewer than {min_length} tokens": lengths < min_length,
         "does not begin with [CLS]": ids[starts] != tokenizer.cls_id,
         "does not end with [SEP]": ids[ends] != tokenizer.sep_id,
         "has its segment B outside": is_outside,
+        "has no [SEP] before segment B": before_b != tokenizer.sep_id,
     }
     for what, wrong in tests.items():
         if wrong.any():
             return f"instance {int(np.flatnonzero(wrong)[0])} {what}"
-
-    # The token in front of segment B can be looked up only now that its start is known to be inside.
-    boundary = ids[starts + b_start - 1] != tokenizer.sep_id
-    if boundary.any():
-        return f"instance {int(np.flatnonzero(boundary)[0])} has no [SEP] before segment B"
     if int(ids.min()) < 0 or int(ids.max()) >= tokenizer.vocab_size:
         return f"a token id is {int(ids.max())}, the vocabulary has {tokenizer.vocab_size}"
     return _wrongly_masked(columns, tokenizer) if columns.is_masked else ""

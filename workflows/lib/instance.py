@@ -27,34 +27,8 @@ from workflows.lib.resources import (
 DAGSTER_HOME_VARIABLE = "DAGSTER_HOME"
 UNFINISHED = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 
-DAGSTER_YAML = """\
-# Written once; edit at will. Storage is SQLite in this directory unless a `storage:` section says otherwise.
-telemetry:
-  enabled: false
-nux:
-  enabled: false  # no invitation to newsletters at the first visit
-concurrency:
-  runs:
-    max_concurrent_runs: 2
-  pools:
-    # The pool `training` keeps one training per machine: each takes every GPU that it sees. On a machine whose GPUs are
-    # shared out by CUDA_VISIBLE_DEVICES: dagster instance concurrency set training N
-    default_limit: 1
-    granularity: run  # a run that waits for a pool does so in the queue, and takes none of the places above
-python_logs:
-  managed_python_loggers: [bert_pipeline, bert_model]  # their warnings become part of a run
-run_monitoring:
-  enabled: true
-  start_timeout_seconds: 300
-  max_runtime_seconds: 1209600  # 14 days; jobs have shorter limits of their own
-  free_slots_after_run_end_seconds: 60
-run_retries:
-  enabled: true
-  max_retries: 0  # jobs say how often: a run whose process was killed is tried again, and resumes
-  retry_on_asset_or_op_failure: false  # an error that names its cause would only come again
-freshness:
-  enabled: true
-"""
+DAGSTER_YAML = Path(__file__).with_name("dagster.yaml").read_text(encoding="utf-8")
+"""The settings of a new instance."""
 
 
 def dagster_directory(home: BertHome) -> Path:

@@ -76,12 +76,12 @@ def holder_of_port(port: int) -> str:
     return ""
 
 
-def run_mark(run_id: str, process_id: int | None = None) -> str:
-    """Return the value of the tag: the mark of the process and the run.
+def run_mark(run_id: str) -> str:
+    """Return the value of the tag: the marks of this process and of the run that it executes.
 
     Dagster copies tags to a run that is executed again, where the mark of the former run has no meaning.
     """
-    return f"{process_mark(process_id)}:{run_id}"
+    return f"{process_mark()}:{run_id}"
 
 
 def process_of(run: dg.DagsterRun) -> str:
@@ -91,32 +91,20 @@ def process_of(run: dg.DagsterRun) -> str:
     return mark if run_id == run.run_id else ""
 
 
-def mark_run(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Tag a run of the UI with the process that executes it, which Dagster only logs.
+def mark_run(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
+    """Tag a run of the UI with this process, which executes it.
 
     A code server that others reach by a port is left out: it may be in a container, and marks its runs itself.
     """
-    run = instance.get_run_by_id(run_id)
-    if run is None or process_of(run) or "socket" not in json.loads(run.tags.get(GRPC_TAG, "{}")):
-        return
-    for record in instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
-        event = record.dagster_event
-        pid = event.engine_event_data.metadata.get("pid") if event else None
-        if pid is not None:
-            instance.add_run_tags(run_id, {PROCESS_TAG: run_mark(run_id, int(str(pid.value)))})
-            return
+    if not process_of(run) and "socket" in json.loads(run.tags.get(GRPC_TAG, "{}")):
+        instance.add_run_tags(run.run_id, {PROCESS_TAG: run_mark(run.run_id)})
 
 
 @functools.cache
 def code_commit() -> str:
     """Return the commit of the working tree, "+changes" appended if files differ; "" outside a git checkout."""
-
-    def git(*words: str) -> str:
-        result = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=20, check=True)
-        return result.stdout.strip()
-
+    command = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"]  # by no tag's name
     try:
-        commit = git("rev-parse", "HEAD")
-        return f"{commit}+changes" if git("status", "--porcelain", "--untracked-files=no") else commit
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""

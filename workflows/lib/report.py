@@ -5,7 +5,6 @@ import csv
 import dataclasses
 import io
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from bert_model.training.mlflow_sync import Tracker
 from bert_model.zero_shot.result import EXAM_NAME, ExamResult, exam_table
 from bert_pipeline.errors import BertError, UnavailableError
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
-from workflows.lib.metadata import score_bars, training_curves
+from workflows.lib.metadata import flat_numbers, score_bars, training_curves
 from workflows.lib.resources import BertHome, dump_label, sample_seed
 
 REPORT_NAME = "report.md"
@@ -95,9 +94,10 @@ class Results:
 
     def averages(self) -> dict[str, float]:
         """Return the mean of each score over the tasks that have all of them."""
-        keys = [key for key in BARS if any(_is_number(row[key]) for row in self.rows)]
+        numbers = [flat_numbers(row) for row in self.rows]
+        keys = [key for key in BARS if any(key in row for row in numbers)]
         # The same tasks in every average, or they would not compare.
-        complete = [row for row in self.rows if all(_is_number(row[key]) for key in keys)]
+        complete = [row for row in numbers if all(key in row for key in keys)]
         if not complete:
             return {}
         return {key: sum(row[key] for row in complete) / len(complete) for key in keys}
@@ -287,7 +287,3 @@ def _notes(results: Results) -> list[str]:
 
 def _rounded(value: Any) -> Any:
     return round(value, 1) if isinstance(value, float) else value
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)

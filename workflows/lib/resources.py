@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import dagster as dg
 
-from bert_model.training.home import credentials_apart, sqlite_uri
+from bert_model.training.home import bert_home, credentials_apart, sqlite_uri
 from bert_pipeline.errors import ArtifactError, BertError, UsageError, suggest
 from bert_pipeline.manifest import MANIFEST_NAME
 from bert_pipeline.step import STEPS
 from bert_pipeline.storage import absolute, local_directory, store_errors, to_path
 from bert_pipeline.tasks.catalogue import NAME_PATTERN, TASKS, Task, get_task
+from workflows.lib.metadata import as_dagster_failures
 from workflows.lib.processes import code_commit, mark_run, wait_for_left_over
 
 # --- partitions ---
@@ -171,10 +172,17 @@ def step_asset(**options: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefini
     return declare
 
 
-def op_job(name: str, op: dg.OpDefinition, description: str) -> dg.JobDefinition:
-    """Return the job of one op. It is short: it does not wait behind the queued trainings."""
-    graph = dg.GraphDefinition(name=name, node_defs=[op])
-    return graph.to_job(description=description, tags={"dagster/priority": "10"})
+def op_job(name: str, description: str) -> Callable[[Callable[..., None]], dg.JobDefinition]:
+    """Return the decorator that makes a function a job of one op; errors of the user's become Dagster failures.
+
+    Such a job is short: it does not wait behind the queued trainings.
+    """
+
+    def declare(function: Callable[..., None]) -> dg.JobDefinition:
+        graph = dg.GraphDefinition(name=name, node_defs=[dg.op(as_dagster_failures()(function))])
+        return graph.to_job(description=description, tags={"dagster/priority": "10"})
+
+    return declare
 
 
 def asset_of_step(step: str) -> str:
@@ -190,7 +198,6 @@ TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
 TASKS_VARIABLE = "BERT_TASKS"
 MLFLOW_ADDRESS_VARIABLE = "BERT_MLFLOW_ADDRESS"
 DEFAULT_MLFLOW_ADDRESS = "http://127.0.0.1:5000"
-DEFAULT_HOME = ".bert"
 
 
 class BertHome(dg.ConfigurableResource[Any]):
@@ -198,18 +205,13 @@ class BertHome(dg.ConfigurableResource[Any]):
 
     directory: str = ""
     """Empty: the environment variable BERT_HOME, or `.bert` in the working directory."""
-    data_root: str = ""
-    """Corpora, vocabularies and instances of all dumps; a URL for those in a store. Empty: the environment variable
-    BERT_DATA, or the directory."""
-    mlflow_tracking_uri: str = ""
-    """Empty: the environment variable MLFLOW_TRACKING_URI, or SQLite in the directory."""
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Mark the run with its process, by which a killed one is recognized, and wait for what such a one has left."""
         self.apply_environment()
         if context.run is not None and context.instance is not None:
             self._describe_origin(context.run)
-            mark_run(context.instance, context.run.run_id)
+            mark_run(context.instance, context.run)
             if context.log is not None:
                 wait_for_left_over(self.path, context.log.info)
 
@@ -228,13 +230,12 @@ class BertHome(dg.ConfigurableResource[Any]):
     @property
     def path(self) -> Path:
         """The directory, absolute."""
-        return local_directory(self.directory or os.environ.get(HOME_VARIABLE) or DEFAULT_HOME, HOME_VARIABLE)
+        return local_directory(self.directory, HOME_VARIABLE) if self.directory else bert_home()
 
     @property
     def tracking_uri(self) -> str:
-        """MLflow's tracking URI, without user and password; by default SQLite in the directory."""
-        uri = self.mlflow_tracking_uri or os.environ.get(TRACKING_VARIABLE)
-        return credentials_apart(uri) if uri else sqlite_uri(self.path)
+        """MLFLOW_TRACKING_URI, without user and password; by default SQLite in the directory."""
+        return credentials_apart(os.environ.get(TRACKING_VARIABLE) or sqlite_uri(self.path))
 
     @property
     def is_served(self) -> bool:
@@ -259,6 +260,10 @@ class BertHome(dg.ConfigurableResource[Any]):
         with contextlib.suppress(Exception):  # any error of a server, a database or a network
             experiment = f"experiments/{open_client(self.tracking_uri).get_run(run_id).info.experiment_id}/"
         return self.mlflow_page(f"{experiment}runs/{run_id}")
+
+    def mlflow_version(self, name: str, version: int) -> dg.MetadataValue[Any]:
+        """Return the link to a registered version."""
+        return self.mlflow_page(f"models/{name}/versions/{version}")
 
     @property
     def artifacts(self) -> Path:
@@ -299,8 +304,7 @@ class BertHome(dg.ConfigurableResource[Any]):
 
     def environment(self) -> dict[str, str]:
         """Return the variables by which other processes find the same home and tracking store."""
-        data = {DATA_VARIABLE: self.data_root} if self.data_root else {}
-        return {HOME_VARIABLE: str(self.path), TRACKING_VARIABLE: self.tracking_uri, **data}
+        return {HOME_VARIABLE: str(self.path), TRACKING_VARIABLE: self.tracking_uri}
 
     def apply_environment(self) -> None:
         """Point MLflow and the other packages in this process to this home."""
@@ -312,8 +316,8 @@ class BertHome(dg.ConfigurableResource[Any]):
         return self.path / "data" / checked_dump_name(dump)
 
     def data_directory(self, dump: str) -> Path:
-        """Return the directory of a dump's corpus, vocabulary and instances, which may be in a store."""
-        data = self.data_root or os.environ.get(DATA_VARIABLE)
+        """Return the directory of a dump's corpus, vocabulary and instances, in BERT_DATA, which may be in a store."""
+        data = os.environ.get(DATA_VARIABLE)
         return to_path(absolute(data)) / checked_dump_name(dump) if data else self.dump_directory(dump)
 
     def dump(self, dump: str) -> Path:

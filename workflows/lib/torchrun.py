@@ -21,10 +21,11 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from bert_model.presets import LaunchConfig
 from bert_model.training.metrics_log import LogReader, read_history
 from bert_pipeline.errors import TrainingError
 from bert_pipeline.parent import start
@@ -51,28 +52,23 @@ class Launch:
     """Run directory, with the `metrics.jsonl` that rank 0 appends to; it may not exist yet."""
     log_directory: Path
     """Receives torchrun's output and every rank's stdout and stderr."""
-    processes_per_node: int = 1
-    """Ranks on this machine."""
-    nodes: int = 1
-    """Machines in the training; each further one runs the command that is logged at the start."""
-    rendezvous_endpoint: str = ""
-    """host:port of the rendezvous; required with more than one node."""
+    machines: LaunchConfig = LaunchConfig(processes_per_node=1)
+    """Machines and ranks; each further machine runs the command that is logged at the start."""
     rendezvous_id: str = "bert"
     """Name of the rendezvous; the same on all nodes."""
-    threads_per_process: int = 1
-    """OMP_NUM_THREADS of each rank; 0 leaves it alone."""
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Further environment variables of the ranks."""
 
     def command(self) -> list[str]:
         """Return the torchrun command line."""
-        if self.nodes == 1:
+        machines = self.machines
+        if machines.nodes == 1:
             rendezvous = ["--standalone"]
         else:
             rendezvous = [
-                f"--nnodes={self.nodes}",
+                f"--nnodes={machines.nodes}",
                 "--rdzv-backend=c10d",
-                f"--rdzv-endpoint={self.rendezvous_endpoint}",
+                f"--rdzv-endpoint={machines.rendezvous_endpoint}",
                 f"--rdzv-id={self.rendezvous_id}",
             ]
 
@@ -82,7 +78,7 @@ class Launch:
             "-m",
             "torch.distributed.run",
             *rendezvous,
-            f"--nproc-per-node={self.processes_per_node}",
+            f"--nproc-per-node={machines.processes_per_node}",
             "--max-restarts=0",
             f"--log-dir={self.log_directory}",
             "--redirects=3",
@@ -111,8 +107,8 @@ def run_training(
     # The mark in the environment is what all processes of the launch share, also those that outlive torchrun.
     launch_id = uuid.uuid4().hex
     environment = {**os.environ, **launch.environment, LAUNCH_VARIABLE: launch_id, "PYTHONUNBUFFERED": "1"}
-    if launch.threads_per_process:
-        environment["OMP_NUM_THREADS"] = str(launch.threads_per_process)
+    if launch.machines.threads_per_process:
+        environment["OMP_NUM_THREADS"] = str(launch.machines.threads_per_process)
     # By environment, because the torchrun of torch 2.11 refuses the option --shutdown-timeout.
     environment.setdefault(SHUTDOWN_VARIABLE, str(math.ceil(grace_seconds)))
 
@@ -121,7 +117,7 @@ def run_training(
     log_reader.new_lines()
     torchrun_log = launch.log_directory / "torchrun.log"
     command = launch.command()
-    log(f"starting {launch.processes_per_node} process(es): {' '.join(command)}")
+    log(f"starting {launch.machines.processes_per_node} process(es): {' '.join(command)}")
 
     # In a session of its own: Ctrl-C in a terminal ends the launch through `_end_launch` only.
     with open(torchrun_log, "ab") as output:
@@ -189,32 +185,25 @@ def launch_processes(launch_id: str) -> list[int]:
 
 def _end_launch(process: subprocess.Popen[bytes], launch_id: str, grace_seconds: float) -> None:
     """End all processes of a launch: TERM to torchrun, which stops its ranks, then KILL to what remains."""
-    if process.poll() is None:
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(grace_seconds)
-    remaining = launch_processes(launch_id)
-    if remaining and process.poll() is not None:  # ranks that outlived torchrun get a TERM of their own first
-        _signal_all(remaining, signal.SIGTERM)
-        deadline = time.monotonic() + min(grace_seconds, 5.0)
-        while remaining and time.monotonic() < deadline:
-            time.sleep(0.1)
-            remaining = launch_processes(launch_id)
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(grace_seconds)
+    if process.poll() is not None:  # ranks that outlived torchrun get a TERM of their own first
+        _end_marked(launch_id, signal.SIGTERM, min(grace_seconds, 5.0))
 
-    # The grace period is over: kill what carries the mark, and the group of torchrun itself.
-    _signal_all(remaining, signal.SIGKILL)
+    # The grace period is over: kill the group of torchrun, and what carries the mark.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-    # A killed process takes a moment to end: return when none is left.
-    deadline = time.monotonic() + 10.0
-    while launch_processes(launch_id) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    _end_marked(launch_id, signal.SIGKILL, 10.0)
 
 
-def _signal_all(process_ids: Iterable[int], number: signal.Signals) -> None:
-    for process_id in process_ids:
+def _end_marked(launch_id: str, number: signal.Signals, seconds: float) -> None:
+    """Send a signal to the processes of a launch, and wait, up to a time, until none is left."""
+    deadline = time.monotonic() + seconds
+    for process_id in (remaining := launch_processes(launch_id)):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process_id, number)
+    while remaining and time.monotonic() < deadline:
+        time.sleep(0.05)
+        remaining = launch_processes(launch_id)

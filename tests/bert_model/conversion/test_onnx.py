@@ -57,7 +57,7 @@ def test_onnx_answers_dev_examples_as_the_model_does(models, task, tmp_path, cap
     model = load_task_model(models / task)
     examples = tiny_tasks.task_data(task).dev["dev"]
     encoded = kind_of(model.task).encode(examples, model.tokenizer, model.config)
-    padded = encoded.padded(np.arange(encoded.num_units), pad_id=model.tokenizer.pad_id)
+    padded = encoded.padded(np.arange(encoded.num_units))
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     inputs = {item.name: padded[item.name].astype(np.int64) for item in session.get_inputs()}
     outputs = session.run(None, inputs)
@@ -124,7 +124,7 @@ def test_int8_file_is_written_with_the_score_before_and_after(models, tmp_path, 
     encoded = kind.encode(examples, model.tokenizer, model.config)
     logits = model.logits(encoded)
     assert before == pytest.approx(kind.evaluate(examples, encoded, logits, model.config).scores["accuracy"], abs=0.01)
-    padded = encoded.padded(np.arange(encoded.num_units), pad_id=model.tokenizer.pad_id)
+    padded = encoded.padded(np.arange(encoded.num_units))
     session = onnxruntime.InferenceSession(quantized)
     (found,) = session.run(None, {item.name: padded[item.name] for item in session.get_inputs()})
     assert (found.argmax(axis=-1) == logits.argmax(axis=-1)).mean() > 0.9

@@ -14,7 +14,7 @@ from bert_model.model.bert import BertForPreTraining, BertModel
 from bert_model.model.config import BertConfig, ModernConfig
 from bert_model.model.initialization import new_model
 from bert_model.model.weights import load_model, save_model
-from bert_pipeline.corpus.documents import Document
+from bert_pipeline.corpus.parquet import Document
 from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.vocabulary.files import SPECIAL_TOKENS, model_max_length

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from bert_model.cli import main
 from bert_model.finetuning.config import task_configuration
 from bert_model.finetuning.finetune import finetune
-from bert_model.finetuning.frozen_features import FeatureJob
+from bert_model.finetuning.forward_passes import FeatureJob
 from bert_model.finetuning.search import Initialization, Setting, Trial
 from bert_model.finetuning.task_model import load_task_model
 from bert_model.finetuning.trial import TrialJob, initial_model
@@ -151,7 +151,6 @@ def test_random_weights_are_not_those_of_the_model(model):
         config=config,
         model=model,
         model_config=BertConfig.from_directory(model, labels=task.labels),
-        pad_id=0,
     )
     stored = load_file(model / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
     for weights in ("pretrained", "random"):
@@ -168,7 +167,7 @@ def test_published_weights_load_in_transformers(model, tmp_path, pool):
     examples = data.dev["dev"]
     ours = load_task_model(tmp_path / "out")
     encoded = kind_of(ours.task).encode(examples, ours.tokenizer, ours.config)
-    batch = encoded.padded(np.arange(len(examples)), pad_id=0)
+    batch = encoded.padded(np.arange(len(examples)))
     with torch.no_grad():
         logits = theirs(**{key: torch.from_numpy(value) for key, value in batch.items()}).logits.numpy()
     np.testing.assert_allclose(ours.logits(encoded), logits, atol=1e-5)

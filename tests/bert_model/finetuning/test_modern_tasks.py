@@ -107,7 +107,7 @@ def test_onnx_has_no_segments_and_answers_alike(task, models, tmp_path, capsys):
     if task == "mrpc":  # longer than the example of the export, and than the window
         model = load_task_model(models / task)
         encoded = kind_of(model.task).encode(tiny_tasks.task_data(task).dev["dev"], model.tokenizer, model.config)
-        padded = encoded.padded(np.arange(encoded.num_units), pad_id=model.tokenizer.pad_id)
+        padded = encoded.padded(np.arange(encoded.num_units))
         inputs = {name: padded[name].astype(np.int64) for name in ("input_ids", "attention_mask")}
         np.testing.assert_allclose(session.run(None, inputs)[0], model.logits(encoded), atol=1e-4)
 

@@ -76,7 +76,7 @@ def recorded(tmp_path, monkeypatch, empty_store):
     (home / "mlflow.db").write_bytes(empty_store.read_bytes())
     monkeypatch.setenv("BERT_HOME", str(home))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setattr("bert_model.finetuning.results.LOG_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr("bert_pipeline.progress.LINE_INTERVAL_SECONDS", 0.0)
 
 
 # --- checkpoints ---
@@ -218,7 +218,7 @@ def test_training_reads_nothing_from_its_device_until_a_report(name, model, tmp_
     monkeypatch.setattr(trial, "train_model", capture)
     with pytest.raises(Captured) as captured:
         tune(name, model, tmp_path / "out", epochs=[1.0], gradient_accumulation=2)
-    network, job, train, features = captured.value.args[0]
+    network, job, train = captured.value.args[0]
 
     def build_fused(*arguments):  # as on a GPU
         optimizer = build_optimizer(*arguments)
@@ -233,7 +233,7 @@ def test_training_reads_nothing_from_its_device_until_a_report(name, model, tmp_
     monkeypatch.setattr(trial, "REPORT_INTERVAL_SECONDS", float("inf"))  # a busy machine takes two for a step
     steps = StopAt(monkeypatch, None)
     with pytest.raises(RuntimeError) as read:
-        train_model(network.to("meta"), dataclasses.replace(job, checkpoint=None), train, features)
+        train_model(network.to("meta"), dataclasses.replace(job, checkpoint=None), train)
     assert steps.steps == num_training_steps(train.num_units, job.trial.setting.batch_size, 1.0) > 1
     assert "torch.stack" in str(read.traceback[-1].statement)
 
@@ -336,7 +336,7 @@ def test_search_that_ended_during_an_outage_is_copied_with_its_trials(
 ):
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{free_port()}")
-    monkeypatch.setattr("bert_model.finetuning.results.LOG_INTERVAL_SECONDS", 0.0 if is_watched else 1e9)
+    monkeypatch.setattr("bert_pipeline.progress.LINE_INTERVAL_SECONDS", 0.0 if is_watched else 1e9)
     manifest = tune("sst2", model, tmp_path / "out", experiment="live", seeds=[1, 2]).manifest
     assert "mlflow_run_id" not in manifest.provenance or manifest.provenance["mlflow_run_id"] is None
     assert not replay_search(tmp_path / "out", manifest)

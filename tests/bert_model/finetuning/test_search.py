@@ -41,7 +41,7 @@ def run_search(config, score):
         trials.extend(batch)
         return [result_of(trial, score(trial)) for trial in batch]
 
-    return search(config, initializations_of(config), config.learning_rates, run_trials), trials
+    return search(config, run_trials), trials
 
 
 def test_grid_trains_every_setting_with_every_seed_and_chooses_by_mean():
@@ -114,7 +114,7 @@ def search_of(results):
     config = tiny_tasks.configuration(
         learning_rates=[1e-3], seeds=[result.trial.seed for result in results], epochs=[1.0]
     )
-    (found,) = search(config, [PRETRAINED], config.learning_rates, lambda trials: list(results))
+    (found,) = search(config, lambda trials: list(results))
     return found
 
 

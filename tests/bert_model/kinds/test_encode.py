@@ -37,14 +37,14 @@ def encode(name, examples, config=CONFIG):
 def test_single_text_is_one_segment_between_cls_and_sep():
     encoded = encode("sst2", [TextExample("0", "the film was fine", None, "1")])
     assert rows_of(encoded) == [["[CLS]", "the", "film", "was", "fine", "[SEP]"]]
-    assert encoded.padded(np.array([0]), pad_id=0)["token_type_ids"].sum() == 0
+    assert encoded.padded(np.array([0]))["token_type_ids"].sum() == 0
     assert encoded.row_columns["labels"].tolist() == [1]
 
 
 def test_second_text_is_segment_one_with_its_sep():
     encoded = encode("rte", [TextExample("0", "the film", "a song", "entailment")])
     assert rows_of(encoded) == [["[CLS]", "the", "film", "[SEP]", "a", "song", "[SEP]"]]
-    batch = encoded.padded(np.array([0]), pad_id=0)
+    batch = encoded.padded(np.array([0]))
     assert batch["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1]]
 
 
@@ -120,7 +120,7 @@ def test_choice_gives_one_row_for_each_ending_in_order():
     example = ChoiceExample("0", "anna lives .", ("a film .", "a song .", "a meal .", "the story ."), 2)
     encoded = encode("swag", [example, dataclasses.replace(example, label=0)])
     assert [row[-3] for row in rows_of(encoded)] == ["film", "song", "meal", "story"] * 2
-    batch = encoded.padded(np.array([1]), pad_id=0)
+    batch = encoded.padded(np.array([1]))
     assert batch["input_ids"].shape == (1, 4, 9)
     assert batch["labels"].tolist() == [0]
 
@@ -304,7 +304,7 @@ def test_tag_outside_the_task_is_named():
 
 def test_padding_follows_the_tokens_and_is_masked():
     encoded = encode_texts([("the film", None), ("the film was fine .", None)], TOKENIZER, 24)
-    batch = encoded.padded(np.array([1, 0]), pad_id=TOKENIZER.pad_id)
+    batch = encoded.padded(np.array([1, 0]))
     assert batch["attention_mask"].tolist() == [[1] * 7, [1] * 4 + [0] * 3]
     assert batch["input_ids"][1, 4:].tolist() == [TOKENIZER.pad_id] * 3
 
@@ -315,7 +315,7 @@ def test_saved_set_comes_back_the_same(name, tmp_path):
     encoded.save(tmp_path / "set")
     loaded = EncodedSet.load(tmp_path / "set")
     units = np.arange(min(5, encoded.num_units))
-    before, after = encoded.padded(units, pad_id=0), loaded.padded(units, pad_id=0)
+    before, after = encoded.padded(units), loaded.padded(units)
     assert before.keys() == after.keys()
     for key in before:
         np.testing.assert_array_equal(before[key], after[key])

@@ -25,9 +25,8 @@ from bert_model.pretraining.fast_exam import (
 from bert_model.pretraining.run_directory import identity
 from bert_model.registry.model_card import README_NAME, write_readme
 from bert_model.training.distributed import Group
-from bert_model.zero_shot.exam import exam_result, take_exam
-from bert_model.zero_shot.pseudo_likelihood import score_pairs
-from bert_model.zero_shot.result import EXAM_NAME
+from bert_model.zero_shot.exam import score_pairs, take_exam
+from bert_model.zero_shot.result import EXAM_NAME, exam_result
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ConfigurationError, InputError
 from bert_pipeline.exam.ngrams import NGRAM_BASELINE_NAME

@@ -647,7 +647,7 @@ def test_registered_model_has_description_run_and_scores_by_data_set(described, 
         model = client.get_logged_model(described.model_id)
         (registered,) = json.loads(model.tags["mlflow.modelVersions"])
         assert (registered["name"], int(registered["version"])) == (described.name, described.version)
-        run = client.get_run(described.run_id)
+        run = client.get_run(client.get_model_version(described.name, described.version).run_id)
         assert run.info.run_id == model.source_run_id
         assert client.get_experiment(run.info.experiment_id).name == "bert"  # it was trained without MLflow
         assert run.data.tags["mlflow.note.content"]

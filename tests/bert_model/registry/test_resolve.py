@@ -14,6 +14,7 @@ from bert_model.cli import main
 from bert_model.registry.resolve import resolve_model
 from bert_pipeline.errors import ArtifactError, UsageError
 from bert_pipeline.manifest import load_manifest, publishing
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 
 def test_reference_is_a_directory_or_an_error_lists_the_forms(tmp_path: Path) -> None:
@@ -93,8 +94,9 @@ def test_revision_of_the_hub_follows_the_name(tmp_path, monkeypatch):
 def test_directory_of_a_tensorflow_checkpoint_names_the_command_that_converts_it(tmp_path):
     for name in ("bert_config.json", "vocab.txt", "bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"):
         (tmp_path / name).touch()
-    with pytest.raises(UsageError, match=r"convert it first: bert convert .*/bert_model\.ckpt --output DIR"):
-        resolve_model(str(tmp_path))
+    for reference in (tmp_path, tmp_path / "bert_model.ckpt"):
+        with pytest.raises(UsageError, match=r"convert it first: bert convert .*/bert_model\.ckpt --output DIR"):
+            resolve_model(str(reference))
 
 
 @pytest.fixture
@@ -128,6 +130,19 @@ def test_model_made_from_an_old_repository_states_its_case(old_repository, optio
     adapted = old_repository.parent / "adapted"
     assert main(["adapt", str(old_repository), "--positions", "80", "--output", str(adapted), option]) == 0
     assert json.loads((adapted / "tokenizer_config.json").read_text())["do_lower_case"] is lower_cases
+
+
+@pytest.mark.parametrize("name", ["model", "old"])
+def test_case_may_be_that_of_the_vocabulary_that_a_model_gets(old_repository, name):
+    """Where the model's files state one, it may be the other."""
+    folder = old_repository.parent
+    (folder / "new").mkdir()
+    (folder / "new" / "vocab.txt").write_text("".join(f"{token}\n" for token in (*tiny_tasks.TOKENS, "Rome")))
+    adapt = ["adapt", str(folder / name), "--cased", "--vocab", str(folder / "new"), "--output"]
+    assert main([*adapt, str(folder / "adapted")]) == 0
+    assert Tokenizer.from_directory(folder / "adapted").encode("Rome") == [len(tiny_tasks.TOKENS)]
+    Tokenizer.from_directory(folder / "adapted").save(folder / "new")
+    assert main([*adapt, str(folder / "again")]) == (2 if name == "model" else 0)
 
 
 def test_option_that_contradicts_the_files_or_has_no_model_is_refused(old_repository, capsys):

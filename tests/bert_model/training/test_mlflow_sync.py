@@ -27,7 +27,7 @@ from bert_model.model.initialization import new_model
 from bert_model.model.weights import load_model, save_model
 from bert_model.training import mlflow_sync
 from bert_model.training.home import credentials_apart, tracking_uri
-from bert_model.training.metrics_log import MAX_PARAM_LENGTH, MetricsLog, first_line, flat_params, without_password
+from bert_model.training.metrics_log import MAX_PARAM_LENGTH, first_line, flat_params, without_password
 from bert_model.training.mlflow_store import open_client
 from bert_model.training.mlflow_sync import Tracker, sync
 from bert_pipeline.errors import ArtifactError, BertError, DiskFullError, UsageError
@@ -548,9 +548,9 @@ def test_child_run_has_parent_tags_and_artifacts(store, tmp_path, monkeypatch):
 
 def test_full_disk_ends_a_training_with_the_path_of_its_log(tmp_path):
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
-    log = MetricsLog(tmp_path)
+    log = Tracker(tmp_path, experiment="", run_name="small")
     with pytest.raises(DiskFullError, match=r"metrics.jsonl: cannot be written: No space left on device; [\d,]+ bytes"):
-        log.append({"step": 1})
+        log.record("train", 1)
     with pytest.raises(OSError, match="No space left"):  # the line is still in the buffer
         log.close()
 

@@ -14,9 +14,7 @@ from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
 from bert_model.model.initialization import new_model
 from bert_model.model.weights import save_model
-from bert_model.zero_shot.exam import exam_result
-from bert_model.zero_shot.pseudo_likelihood import PairScores
-from bert_model.zero_shot.result import exam_table
+from bert_model.zero_shot.result import PairScores, exam_result, exam_table
 from bert_pipeline.exam import job
 from bert_pipeline.exam.pairs import Pair, read_pairs
 

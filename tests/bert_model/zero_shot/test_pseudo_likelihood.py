@@ -11,7 +11,8 @@ from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
 from bert_model.model.initialization import new_model
 from bert_model.model.weights import load_model, save_model
-from bert_model.zero_shot.pseudo_likelihood import PairScores, score_pairs
+from bert_model.zero_shot.exam import score_pairs
+from bert_model.zero_shot.result import PairScores
 from bert_pipeline.exam.pairs import Pair
 from bert_pipeline.vocabulary.files import SPECIAL_TOKENS
 from bert_pipeline.vocabulary.tokenizer import Tokenizer

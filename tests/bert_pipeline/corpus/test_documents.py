@@ -2,7 +2,8 @@
 
 import hashlib
 
-from bert_pipeline.corpus.documents import Document, content_digest, id_hash, make_document, without_controls
+from bert_pipeline.corpus.documents import content_digest, id_hash, make_document, without_controls
+from bert_pipeline.corpus.parquet import Document
 
 
 def test_passages_are_segmented_and_their_starts_kept():

@@ -16,13 +16,12 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from bert_pipeline.corpus import near_duplicates
 from bert_pipeline.corpus.batches import PageBatch
-from bert_pipeline.corpus.documents import Document
 from bert_pipeline.corpus.duplicates import plan_comparisons, split_codes
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.near_duplicates import (
     NUM_BANDS,
     NUM_VALUES,
-    BandTask,
+    Comparison,
     SignedTexts,
     compute_signatures,
     count_words,
@@ -36,7 +35,7 @@ from bert_pipeline.corpus.near_duplicates import (
     unpack_pairs,
     write_signed_texts,
 )
-from bert_pipeline.corpus.parquet import document_table, read_documents
+from bert_pipeline.corpus.parquet import Document, document_table, read_documents
 from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import UsageError
 from bert_pipeline.failed_records import DROPPED_NAME
@@ -88,7 +87,7 @@ def found_pairs(batches: Sequence[Sequence[Document]], directory: Path, num_part
         texts += [(index, *text) for text in signed.texts.tolist()]
         bounds.append(len(texts))
     parts = itertools.product(range(NUM_BANDS), range(num_parts))
-    tasks = [BandTask(band=band, part=part, num_parts=num_parts) for band, part in parts]
+    tasks = [Comparison(by=band, part=part, num_parts=num_parts) for band, part in parts]
     found = np.concatenate([find_pairs(task, stems, np.array(bounds), directory) for task in tasks])
     pairs, are_near = unpack_pairs(found)
     starts = [0, *itertools.accumulate(map(len, batches))]

@@ -11,18 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bert_pipeline.corpus.documents import Document
+from bert_pipeline.corpus.parquet import Document
 from bert_pipeline.corpus.readers import (
+    READERS,
     FailedRecord,
     ParquetDocuments,
     Read,
     detect_format,
     plan_row_groups,
     read_book,
-    read_book_documents,
-    read_json_documents,
-    read_line_documents,
-    read_pair_documents,
 )
 from bert_pipeline.errors import InputError
 
@@ -58,7 +55,7 @@ def sentences_of(documents: list[Document | None]) -> list[tuple[str, ...]]:
 
 
 def test_google_format_keeps_its_sentences(tmp_path):
-    documents = list(read_line_documents(write(tmp_path / "a.txt", SENTENCE_LINES), "own", "en"))
+    documents = list(READERS["lines"](write(tmp_path / "a.txt", SENTENCE_LINES), "own", "en"))
     assert sentences_of(documents) == [
         ("The first sentence.", "The second one!"),
         ("Another document starts here.", "It goes on."),
@@ -71,7 +68,7 @@ def test_book_is_joined_parted_and_freed_of_its_license(tmp_path):
         "It was a dark night and the rain fell without an end. Nobody was abroad.",
         "The second paragraph comes here.",
     ]
-    (document,) = read_book_documents(write(tmp_path / "book.txt", BOOK), "own", "en")
+    (document,) = READERS["book"](write(tmp_path / "book.txt", BOOK), "own", "en")
     assert document is not None
     assert document.passage_starts == (0, 2)
     assert document.document_id == "own:book"
@@ -92,7 +89,7 @@ def test_hard_line_end_is_a_space_where_the_script_has_spaces(text, paragraph):
 
 def test_long_book_is_continued_in_parts(tmp_path, monkeypatch):
     monkeypatch.setattr("bert_pipeline.corpus.text_files.MAX_DOCUMENT_BYTES", 110)
-    documents = list(read_book_documents(write(tmp_path / "book.txt", BOOK), "own", "en"))
+    documents = list(READERS["book"](write(tmp_path / "book.txt", BOOK), "own", "en"))
     assert [(document.document_id, document.title) for document in documents if document] == [
         ("own:book", "book"),
         ("own:book-1", "book 1"),
@@ -107,15 +104,13 @@ def test_long_book_is_continued_in_parts(tmp_path, monkeypatch):
 def test_licence_of_a_long_book_is_removed_wherever_a_part_ends(limit, tmp_path, monkeypatch):
     monkeypatch.setattr("bert_pipeline.corpus.text_files.MAX_DOCUMENT_BYTES", limit)
     path = write(tmp_path / "book.txt", BOOK + "\nMore of it.\n" * 9)
-    found = [
-        sentence for sentences in sentences_of(list(read_book_documents(path, "own", "en"))) for sentence in sentences
-    ]
+    found = [sentence for sentences in sentences_of(list(READERS["book"](path, "own", "en"))) for sentence in sentences]
     assert found[-2:] == ["Nobody was abroad.", "The second paragraph comes here."]
 
 
 def test_text_that_begins_like_bzip2_is_text(tmp_path):
     path = write(tmp_path / "a.txt", "BZhang went home.\nHe slept.\n")
-    assert sentences_of(read_line_documents(path, "own", "en")) == [("BZhang went home.", "He slept.")]
+    assert sentences_of(READERS["lines"](path, "own", "en")) == [("BZhang went home.", "He slept.")]
 
 
 def failed_in(documents: Iterator[Read]) -> str:
@@ -130,13 +125,13 @@ def test_book_without_blank_lines_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("bert_pipeline.corpus.text_files.MAX_LINE_BYTES", 100)
     path = write(tmp_path / "a.txt", "A sentence is here.\n" * 20)
     with pytest.raises(InputError, match="no blank line in the 256 MiB from byte 0 on.*lines:"):
-        list(read_book_documents(path, "own", "en"))
+        list(READERS["book"](path, "own", "en"))
 
 
 def test_other_encodings_fail_with_the_byte(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"A\tB\n\n" + "na\tïve".encode("latin-1"))
-    for read in (read_line_documents, read_book_documents, read_pair_documents):
+    for read in (READERS["lines"], READERS["book"], READERS["pairs"]):
         assert re.search(
             r"a\.txt: not UTF-8 text \(.* at byte 8 of the text\); convert it", failed_in(read(path, "own", "en"))
         )
@@ -176,7 +171,7 @@ def test_archive_is_no_text(tmp_path):
     (tmp_path / "a.txt").write_text(SENTENCE_LINES)
     with tarfile.open(tmp_path / "books.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "a.txt", "a.txt")
-    for read in (read_line_documents, read_book_documents):
+    for read in (READERS["lines"], READERS["book"]):
         failed = [record for record in read(tmp_path / "books.tar.gz", "own", "en") if isinstance(record, FailedRecord)]
         assert "holds zero bytes: unpack it if it is a tar archive" in failed[0].reason
 
@@ -212,7 +207,7 @@ def test_json_lines_give_documents_with_their_own_ids(tmp_path):
         '{"text": "One. Two.\\n\\nThree.", "id": 7, "title": "T", "language": "de"}\n'
         '\n{"text": "Four.", "title": null}\n',
     )
-    first, second = read_json_documents(path, "own", "en")
+    first, second = READERS["jsonl"](path, "own", "en")
     assert first is not None
     assert second is not None
     assert (first.document_id, first.title, first.language, first.passage_starts) == ("own:7", "T", "de", (0, 2))
@@ -223,14 +218,14 @@ def test_null_is_an_empty_text_in_json_lines_as_in_parquet(tmp_path):
     rows = [{"text": None}, {"text": "One."}]
     lines = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
     table = write_table(tmp_path / "a.parquet", rows)
-    for documents in (read_json_documents(lines, "own", "en"), ParquetDocuments(table, "own", "en")):
+    for documents in (READERS["jsonl"](lines, "own", "en"), ParquetDocuments(table, "own", "en")):
         assert [document and document.document_id for document in documents] == [None, "own:a-2"]
 
 
 def test_blank_id_is_none_and_zero_is_one(tmp_path):
     rows = [{"text": "One.", "id": identifier} for identifier in ("", "", " ", 0)]
     path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
-    ids = [document.document_id for document in read_json_documents(path, "own", "en") if document]
+    ids = [document.document_id for document in READERS["jsonl"](path, "own", "en") if document]
     assert ids == ["own:a-1", "own:a-2", "own:a-3", "own:0"]
 
 
@@ -247,19 +242,19 @@ def test_blank_id_is_none_and_zero_is_one(tmp_path):
 )
 def test_bad_json_lines_fail_by_file_and_line(tmp_path, line, found):
     path = write(tmp_path / "a.jsonl", f'{{"text": "x \\ud83d\\ude00."}}\n{line}\n')
-    assert re.search(rf"a\.jsonl:2: .*{found}", failed_in(read_json_documents(path, "own", "en")))
+    assert re.search(rf"a\.jsonl:2: .*{found}", failed_in(READERS["jsonl"](path, "own", "en")))
 
 
 def test_pairs_are_documents_of_two_sentences(tmp_path):
     path = write(tmp_path / "p.tsv", 'Hello there.\tHow are you?\n\nOne "quoted.\tTwo.\n')
-    documents = list(read_pair_documents(path, "own", "en"))
+    documents = list(READERS["pairs"](path, "own", "en"))
     assert sentences_of(documents) == [("Hello there.", "How are you?"), ('One "quoted.', "Two.")]
 
 
 def test_pair_with_wrong_columns_fails_with_file_and_line(tmp_path):
     for line, found in (("only one", "1 columns"), ("first\t", "an empty sentence")):
         path = write(tmp_path / "p.tsv", f"a\tb\n{line}\n")
-        reason = failed_in(read_pair_documents(path, "own", "en"))
+        reason = failed_in(READERS["pairs"](path, "own", "en"))
         assert reason.endswith(f"p.tsv:2: {found}, expected 2 sentences separated by a tab")
 
 
@@ -376,7 +371,7 @@ def test_novels_and_google_sample_are_recognized(real_data):
     assert formats.pop("google_bert_sample_text") == "lines"
     assert set(formats.values()) == {"book"}
     for name in formats:
-        assert len(list(read_book_documents(real_data / "text" / f"{name}.txt", "own", "en"))) == 1
+        assert len(list(READERS["book"](real_data / "text" / f"{name}.txt", "own", "en"))) == 1
 
 
 @pytest.mark.real_data

@@ -18,9 +18,9 @@ from small_exports import FOOTER, HEADER, make_export, make_page
 
 from bert_pipeline.corpus import duplicates, job
 from bert_pipeline.corpus.batches import PageBatchWriter
-from bert_pipeline.corpus.documents import Document, id_hash
+from bert_pipeline.corpus.documents import id_hash
 from bert_pipeline.corpus.job import build_corpus
-from bert_pipeline.corpus.parquet import read_documents
+from bert_pipeline.corpus.parquet import Document, read_documents
 from bert_pipeline.corpus.quality import describe_corpus
 from bert_pipeline.corpus.splits import CorpusConfig, plan_splits, read_batches
 from bert_pipeline.errors import ArtifactError, ConfigurationError, InputError, UsageError
@@ -612,7 +612,7 @@ def test_failed_build_keeps_older_corpus(output):
 def test_batches_are_a_function_of_the_input(tmp_path):
     dump = write(tmp_path / "d.xml", make_export(*some_pages(40)))
     splits = plan_splits([dump], CorpusConfig(split_bytes=5000))
-    assert [split.start for split in splits] == list(range(0, Path(dump).stat().st_size, 5000))
+    assert [split.span.start for split in splits] == list(range(0, Path(dump).stat().st_size, 5000))
     with pytest.raises(UsageError):
         plan_splits([], CorpusConfig())
 

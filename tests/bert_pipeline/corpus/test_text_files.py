@@ -5,7 +5,7 @@ import gzip
 import io
 import json
 import lzma
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import fsspec
@@ -18,18 +18,12 @@ from hypothesis import strategies as st
 from bert_pipeline.compression import open_bytes
 from bert_pipeline.corpus import readers, text_files
 from bert_pipeline.corpus.batches import read_document_ids
-from bert_pipeline.corpus.documents import Document, without_controls
-from bert_pipeline.corpus.readers import FailedRecord
+from bert_pipeline.corpus.documents import without_controls
+from bert_pipeline.corpus.parquet import Document
+from bert_pipeline.corpus.readers import READERS, FailedRecord
 from bert_pipeline.corpus.splits import CorpusConfig, plan_splits, read_batches
 from bert_pipeline.corpus.text_files import Span, TextKind, plan_spans, stem_of
 from bert_pipeline.errors import InputError
-
-READERS: dict[TextKind, Callable[..., Iterable[readers.Read]]] = {
-    "lines": readers.read_line_documents,
-    "book": readers.read_book_documents,
-    "jsonl": readers.read_json_documents,
-    "pairs": readers.read_pair_documents,
-}
 
 
 def zstd(data: bytes) -> bytes:

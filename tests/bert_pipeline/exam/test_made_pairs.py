@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bert_pipeline.corpus.documents import Document
+from bert_pipeline.corpus.parquet import Document
 from bert_pipeline.exam.made_pairs import PairMaker, without_attested
 from bert_pipeline.exam.ngrams import Trigrams, WordSplitter, count_trigrams
 from bert_pipeline.exam.pairs import Pair

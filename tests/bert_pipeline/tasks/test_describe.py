@@ -21,7 +21,11 @@ LINES = {
         "sentence1,sentence2,score,genre",
         *(f'"{LONG[n]}","{LONG[-n]}",{n * 0.9:.1f},{SIDES[n]}' for n in range(6)),
     ],
-    "flags.csv": ["text,praise,blame,loud", *(f'"{LONG[n]}",{n // 3},{1 - n // 3},{n % 2}' for n in range(6))],
+    "flags.csv": ["text,praise,blame,loud,none", *(f'"{LONG[n]}",{n // 3},{1 - n // 3},{n % 2},0' for n in range(6))],
+    "lists.jsonl": [json.dumps({"text": LONG[n], "labels": ["S-Bahn", "Bus"][: n % 2 + 1]}) for n in range(6)],
+    "floats.jsonl": [json.dumps({"text": LONG[n], "label": float(n % 2)}) for n in range(6)],
+    "spans.jsonl": [json.dumps({"text": f"Anna sees Ulm{n}", "label": [[0, 4, "PER"]]}) for n in range(6)],
+    "words.jsonl": [json.dumps({"tokens": ["Anna", f"s{n}"], "ner_tags": ["B-PER", "O"]}) for n in range(6)],
     "tags.txt": [line for n in range(6) for line in ("Anna B-PER", "sees O", f"Ulm{n} B-LOC", "")],
 }
 EXPECTED = {
@@ -50,9 +54,17 @@ EXPECTED = {
     },
     "flags.csv": {
         "kind": "multilabel",
-        "labels": ["praise", "blame", "loud"],
+        "labels": ["praise", "blame", "loud", "none"],
         "columns": {"text_a": "text", "label": "praise"},
     },
+    "lists.jsonl": {
+        "kind": "multilabel",
+        "labels": ["Bus", "S-Bahn"],
+        "columns": {"text_a": "text", "label": "labels"},
+    },
+    "floats.jsonl": {"kind": "classification", "labels": ["0", "1"], "columns": {"text_a": "text"}},
+    "spans.jsonl": {"kind": "tagging", "reader": "conll", "labels": ["O", "B-PER", "I-PER"]},
+    "words.jsonl": {"kind": "tagging", "reader": "conll", "labels": ["O", "B-PER", "I-PER"]},
     "tags.txt": {"kind": "tagging", "reader": "conll", "labels": ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]},
 }
 COMMENTS = {

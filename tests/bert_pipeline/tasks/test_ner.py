@@ -129,13 +129,15 @@ def test_words_without_tags_are_read_when_tags_are_not_required(tmp_path):
         ("EU I-ORG\n\nParis I-CITY\n", r"eng.train:3: tag 'I-CITY', expected one of O, B-PER"),
         ("EU I-ORG\nParis LOC\n", r"eng.train:2: tag 'LOC', expected one of"),
         ("EU I-ORG\nParis X-LOC\n", r"eng.train:2: tag 'X-LOC', expected one of"),
+        ("EU I-PART\n", r"eng.train:1: tag 'I-PART', expected one of"),
         ("-DOCSTART- -X- O O\n\n", "no sentences"),
         ("", "no sentences"),
     ],
 )
 def test_defective_line_is_named_with_found_and_expected(tmp_path, content, message):
+    task = dataclasses.replace(TASKS["ner"], labels=(*TASKS["ner"].labels, "B-PART"))  # of one word always
     with pytest.raises(InputError, match=message):
-        read_examples(TASKS["ner"], write(tmp_path, content))
+        read_examples(task, write(tmp_path, content))
 
 
 @pytest.mark.real_data
@@ -170,10 +172,48 @@ def test_columns_of_words_and_tags_may_be_named(tmp_path):
     file.write_text("1\ta\tX\tO\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"train.tsv:1: tag 'X', expected one of"):
         read_examples(task, file)
+    file.write_text("# id = 1\n1 Anna B-PER O\n2 # O O\n", encoding="utf-8")  # a comment with as many fields
+    spaced = dataclasses.replace(task, separator="")
+    assert [(e.words, e.tags) for e in read_examples(spaced, file)] == [(("Anna", "#"), ("B-PER", "O"))]
     description = {**to_mapping(task), "columns": {"text_a": "token", "headerless": ["a", "b"]}}
     (tmp_path / "own.yaml").write_text(json.dumps(description), encoding="utf-8")
     with pytest.raises(ConfigurationError, match="columns.text_a: found 'token', expected one of columns.headerless"):
         get_task(str(tmp_path / "own.yaml"))
+
+
+def test_columns_may_be_named_in_the_first_line(tmp_path):
+    task, file = own_task(columns=Columns(text_a="token", label="ner")), tmp_path / "train.tsv"
+    file.write_text("ner\ttoken\tpos\nB-PER\tAnna\tx\n\nO\tis\tx\n", encoding="utf-8")
+    assert [(e.example_id, e.words, e.tags) for e in read_examples(task, file)] == [
+        ("0", ("Anna",), ("B-PER",)), ("1", ("is",), ("O",)),
+    ]  # fmt: skip
+    with open_source(file) as source:
+        assert is_task_file(task, source)
+    file.write_text("token\tpos\nAnna\tx\n", encoding="utf-8")
+    assert [(e.words, e.tags) for e in read_examples(task, file, labeled=None)] == [(("Anna",), None)]
+    with pytest.raises(InputError, match=r"train.tsv:1: no column 'ner', which holds the tags"):
+        read_examples(task, file)
+
+
+def test_equal_fields_between_tabs_are_no_header(tmp_path):
+    content = "-DOCSTART-\t-X-\tO\tO\n\nEU\tNNP\tB-NP\tB-ORG\n"
+    for task in (TASKS["ner"], own_task(columns=Columns(text_a="word", label="tag"))):
+        (example,) = read_examples(task, write(tmp_path, content))
+        assert (example.words, example.tags) == (("EU",), ("B-ORG",))
+
+
+def test_columns_of_ids_and_tags_are_found_beside_usual_words(tmp_path):
+    task, file = own_task(columns=Columns(label="mentions", index="meta.uid")), tmp_path / "train.jsonl"
+    rows = [{"tokens": ["Anna"], "mentions": ["B-PER"], "meta": {"uid": "k9"}, "id": 3}]
+    rows.append({"text": "Anna!", "mentions": [[0, 4, "PER"]], "meta": {"uid": "k7"}})
+    for row, tags in zip(rows, (("B-PER",), ("B-PER", "O"))):
+        file.write_text(json.dumps(row), encoding="utf-8")
+        (example,) = read_examples(task, file)
+        assert (example.example_id, example.tags) == (row["meta"]["uid"], tags)
+    file.write_text(json.dumps({"tokens": ["Anna"], "ner_tags": ["B-PER"], "id": 3}), encoding="utf-8")
+    with pytest.raises(InputError, match=r"no column 'meta.uid', which holds the ids"):
+        read_examples(task, file)
+    assert read_examples(own_task(), file)[0].example_id == "3"
 
 
 def test_a_word_a_row_is_a_sentence_by_its_id(tmp_path):
@@ -211,6 +251,10 @@ def test_spans_of_characters_become_tags_of_words(tmp_path):
         assert example.words == ("Anna", "Berg", ",", "of", "Rome", "-", "Ost", ".")
         assert list(example.tags) == [*tags, "O", "O", "O"]
         assert len(counts) == (2 if row is doccano else 0)
+    rejected = {**prodigy, "answer": "reject"}
+    file.write_text(f"{json.dumps(rejected)}\n{json.dumps(prodigy)}\n", encoding="utf-8")
+    assert [e.example_id for e in read_examples(TASKS["ner"], file, counts=counts)] == ["1"]
+    assert counts == {"texts whose entities their annotator did not accept": 1}
     for bad in ([0, 99, "PER"], [3, 3, "PER"], ["PER"], {"start": 1}):
         file.write_text(json.dumps({"text": text, "label": [bad]}), encoding="utf-8")
         with pytest.raises(InputError, match=r"train.jsonl:1: label has .*, expected start, end and type of a span"):

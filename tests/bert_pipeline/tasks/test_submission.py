@@ -81,5 +81,5 @@ def test_mismatched_predictions_raise_and_write_nothing(tmp_path, predictions, m
 
 
 def test_submission_file_of_every_split():
-    assert submission_file("mnli", "test_mismatched") == "MNLI-mm.tsv"
-    assert submission_file("sst2", "test") == "SST-2.tsv"
+    assert submission_file("mnli/test_mismatched") == "MNLI-mm.tsv"
+    assert submission_file("sst2/test") == "SST-2.tsv"

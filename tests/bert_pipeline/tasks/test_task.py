@@ -18,8 +18,7 @@ from bert_pipeline.hashes import file_sha256
 from bert_pipeline.tasks.catalogue import TASKS, Task
 from bert_pipeline.tasks.example import ChoiceExample, SpanExample, TaggedExample, TextExample
 from bert_pipeline.tasks.files import missing_task_data
-from bert_pipeline.tasks.split import split_by_group
-from bert_pipeline.tasks.task import get_task, load_task_data, read_examples
+from bert_pipeline.tasks.task import get_task, load_task_data, read_examples, split_by_group
 
 
 def write_rte(folder: Path, *names: str, rows: int = 40) -> None:
@@ -432,16 +431,23 @@ def test_labels_may_be_columns_of_0_and_1(tmp_path):
         read_examples(task, tmp_path / "test.csv")
 
 
-@pytest.mark.parametrize("name", ["train.csv", "train.jsonl"])
+@pytest.mark.parametrize("name", ["train.csv", "train.jsonl", "train.tsv"])
 def test_numbers_are_no_positions_unless_the_task_has_their_order(tmp_path, name):
     columns = {"text_a": "text", "label": "toxic"}
-    content = {"train.csv": "text,toxic\nx,0\n", "train.jsonl": '{"text": "x", "toxic": 0}\n'}[name]
-    (tmp_path / name).write_text(content, encoding="utf-8")
+    content = {"train.csv": "text,toxic\nx,0\n", "train.jsonl": '{"text": "x", "toxic": 0}\n'}
+    (tmp_path / name).write_text(content.get(name, "text\ttoxic\nx\t0\n"), encoding="utf-8")
     task = get_task(write_task(tmp_path, labels=["toxic", "fine"], columns=columns))
-    with pytest.raises(InputError, match=r"label 0, expected one of toxic, fine; .* give hub_labels"):
+    with pytest.raises(InputError, match=r"label '?0'?, expected one of toxic, fine; .* give hub_labels"):
         read_examples(task, tmp_path / name)
     task = get_task(write_task(tmp_path, labels=["toxic", "fine"], hub_labels=["fine", "toxic"], columns=columns))
     assert read_examples(task, tmp_path / name)[0].label == "fine"
+
+
+def test_numbers_of_several_labels_are_positions_in_their_order(tmp_path):
+    options = {"kind": "multilabel", "metrics": ["micro_f1"], "main_metric": "micro_f1", "labels": ["a", "b", "c"]}
+    task = get_task(write_task(tmp_path, **options, hub_labels=["c", "a", "b"]))
+    (tmp_path / "train.tsv").write_text("sentence1\tlabel\nx\t0,2\ny\t1\nz\tb,0\n", encoding="utf-8")
+    assert [e.label for e in read_examples(task, tmp_path / "train.tsv")] == [("b", "c"), ("a",), ("b", "c")]
 
 
 def test_column_of_ids_is_found_or_missed(tmp_path):
@@ -467,13 +473,30 @@ def test_choices_may_be_a_list_with_the_letter_of_the_right_one(tmp_path):
     ]
     with pytest.raises(InputError, match=r"bad.json: item 4: label 'D', expected one of 0, 1, 2, A, B, C"):
         read_examples(task, tmp_path / "bad.json")
+    objects = {"question": "q", "choices": [{"text": "x"}, {"text": "y"}], "answerKey": 1.0}
+    (tmp_path / "train.json").write_text(json.dumps([objects]), encoding="utf-8")
+    assert [(e.endings, e.label) for e in read_examples(task, tmp_path / "train.json")] == [(("x", "y"), 1)]
+
+
+@pytest.mark.parametrize(("name", "separator"), [("train.csv", ""), ("train.csv", ";"), ("train.txt", ";")])
+def test_columns_of_files_without_a_header_may_be_named(tmp_path, name, separator):
+    columns = {"text_a": "text", "headerless": ["label", "title", "text"]}
+    task = get_task(write_task(tmp_path, labels=["3", "4"], columns=columns, separator=separator))
+    rows = '"3","A title","The first text;\nof two lines"\n"4","x","y, z"\n'.replace('","', f'"{separator or ","}"')
+    (tmp_path / name).write_text(rows, encoding="utf-8")
+    expected = [("The first text;\nof two lines", "3"), ("y, z", "4")]
+    assert [(e.text_a, e.label) for e in read_examples(task, tmp_path / name)] == expected
+    header = f'"label"{separator or ","}"title"{separator or ","}"text"\n'
+    (tmp_path / name).write_text(header + rows, encoding="utf-8")
+    assert [(e.text_a, e.label) for e in read_examples(task, tmp_path / name)] == expected
 
 
 def test_keys_of_a_description_say_how_its_files_are_written(tmp_path):
     with pytest.raises(ConfigurationError, match="separator: found ';;', expected one character"):
         get_task(write_task(tmp_path, separator=";;"))
-    with pytest.raises(ConfigurationError, match="encoding: 'latin-99' is none that Python knows"):
-        get_task(write_task(tmp_path, encoding="latin-99"))
+    for encoding in ("latin-99", "hex"):
+        with pytest.raises(ConfigurationError, match=f"encoding: '{encoding}' is none that Python knows"):
+            get_task(write_task(tmp_path, encoding=encoding))
     task = get_task(write_task(tmp_path, separator=";", encoding="cp1252", train_file="own.csv"))
     for split in ("train", "validation"):
         content = f'sentence1;label\n"Zoë; {split}";1\n'.encode("cp1252")

@@ -9,11 +9,10 @@ from small_corpus import make_corpus, make_documents
 
 from bert_model.cli import main
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
-from bert_pipeline.vocabulary.bpe import train_bpe
 from bert_pipeline.vocabulary.files import SPECIAL_TOKENS
 from bert_pipeline.vocabulary.job import build_vocabulary
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
-from bert_pipeline.vocabulary.wordpiece import VocabularyConfig, WordCounter
+from bert_pipeline.vocabulary.wordpiece import VocabularyConfig, WordCounter, train_bpe
 
 ONE_WORKER = ["--workers", "1"]
 

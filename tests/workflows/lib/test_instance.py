@@ -9,14 +9,15 @@ import sys
 import threading
 import uuid
 from types import SimpleNamespace
+from unittest import mock
 
 import dagster as dg
 import pytest
-from dagster._core.events import EngineEventData
 from training_processes import empty_job, wait_until
 
 from workflows.defs import automation
 from workflows.defs.pretraining import TRAINING_POOL
+from workflows.lib import processes
 from workflows.lib.instance import (
     end_abandoned_runs,
     fail_runs,
@@ -142,17 +143,16 @@ def test_run_of_a_living_process_keeps_its_slot(instance):
 
 
 def run_of_the_ui(instance: dg.DagsterInstance, process_id: int) -> str:
-    """A run that a code server of `dagster dev` executes, which logs the process and tags the run with its socket."""
+    """A run that a code server of `dagster dev` executes, which tags the run with its socket."""
     run_id = run_on(instance, dg.DagsterRunStatus.STARTED, host="localhost", socket="/tmp/of-the-code-server")
     execute_in(process_id, instance, instance.get_run_by_id(run_id))
     return run_id
 
 
 def execute_in(process_id: int, instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
-    """Log the process as Dagster does, and set up the home as the run's first step does."""
-    metadata = {"pid": dg.MetadataValue.text(str(process_id))}
-    instance.report_engine_event("Started process for run", run, EngineEventData(metadata))
-    BertHome().setup_for_execution(SimpleNamespace(instance=instance, run=run, log=None))
+    """Set up the home as the run's first step does, in the process that executes the run."""
+    with mock.patch("os.getpid", return_value=process_id):
+        BertHome().setup_for_execution(SimpleNamespace(instance=instance, run=run, log=None))
 
 
 def test_killed_run_of_the_ui_is_failed_by_the_sensor(instance):
@@ -207,6 +207,22 @@ def test_run_of_another_machine_is_left_alone(instance):
     run_id = started_run(instance, "elsewhere:1:1")
     assert end_abandoned_runs(instance) == []
     assert instance.event_log_storage.get_concurrency_run_ids() == {run_id}
+
+
+def test_commit_of_the_code_is_named_in_full_and_says_whether_files_differ(tmp_path, monkeypatch):
+    def git(*words: str) -> str:
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", *words]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.strip()
+
+    monkeypatch.setattr(processes, "ROOT", tmp_path)
+    commit = processes.code_commit.__wrapped__  # without its cache
+    assert commit() == ""
+    (tmp_path / "file").write_text("a")
+    for words in (["init"], ["add", "file"], ["commit", "--message=a"], ["tag", "--annotate", "--message=a", "v1"]):
+        git(*words)
+    assert commit() == git("rev-parse", "HEAD")
+    (tmp_path / "file").write_text("b")
+    assert commit() == f"{git('rev-parse', 'HEAD')}+changes"
 
 
 def run_on(instance: dg.DagsterInstance, status: dg.DagsterRunStatus, **server: object) -> str:

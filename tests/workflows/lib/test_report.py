@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_model.zero_shot.exam import exam_result
-from bert_model.zero_shot.pseudo_likelihood import PairScores
-from bert_model.zero_shot.result import exam_table
+from bert_model.zero_shot.result import PairScores, exam_result, exam_table
 from bert_pipeline.exam.pairs import Pair
 from bert_pipeline.manifest import load_manifest, publishing
 from workflows.lib.report import (

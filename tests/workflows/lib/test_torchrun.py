@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from training_processes import wait_until
 
+from bert_model.presets import LaunchConfig
 from bert_model.training.metrics_log import METRICS_NAME, LogReader, read_history
 from bert_pipeline.errors import TrainingError
 from workflows.lib.torchrun import (
@@ -199,7 +200,7 @@ def test_torchrun_log_gives_rank_and_last_line(tmp_path):
         arguments=(),
         output=tmp_path,
         log_directory=tmp_path / "logs",
-        processes_per_node=2,
+        machines=LaunchConfig(processes_per_node=2),
         environment={"PYTHONPATH": str(tmp_path)},
     )
     with pytest.raises(TrainingError, match=r"rank 1 failed with exit code 1.*the loss is nan at step 12"):
@@ -212,9 +213,7 @@ def test_multi_node_command_uses_rendezvous_without_restarts(tmp_path):
         arguments=("--resume",),
         output=tmp_path,
         log_directory=tmp_path / "logs",
-        processes_per_node=8,
-        nodes=2,
-        rendezvous_endpoint="node1:29500",
+        machines=LaunchConfig(processes_per_node=8, nodes=2, rendezvous_endpoint="node1:29500"),
         rendezvous_id="abc",
     )
     command = launch.command()
