@@ -10,7 +10,7 @@ import yaml
 
 from bert_pipeline.atomic import replace_text
 from bert_pipeline.configuration import changed_settings, from_mapping
-from bert_pipeline.errors import InputError, UsageError, suggest
+from bert_pipeline.errors import UsageError, suggest
 from bert_pipeline.records import Source, encoding_of, open_records, open_source
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.files import missing_task_data
@@ -37,7 +37,8 @@ def describe_task(
         raise UsageError(f"{output}: exists already; move it away, or give another --output")
     notes: list[str] = []
     keys = _describe(file, texts, labels, kind, notes)
-    name = re.sub(r"[^a-z0-9]+", "_", output.stem.lower())[:40].strip("_")
+    name = re.sub(r"[^a-z0-9]+", "_", output.stem.lower()).strip("_")
+    name = (name if name[:1].isalpha() else f"task_{name}")[:40].strip("_")
     keys |= {"name": name, "title": name, "main_metric": keys["metrics"][0], "train_file": file.name}
     keys |= {"dev_files": {"dev": file.name.replace(stem, "dev", 1)}}
     task = from_mapping(Task, keys, where=str(output))
@@ -61,8 +62,9 @@ def _describe(file: Path, texts: Sequence[str], labels: Sequence[str], kind: str
             tags = {record.line.split()[-1] for record in source.lines() if not record.is_blank}
             return keys | _tagging(_entity_types(tags))
         source = source.with_separator()
-        names = _names_without_header(source)
-        records = open_records(source, names=names, is_header=lambda cells: not names)
+        if names := _names_without_header(source):
+            notes.append("the first line is taken for a row: it has a number, or a value that occurs again")
+        records = open_records(source, names=names, csv_names=names, is_header=lambda cells: not names)
         rows = [record.fields for record in records.rows if not record.error and not record.is_blank]
     columns = {name: [v for row in rows if (v := row.get(name)) not in (None, "")] for name in records.columns}
     for layout in TABLE_LAYOUTS if not labels else ():
@@ -88,7 +90,8 @@ def _describe(file: Path, texts: Sequence[str], labels: Sequence[str], kind: str
             raise UsageError(question % ("label", "--label, several of 0 and 1 with one each"))
     if not texts:
         texts = [name for name, role in roles.items() if role == "texts" and name not in labels]
-        if len(texts) > 2 or len({name[:-1] for name in texts}) != 1:  # sentence1 and sentence2 are a pair
+        # sentence1 and sentence2 are a pair.
+        if len(texts) != 1 and (len(texts) != 2 or names or texts[0][:-1] != texts[1][:-1]):
             raise UsageError(question % ("text", "--text, those of a pair with one each"))
     notes += [f"not used: {name}" for name in columns if name not in (*texts, *labels, *ids[:1])]
     used = {**dict(zip(("text_a", "text_b"), texts)), "label": labels[0], "index": [*ids, "index"][0]}
@@ -127,10 +130,8 @@ def _names_without_header(source: Source) -> list[str]:
     """Return names for columns that have none: the first line has a number, or a cell that occurs again below it."""
     records = open_records(source.peek())
     rows = [record.fields for record in records.rows] if records.format in ("csv", "tsv") else []
-    data = [name for name in records.columns if any(r.get(name) == name or NUMBER.fullmatch(name) for r in rows)]
-    if data and records.format == "csv":
-        raise InputError(f"{records.where}: found {data[0]!r}, expected a header; write one, such as text,label")
-    return [f"column{number}" for number, _ in enumerate(records.columns, start=1)] if data else []
+    is_row = any(name and (r.get(name) == name or NUMBER.fullmatch(name)) for name in records.columns for r in rows)
+    return [f"column{number}" for number, _ in enumerate(records.columns, start=1)] if is_row else []
 
 
 def _role(values: Sequence[Any]) -> str:

@@ -180,7 +180,7 @@ def _joined(words: Iterable[_Word | None], task: Task, reading: Reading) -> Iter
             else:
                 tags = None if own[0].tag is None else [line.tag or "" for line in own]
                 example_id = own[0].sentence or str(reading.number)
-                yield _example(example_id, [line.word for line in own], tags, task, reading)
+                yield _example(example_id, [line.word for line in own], tags, task)
             reading.number += 1  # those set aside included
             own = []
         if is_mark:
@@ -200,6 +200,8 @@ def _row_words(task: Task, source: Source, reading: Reading) -> Iterator[_Word]:
         )
     has_tags = reading.labeled is not False and names.label in records.columns
     for record in records.rows:
+        if record.fields and not any(record.fields.values()):
+            continue  # a blank line between sentences
         word, tag, stated = (str(record.fields.get(name) or "") for name in (names.text_a, names.label, names.index))
         problem = record.error or ("" if word.strip() else f"{record.where}: no word in {names.text_a}")
         yield _Word(record.where, word.strip(), tag if has_tags else None, problem, stated)
@@ -235,11 +237,8 @@ def _column_words(task: Task, source: Source, reading: Reading) -> Iterator[_Wor
         yield _Word(record.where, "" if problem else fields[word], own_tag, problem)
 
 
-def _example(
-    example_id: str, words: Sequence[str], tags: Sequence[str] | None, task: Task, reading: Reading
-) -> TaggedExample:
-    tagged = None if tags is None or reading.labeled is False else tuple(to_iob2(tags, task.labels))
-    return TaggedExample(example_id, None, tuple(words), tagged)
+def _example(example_id: str, words: Sequence[str], tags: Sequence[str] | None, task: Task) -> TaggedExample:
+    return TaggedExample(example_id, None, tuple(words), None if tags is None else tuple(to_iob2(tags, task.labels)))
 
 
 def _table_sentence(task: Task, row: TableRow) -> TaggedExample | None:
@@ -264,7 +263,7 @@ def _table_sentence(task: Task, row: TableRow) -> TaggedExample | None:
             _check_tag(tag, task.labels, row.where)
         if len(tags) != len(words):
             raise InputError(f"{row.where}: {len(words)} words and {len(tags)} tags, expected a tag for each word")
-    return _example(row.example_id(), words, tags, task, row.table.reading)
+    return _example(row.example_id(), words, tags, task)
 
 
 def _spanned_sentence(task: Task, row: TableRow, text: str) -> TaggedExample | None:
@@ -275,7 +274,7 @@ def _spanned_sentence(task: Task, row: TableRow, text: str) -> TaggedExample | N
     words = BertPreTokenizer().pre_tokenize_str(text)
     spans, tags = row.value(column), ["O"] * len(words)
     if reading.labeled is False or (reading.labeled is None and spans is None):
-        return _example(row.example_id(), [word for word, _ in words], None, task, reading)
+        return _example(row.example_id(), [word for word, _ in words], None, task)
     if row.fields.get("answer", "accept") != "accept":  # as Prodigy has it
         reading.count("texts whose entities their annotator did not accept")
         return None
@@ -300,7 +299,7 @@ def _spanned_sentence(task: Task, row: TableRow, text: str) -> TaggedExample | N
             reading.count("entities that end inside of a word, which is taken whole", str(row.fields.get("id", "")))
         for number, index in enumerate(inside):
             tags[index] = f"{'I' if number else 'B'}-{entity}"
-    return _example(row.example_id(), [word for word, _ in words], tags, task, reading)
+    return _example(row.example_id(), [word for word, _ in words], tags, task)
 
 
 def _list_of(row: TableRow, name: str) -> list[Any]:

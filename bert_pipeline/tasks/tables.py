@@ -86,7 +86,8 @@ def read_table(
         layout = choose(records, layouts, reading.labeled)
         class_names = records.class_names.get(layout.label, ())
         index = id_column(records, layout)
-        if index is None and reading.labeled is not False and layout.index not in ("", Columns().index, *HUB_IDS):
+        is_stated = layout.index not in ("", Columns().index, *HUB_IDS)
+        if is_stated and index != layout.index and reading.labeled is not False:
             raise InputError(
                 f"{records.where}: no column {layout.index!r}, which holds the ids (found: {records.shown_columns})"
             )
@@ -190,8 +191,6 @@ def choose(records: Records, layouts: Sequence[Columns], labeled: bool | None) -
 def id_column(records: Records, layout: Columns) -> str | None:
     """Return the column or template of the examples' ids; None if rows are to be counted."""
     # A column without a name numbers the rows if it is the first.
-    if layout.index in records.columns and (layout.index or records.columns[0] == ""):
-        return layout.index
-    if layout.index and has_columns(records.columns, [layout.index]):
+    if has_columns(records.columns, [layout.index]) or (not layout.index and records.columns[:1] == ("",)):
         return layout.index
     return next((name for name in HUB_IDS if name in records.columns), None)

@@ -17,6 +17,8 @@ LINES = {
     "semicolons.csv": ["ID;Text;label;Jahr", *(f"r{n};{LONG[n]};{SIDES[n]};{2000 + n}" for n in range(6))],
     "objects.jsonl": [json.dumps({"review": LONG[n], "stars": n % 3 + 1}) for n in range(6)],
     "bare.tsv": [f"{LONG[n]}\t{SIDES[n]}" for n in range(6)],
+    "bare.csv": [f'{SIDES[n]},"{LONG[n]}"' for n in range(6)],
+    "unnamed.csv": ["v1,v2,,", *(f'{SIDES[n]},"{LONG[n]}",,' for n in range(6))],
     "pairs.csv": [
         "sentence1,sentence2,score,genre",
         *(f'"{LONG[n]}","{LONG[-n]}",{n * 0.9:.1f},{SIDES[n]}' for n in range(6)),
@@ -46,6 +48,16 @@ EXPECTED = {
         "labels": ["lob", "tadel"],
         "columns": {"text_a": "column1", "label": "column2", "headerless": ["column1", "column2"]},
     },
+    "bare.csv": {
+        "kind": "classification",
+        "labels": ["lob", "tadel"],
+        "columns": {"text_a": "column2", "label": "column1", "headerless": ["column1", "column2"]},
+    },
+    "unnamed.csv": {
+        "kind": "classification",
+        "labels": ["lob", "tadel"],
+        "columns": {"text_a": "v2", "label": "v1", "index": ""},
+    },
     "pairs.csv": {
         "kind": "regression",
         "label_range": [0.0, 5.0],
@@ -73,6 +85,7 @@ COMMENTS = {
         "6 rows: 33 % 1, 33 % 2, 33 % 3",
         "the numbers in stars are taken for classes; --kind regression",
     ],
+    "bare.csv": ["the first line is taken for a row"],
     "pairs.csv": ["6 rows: 0 to 4.5, mean 2.25", "not used: genre"],
 }
 
@@ -103,17 +116,17 @@ def test_description_tells_the_file_and_is_read_by_a_finetuning(name, tmp_path):
 
 
 def test_dev_file_beside_it_is_described_and_counted_too(tmp_path):
-    folder = tmp_path / "Film-Urteile"
+    folder = tmp_path / "2024 Film-Urteile"
     folder.mkdir()
     rows = [
         json.dumps({"text": text, "label": side}) for text, side in zip([*LONG, " ", LONG[0]], [*SIDES, "lob", "lob"])
     ]
     train, _ = write(folder, "train.jsonl", rows), write(folder, "dev.jsonl", rows[:2])
     output, lines = describe_task(train)
-    assert output == folder / "Film-Urteile.yaml"
+    assert output == folder / "2024 Film-Urteile.yaml"
     assert f"train {train}, 8 rows: 62 % lob, 38 % tadel, 1 text empty, 1 repeated" in lines
     assert any("dev: 2 of its examples are in the training set too" in line for line in lines)
-    assert get_task(str(output)).name == "film_urteile"
+    assert get_task(str(output)).name == "task_2024_film_urteile"
     assert len(load_task_data(get_task(str(output)), folder).dev["dev"]) == 2
 
 
@@ -155,9 +168,9 @@ def test_nothing_is_overwritten_and_no_row_taken_for_a_header(tmp_path):
     with pytest.raises(UsageError, match="flags.yaml: exists already"):
         describe_task(file)
     assert output.read_bytes() == written
-    bare = write(tmp_path, "bare.csv", [line.replace(",", "").replace("\t", ",") for line in LINES["bare.tsv"]])
-    with pytest.raises(InputError, match="bare.csv:1: found 'lob', expected a header"):
-        describe_task(bare)
+    titled = [f"{line}\t{text}" for line, text in zip(LINES["bare.tsv"], reversed(LONG))]
+    with pytest.raises(UsageError, match="the text. Found column1, column2, column3; name it"):  # not a pair by name
+        describe_task(write(tmp_path, "bare.tsv", titled))
     wrong = write(tmp_path, "wrong.jsonl", [*LINES["objects.jsonl"], '{"review": "ein Film", "stars": null}'])
     with pytest.raises(InputError, match="wrong.jsonl:7: label None"):
         describe_task(wrong)

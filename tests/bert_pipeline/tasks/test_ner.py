@@ -228,6 +228,9 @@ def test_a_word_a_row_is_a_sentence_by_its_id(tmp_path):
     with open_source(file) as source:
         assert is_task_file(task, source)
     assert [e.tags for e in read_examples(task, file, labeled=False)] == [None, None]
+    spaced = file.with_suffix(".tsv")
+    spaced.write_text("Sentence #\tWord\tTag\n1\tAnna\tB-PER\n\n2\tRome\tB-LOC\n\n", encoding="utf-8")
+    assert [(e.example_id, e.tags) for e in read_examples(task, spaced)] == [("1", ("B-PER",)), ("2", ("B-LOC",))]
     file.write_text(rows + "Sentence: 3,x,X,NO\n,y,X,O\nSentence: 4,z,X,O\n", encoding="utf-8")
     errors = []
     assert [e.example_id[-1] for e in read_examples(task, file, on_error=errors.append)] == ["1", "2", "4"]
