@@ -191,6 +191,6 @@ def choose(records: Records, layouts: Sequence[Columns], labeled: bool | None) -
 def id_column(records: Records, layout: Columns) -> str | None:
     """Return the column or template of the examples' ids; None if rows are to be counted."""
     # A column without a name numbers the rows if it is the first.
-    if has_columns(records.columns, [layout.index]) or (not layout.index and records.columns[:1] == ("",)):
+    if has_columns(records.columns, [layout.index]) or (not layout.index and [*records.columns[:1]] == [""]):
         return layout.index
     return next((name for name in HUB_IDS if name in records.columns), None)
