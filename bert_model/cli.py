@@ -83,8 +83,8 @@ def commands() -> list[Command]:
             run_commands.run_predict,
             "Predict for plain input or a task's own files, as JSON lines with id, prediction and probabilities. "
             "Besides the tasks: mlm fills [MASK], nsp decides whether the second text follows the first, pll is the "
-            "pseudo-log-likelihood of a text, and each token's part of it. Rows that "
-            "cannot be read go to FILE.rejected.jsonl, the others are answered, and the exit code is 1.",
+            "pseudo-log-likelihood of a text. Rows that cannot be read go to FILE.rejected.jsonl, the others are "
+            "answered, and the exit code is 1.",
             [
                 Argument("task", metavar="TASK|mlm|nsp|pll"),
                 *model_arguments("--model", required=True, action="append"),
@@ -95,6 +95,7 @@ def commands() -> list[Command]:
                     help="one input per line, or a data file of the task in any format; - is standard input",
                 ),
                 Argument("--output", default="-", metavar="FILE", help="- is standard output"),
+                Argument("--tokens", action="store_true", help="pll: each token's part of it as well"),
                 PRECISION_ARGUMENT,
             ],
         ),

@@ -120,7 +120,9 @@ def run_predict(arguments: argparse.Namespace) -> int:
     directories = [_model(arguments, model) for model in arguments.model]
     from bert_model.inference.predict import predict
 
-    counts = predict(arguments.task, directories, arguments.input, arguments.output, arguments.precision)
+    counts = predict(
+        arguments.task, directories, arguments.input, arguments.output, arguments.precision, arguments.tokens
+    )
     return 1 if counts.rejected else 0
 
 

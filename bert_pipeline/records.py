@@ -43,6 +43,8 @@ STATE_NAME = "state.json"
 HEAD_BYTES = 8 << 10
 """Lines by which a file is recognized have so many bytes, or the first line has more."""
 BOM = codecs.BOM_UTF8
+STATED_SEPARATOR = re.compile(rb"sep=(.)\r?\n")
+"""The first line of CSV that spreadsheets write with another separator than their reader's."""
 
 _JSON_OBJECT = re.compile(rb'\s*\{\s*"(?:[^"\\]|\\.)*"\s*:')
 """Start of a line of JSON lines, whole or damaged; "{a text} in braces" is none."""
@@ -92,8 +94,11 @@ class Source:
         """Read the first lines of a stream. InputError if most of them are no text, and it is no other format."""
         head = stream.readlines(HEAD_BYTES)
         head[:1] = [line.removeprefix(BOM) for line in head[:1]]
+        stated = STATED_SEPARATOR.fullmatch(head[0]) if head else None
+        separator = stated[1].decode("latin-1") if stated else ""
+        head[:1] = [b"\n"] if stated else head[:1]  # a blank line, which CSV skips, so that lines keep their numbers
         format = _format_of(name, head)
-        return cls(name, [*head, *stream] if format == "json" else head, stream, format, path)
+        return cls(name, [*head, *stream] if format == "json" else head, stream, format, path, separator)
 
     def peek(self) -> "Source":
         """Return a source of the first lines alone, whose reading leaves them in this one."""
@@ -101,7 +106,7 @@ class Source:
 
     def with_separator(self) -> "Source":
         """Return the source with the separator that its first line has, where that is not the format's own."""
-        first = next((record.line for record in self.peek().lines()), "")
+        first = next((record.line for record in self.peek().lines() if not record.is_blank), "")
         separator = "\t" if "\t" in first else max(",;|", key=first.count)
         default = {"csv": ",", "tsv": "\t"}.get(self.format, separator)
         return dataclasses.replace(self, separator="" if separator == default else separator)
@@ -168,7 +173,8 @@ def open_source(path: Path | str | Source, *, separator: str = "", encoding: str
         return
     if str(path) == "-":
         stream = _in_utf8(sys.stdin.buffer, "standard input", encoding)
-        yield dataclasses.replace(Source.of_stream(stream, "standard input"), separator=separator)
+        source = Source.of_stream(stream, "standard input")
+        yield dataclasses.replace(source, separator=separator or source.separator)
         return
     path = to_path(path)
     if not is_remote(path) and path.is_dir():
@@ -178,7 +184,7 @@ def open_source(path: Path | str | Source, *, separator: str = "", encoding: str
         with read_errors(path, "; check the path"):
             stream = stack.enter_context(open_bytes(path))
         source = Source.of_stream(_in_utf8(stream, str(path), encoding), str(path), path)
-        yield dataclasses.replace(source, separator=separator)
+        yield dataclasses.replace(source, separator=separator or source.separator)
 
 
 def encoding_of(path: Path) -> str:
@@ -307,7 +313,7 @@ def open_records(
         else:
             if first.error:
                 raise InputError(first.error)
-            columns = fields if first.where else ()
+            columns = [name.strip() for name in fields] if first.where else ()
             rows = _tsv_rows(itertools.islice(source.lines(), 1, None), columns)
 
     # Of two columns with one name, rows would silently keep the last.
@@ -377,6 +383,7 @@ def _open_csv(source: Source, names: Sequence[str]) -> tuple[list[str], Iterator
     _, header, error = ("", [*names], "") if names else next(rows, ("", [], ""))
     if error:
         raise InputError(error)
+    header = [name.strip() for name in header]
     return header, (Record(where, dict(zip(header, cells)), error) for where, cells, error in rows)
 
 

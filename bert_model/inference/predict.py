@@ -70,25 +70,35 @@ class PredictionCounts:
 
 
 def predict(
-    task: str, directories: Sequence[Path], input_path: str = "-", output_path: str = "-", precision: str | None = None
+    task: str,
+    directories: Sequence[Path],
+    input_path: str = "-",
+    output_path: str = "-",
+    precision: str | None = None,
+    tokens: bool = False,
 ) -> PredictionCounts:
     """Answer every input of a file or of standard input as JSON lines; see `answer_file`.
 
     Several models answer as an ensemble, by the mean of their probabilities.
     """
-    return answer_file(load_predictor(task, directories, precision), input_path, output_path)
+    return answer_file(load_predictor(task, directories, precision, tokens), input_path, output_path)
 
 
-def load_predictor(task: str, directories: Sequence[Path], precision: str | None = None) -> Predictor:
+def load_predictor(
+    task: str, directories: Sequence[Path], precision: str | None = None, tokens: bool = False
+) -> Predictor:
     """Load the models of one task onto the GPU, or the CPU without one; UsageError if they do not fit together.
 
-    They compute in `precision`, as `autocast` names it; by default in that of their fine-tuning, else in float32.
+    They compute in `precision`, as `autocast` names it; by default in that of their fine-tuning, else in float32. With
+    `tokens` answers of pll have each token's part.
     """
     device = prediction_device()
+    if tokens and task != "pll":
+        raise UsageError(f"--tokens: {task} has no score for each token, only pll has")
     if task in PRETRAINING_TASKS:
         if len(directories) != 1:
             raise UsageError(f"{task}: takes one model, found {len(directories)}")
-        return PretrainingPredictor(directories[0], task, device, precision or "float32")
+        return PretrainingPredictor(directories[0], task, device, precision or "float32", tokens)
     predictor = TaskPredictor([load_task_model(directory, task).to(device) for directory in directories], precision)
     if task.endswith((".yaml", ".yml")):  # its files may have changed since the model was trained
         predictor.data_task = get_task(task)
@@ -277,8 +287,10 @@ class TaskPredictor:
 class PretrainingPredictor:
     """A pre-trained model that fills [MASK], or tells whether one text follows another."""
 
-    def __init__(self, directory: Path, task: str, device: str = "cpu", precision: str = "float32") -> None:
-        self.task, self.precision = task, precision
+    def __init__(
+        self, directory: Path, task: str, device: str = "cpu", precision: str = "float32", tokens: bool = False
+    ) -> None:
+        self.task, self.precision, self.tokens = task, precision, tokens
         self.device = torch.device(device)
         self.form = "pair" if task == "nsp" else "text"
         self.data_task: Task | None = None
@@ -307,7 +319,7 @@ class PretrainingPredictor:
             return _with_ids(inputs, answer(inputs))
 
     def _score(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
-        """Return the pseudo-log-likelihood of each text, in nats, and its tokens' part of it."""
+        """Return the pseudo-log-likelihood of each text, in nats, and if asked for its tokens' part of it."""
         rows = [self.tokenizer.encode(item["text"]) for item in inputs]
         for item, row in zip(inputs, rows):
             if not 0 < len(row) <= self.max_seq_length - 2:
@@ -316,8 +328,10 @@ class PretrainingPredictor:
                 )
         answers = []
         for row, scores in zip(rows, token_scores(self.model, self.tokenizer, rows)):
-            tokens = [[self.tokenizer.tokens[index], rounded(score)] for index, score in zip(row, scores)]
-            answers.append({"prediction": rounded(float(np.cumsum(scores)[-1])), "tokens": tokens})
+            answer: dict[str, Any] = {"prediction": rounded(float(np.cumsum(scores)[-1]))}
+            if self.tokens:
+                answer["tokens"] = [[self.tokenizer.tokens[index], rounded(own)] for index, own in zip(row, scores)]
+            answers.append(answer)
         return answers
 
     @torch.inference_mode()

@@ -331,7 +331,7 @@ class _Follower(threading.Thread):
         if parent_run_id:
             tags["mlflow.parentRunId"] = parent_run_id
         elif dump := tags.get("dump"):
-            name = f"{name} on {dump}"
+            name = ", ".join(filter(None, (f"{name} on {dump}", tags.get("preset"))))
         return self._client.create_run(self._experiment_id, run_name=name, tags=tags)
 
     def send(self) -> None:

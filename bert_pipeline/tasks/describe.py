@@ -16,6 +16,7 @@ from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.files import missing_task_data
 from bert_pipeline.tasks.glue import APPLIES
 from bert_pipeline.tasks.ner import TABLE_LAYOUTS, TAG, is_column_file
+from bert_pipeline.tasks.squad import lacks_answers
 from bert_pipeline.tasks.task import TaskData, load_task_data, read_examples
 
 ID_NAMES = ("", "id", "idx", "index", "guid", "uid")
@@ -61,6 +62,9 @@ def _describe(file: Path, texts: Sequence[str], labels: Sequence[str], kind: str
         if source.format == "tsv" and is_column_file(source):
             tags = {record.line.split()[-1] for record in source.lines() if not record.is_blank}
             return keys | _tagging(_entity_types(tags))
+        if (has_impossible := lacks_answers(source)) is not None:
+            span = {"kind": "span", "reader": "squad", "pair": True, "has_impossible": has_impossible}
+            return keys | span | {"metrics": ["f1", "exact_match"]}
         source = source.with_separator()
         if names := _names_without_header(source):
             notes.append("the first line is taken for a row: it has a number, or a value that occurs again")

@@ -1,5 +1,6 @@
 """Questions on passages: SQuAD's JSON, versions 1.1 and 2.0, and tables with the hub's columns."""
 
+import dataclasses
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -7,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from bert_pipeline.errors import InputError
-from bert_pipeline.records import Source, open_source, unicode_text
+from bert_pipeline.records import Source, open_records, open_source, unicode_text
 from bert_pipeline.tasks.catalogue import Columns, Task
 from bert_pipeline.tasks.example import Answer, Reading, SpanExample
-from bert_pipeline.tasks.tables import TableRow, read_table
+from bert_pipeline.tasks.tables import TableRow, has_columns, read_table
 
 MOVED = "answers moved from a wrong offset to their only occurrence"
 MISPLACED = "answers that do not stand at their offset"
@@ -82,7 +83,14 @@ def _questions(path: Path | Source, task: Task, reading: Reading) -> Iterator[Qu
         if is_squad_json(source):
             yield from _json_questions(source, task, reading)
         else:
-            yield from read_table(source, [TABLE_COLUMNS], reading, _table_question)
+            yield from read_table(source, table_layouts(task), reading, _table_question)
+
+
+def table_layouts(task: Task) -> list[Columns]:
+    """Return the columns that a table of the task may have: the hub's, with its own ids, or all its own."""
+    own, default = task.columns, Columns()
+    hub = TABLE_COLUMNS if own.index == default.index else dataclasses.replace(TABLE_COLUMNS, index=own.index)
+    return [own, hub] if own.text_b else [hub]
 
 
 def _has_answers(path: Path | Source, task: Task, reading: Reading) -> bool:
@@ -115,9 +123,10 @@ def _json_questions(source: Source, task: Task, reading: Reading) -> Iterator[Qu
 
 
 def _table_question(row: TableRow) -> Question:
-    """Return the row of a table with the columns context, question and, as the hub has them, answers, id and title."""
-    context = _text(row.where, row.fields, "context", ROW)
-    answers = None if row.table.reading.labeled is False else row.fields.get("answers")
+    """Return the row of a table with its question, its answers as the hub has them, and its title."""
+    layout = row.table.layout
+    asked, context = (_text(row.where, row.fields, name, ROW) for name in (layout.text_a, layout.text_b))
+    answers = None if row.table.reading.labeled is False else row.fields.get(layout.label)
     if isinstance(answers, dict):  # lists of texts and starts become a list of answers
         texts, starts = (_list(row.where, answers, key, "answers") for key in ("text", "answer_start"))
         if len(texts) != len(starts):  # an answer left out would make the question one without an answer
@@ -127,7 +136,8 @@ def _table_question(row: TableRow) -> Question:
         answers = [{"text": text, "answer_start": start} for text, start in zip(texts, starts)]
     id_column = row.table.id_column
     example_id = row.table.reading.number if id_column is None else row.value(id_column)
-    question = {**row.fields, "id": str(example_id) if isinstance(example_id, int) else example_id, "answers": answers}
+    example_id = str(example_id) if isinstance(example_id, int) else example_id
+    question = {**row.fields, "question": asked, "id": example_id, "answers": answers}
     if answers is None:
         del question["answers"]
     return (row.where, ROW), question, str(row.fields.get("title") or ""), context
@@ -137,6 +147,16 @@ def is_version_2(path: Path) -> bool:
     """Return True if the content of a file is SQuAD 2.0. InputError if it is not SQuAD's JSON."""
     with open_source(path) as source:
         return _has_impossible(_load(source))
+
+
+def lacks_answers(source: Source) -> bool | None:
+    """Return whether some questions of a file have no answer; None if it holds something else, and is not read."""
+    if is_squad_json(source):
+        return _has_impossible(_load(source)) if DATA.search(b"".join(source.head)) else None
+    if not has_columns(open_records(source.peek()).columns, ("question", "context", "answers")):
+        return None
+    answers = [record.fields.get("answers") for record in open_records(source).rows if record.fields]
+    return any(not (own.get("text") if isinstance(own, dict) else own) for own in answers)
 
 
 def _load(source: Source) -> Any:

@@ -1,5 +1,6 @@
 """Multiple choice: SWAG's comma-separated files with quoting, and tables of any other format."""
 
+import dataclasses
 import string
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,12 +24,14 @@ SOURCE = "video-id"
 
 def choice_layouts(task: Task) -> list[Columns]:
     """Return the columns that a file of the task may have."""
-    own = task.columns if task.columns.endings else SWAG_COLUMNS
+    own = task.columns
+    if not own.endings:  # SWAG's, but for the ids
+        own = SWAG_COLUMNS if own.index == Columns().index else dataclasses.replace(SWAG_COLUMNS, index=own.index)
     return [own, *([task.hub_columns] if task.hub_columns else []), PLAIN_COLUMNS]
 
 
 def read_choice_examples(task: Task, paths: Sequence[Path | Source], reading: Reading) -> Iterator[ChoiceExample]:
-    """Yield contexts and endings; the label is the index of the correct ending, or its letter.
+    """Yield contexts and endings; the label is the index of the correct ending, its letter or its text.
 
     Ids are those of the index column or the numbers of the rows. InputError names file and line or row, what was found
     and what was expected.
@@ -42,7 +45,7 @@ def _choice_example(row: TableRow) -> ChoiceExample:
     context, endings = row.text(layout.text_a), _endings(row, layout)
     labeled = row.table.reading.labeled
     value = None if labeled is False else row.value(layout.label)
-    label = _label(value, len(endings), row.where, required=bool(labeled))
+    label = _label(value, endings, row.where, required=bool(labeled))
     return ChoiceExample(row.example_id(), context, endings, label, str(row.fields.get(SOURCE) or ""))
 
 
@@ -55,16 +58,20 @@ def _endings(row: TableRow, layout: Columns) -> tuple[str, ...]:
     return tuple(endings)
 
 
-def _label(value: Any, count: int, where: str, *, required: bool) -> int | None:
+def _label(value: Any, endings: Sequence[str], where: str, *, required: bool) -> int | None:
     if value in UNLABELED and not required:
         return None
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    letters = string.ascii_uppercase[:count]
-    if isinstance(value, str) and len(value) == 1 and value.upper() in letters:
-        return letters.index(value.upper())
-    if isinstance(value, bool) or str(value) not in map(str, range(count)):
-        allowed = ", ".join([*map(str, range(count)), *letters])
-        shown = value[:60] if isinstance(value, str) else value
-        raise InputError(f"{where}: label {shown!r}, expected one of {allowed}")
-    return int(value)
+    places = [*map(str, range(len(endings)))]
+    letters = string.ascii_uppercase[: len(endings)]
+    if not isinstance(value, bool) and (text := str(value).strip()):
+        if text in places:
+            return int(text)
+        if len(text) == 1 and text.upper() in letters:
+            return letters.index(text.upper())
+        if endings.count(text) == 1:
+            return endings.index(text)
+    allowed = ", ".join([*places, *letters, "the text of an ending"])
+    shown = value[:60] if isinstance(value, str) else value
+    raise InputError(f"{where}: label {shown!r}, expected one of {allowed}")

@@ -330,10 +330,11 @@ def is_task_file(task: Task, source: Source) -> bool:
     """
     if task.reader == "conll":
         return ner.is_task_file(source, task)
-    if task.reader == "squad":
+    if task.reader == "squad" and (squad.is_squad_json(source) or not task.columns.text_b):
         return squad.is_squad_json(source)
     # A file without a header is known by a label where one belongs. A single column needs a row below it.
-    layouts = swag.choice_layouts(task) if task.reader == "swag" else glue.text_layouts(task)
+    layouts_of = {"swag": swag.choice_layouts, "squad": squad.table_layouts}.get(task.reader, glue.text_layouts)
+    layouts = layouts_of(task)
     try:
         table = tables.table_records(source.peek(), layouts)
     except InputError:  # such as two equal texts, which are no header; a defect of a table is found when it is read

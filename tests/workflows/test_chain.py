@@ -195,7 +195,7 @@ def test_runs_in_mlflow_name_their_dump_and_the_run_of_dagster(finished_home, in
                 instance.get_run_by_id(run.data.tags["dagster_run_id"]).job_name == run.data.tags["mlflow.source.name"]
             )
         parents = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
-        assert {run.info.run_name for run in parents} == {f"{name} on {miniature.DUMP}" for name in names}
+        assert {run.info.run_name for run in parents} == {f"{name} on {miniature.DUMP}, miniature" for name in names}
         if name == "finetuning":  # a column of the table compares tasks, and there are few others
             for run in runs:
                 means = {key for key in run.data.metrics if re.fullmatch(r"\w+/dev/\w+", key)}

@@ -14,7 +14,7 @@ from training_processes import empty_job
 
 from bert_pipeline.atomic import locked
 from workflows import doctor
-from workflows.defs.upkeep import examine_home
+from workflows.definitions import defs
 from workflows.lib import doctor as findings_of
 from workflows.lib.processes import PROCESS_TAG, process_mark
 from workflows.lib.resources import BertHome
@@ -164,19 +164,29 @@ def test_running_ui_is_named_as_holder_of_its_lock(healthy, instance):
         ui.kill()
 
 
-def test_job_fails_with_the_problems(healthy, instance, monkeypatch):
-    def run(**config: bool) -> dg.ExecuteInProcessResult:
-        return examine_home.execute_in_process(
+def test_check_and_job_fail_with_the_problems(healthy, instance):
+    job = defs().resolve_job_def("doctor")
+
+    def run(**config: bool) -> tuple[bool, dg.AssetCheckEvaluation]:
+        result = job.execute_in_process(
             instance=instance,
             resources={"home": healthy},
-            run_config={"ops": {"examine_home": {"config": config}}},
+            run_config={"ops": {"champion_doctor": {"config": config}}},
             raise_on_error=False,
         )
+        (evaluation,) = result.get_asset_check_evaluations()
+        return result.success, evaluation
 
-    assert run().success
+    succeeded, evaluation = run()
+    assert succeeded
+    assert evaluation.passed
+    assert "those of constraints.txt" in evaluation.metadata["page"].value
     draft = healthy.dump_directory("samplewiki-1") / f".corpus.partial-{HEX}"
     draft.mkdir(parents=True)
-    (event,) = [event for event in run().all_events if event.is_step_failure]
-    assert str(draft) in event.step_failure_data.user_failure_data.description
-    assert run(repair=True).success
+    succeeded, evaluation = run()
+    assert not succeeded
+    assert not evaluation.passed
+    assert str(draft) in evaluation.description
+    assert "! files" in evaluation.metadata["page"].value
+    assert run(repair=True)[0]
     assert not draft.exists()

@@ -1,4 +1,4 @@
-"""Upkeep of a home: backups, the job `backup` with its schedule, and the job `doctor`.
+"""Upkeep of a home: backups, the job `backup` with its schedule, and the check and job `doctor`.
 
 The order of the copies keeps a backup consistent: Dagster's events refer to registered versions, and these to
 artifacts. So what is written last is copied first; a copy may hold new artifacts without a row, but no row without its
@@ -171,17 +171,24 @@ def back_up(context: dg.OpExecutionContext, config: BackupLaunchpad, home: BertH
         context.log.info(f"{path}: removed, an older backup")
 
 
-@op_job("doctor", "What was left behind, versions, disk, backup and ports on one page.")
-def examine_home(context: dg.OpExecutionContext, config: DoctorLaunchpad, home: BertHome) -> None:
-    """Log the page of `python -m workflows.doctor`, and fail if it has a problem."""
+@dg.asset_check(asset="champion", name="doctor", blocking=True)  # a failed check fails its run, which alerts
+def home_doctor(context: dg.AssetCheckExecutionContext, config: DoctorLaunchpad, home: BertHome) -> dg.AssetCheckResult:
+    """Show the page of `python -m workflows.doctor`; a problem fails the check."""
     if config.repair:
         repair(home, context.instance, context.log.info)
     findings = examine(home, context.instance)
-    context.log.info(f"\n{page_of(findings)}")
-    if problems := [finding for finding in findings if finding.is_problem]:
-        raise ArtifactError(page_of(problems))
+    page, problems = page_of(findings), page_of([finding for finding in findings if finding.is_problem])
+    context.log.log("ERROR" if problems else "INFO", f"\n{page}")
+    metadata = {"page": dg.MetadataValue.md(f"```text\n{page}\n```")}
+    return dg.AssetCheckResult(passed=not problems, description=problems or "no problem", metadata=metadata)
 
 
+doctor = dg.define_asset_job(
+    "doctor",
+    dg.AssetSelection.checks(home_doctor),
+    description="What was left behind, versions, disk, backup and ports on one page.",
+    tags={"dagster/priority": "10"},
+)
 nightly_backup = dg.ScheduleDefinition(
     name="nightly_backup",
     job=back_up,

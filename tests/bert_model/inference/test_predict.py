@@ -82,10 +82,10 @@ def standard_input(text):
     return io.TextIOWrapper(io.BytesIO(text.encode()))
 
 
-def answers_to(task, models, text, tmp_path):
+def answers_to(task, models, text, tmp_path, **options):
     source, target = tmp_path / "in.txt", tmp_path / "out.jsonl"
     source.write_text(text, encoding="utf-8")
-    counts = predict(task, models, str(source), str(target))
+    counts = predict(task, models, str(source), str(target), **options)
     answers = [json.loads(line) for line in target.read_text().splitlines()]
     assert (counts.lines, counts.rejected) == (len(answers), 0)
     return answers
@@ -288,7 +288,12 @@ def test_mlm_fills_every_mask_with_ranked_candidates(models, tmp_path):
 
 
 def test_pll_is_the_sum_of_each_tokens_log_probability_when_it_is_masked(models, tmp_path):
-    (answer, _) = answers_to("pll", [models["base"]], "the film was fine .\nthe film .\n", tmp_path)
+    text = "the film was fine .\nthe film .\n"
+    answer, other = answers_to("pll", [models["base"]], text, tmp_path, tokens=True)
+    numbers = answers_to("pll", [models["base"]], text, tmp_path)
+    assert numbers == [{"id": own["id"], "prediction": own["prediction"]} for own in (answer, other)]
+    with pytest.raises(UsageError, match="--tokens: mlm has no score for each token, only pll has"):
+        predict("mlm", [models["base"]], tokens=True)
     assert [token for token, _ in answer["tokens"]] == ["the", "film", "was", "fine", "."]
     assert answer["prediction"] == pytest.approx(sum(score for _, score in answer["tokens"]), abs=1e-4)
     model, _ = load_model(BertForPreTraining, models["base"], log=False)

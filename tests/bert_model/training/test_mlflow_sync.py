@@ -117,13 +117,13 @@ def test_events_are_in_the_file_at_once_and_in_mlflow_soon(store, tmp_path):
 
 
 def test_run_names_its_origin(store, tmp_path, monkeypatch):
-    origin = {"dump": "enwiki-1", "mlflow.source.git.repoURL": "https://me:s3cret@example.org/bert"}
+    origin = {"dump": "enwiki-1", "preset": "laptop", "mlflow.source.git.repoURL": "https://me:s3cret@example.org/bert"}
     monkeypatch.setenv("MLFLOW_RUN_CONTEXT", json.dumps(origin))
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "login")
     with open_tracker(tmp_path / "run") as run:
         assert run.run_id
     found = store.get_run(run.run_id)
-    assert found.info.run_name == "small on enwiki-1"
+    assert found.info.run_name == "small on enwiki-1, laptop"
     assert found.data.tags["dump"] == "enwiki-1"
     assert found.data.tags["mlflow.user"].endswith(f"@{socket.gethostname()}")
     assert "s3cret" not in found.data.tags["mlflow.source.git.repoURL"]

@@ -13,6 +13,18 @@ from bert_pipeline.tasks.task import load_task_data
 ADJECTIVES = ("schön", "gut", "toll", "schlecht", "mies", "öde")
 LONG = [f"der Film {number} ist {adjective}, wirklich" for number, adjective in enumerate(ADJECTIVES)]
 SIDES = ["lob"] * 3 + ["tadel"] * 3
+ANSWERS: list[dict[str, list[object]]] = [{"text": [], "answer_start": []}, {"text": ["Film"], "answer_start": [4]}]
+ARTICLES = [
+    {
+        "title": adjective,
+        "paragraphs": [{"context": text, "qas": [{"id": adjective, "question": "Wie?", "answers": [], **more}]}],
+    }
+    for adjective, text, more in zip(
+        ADJECTIVES,
+        LONG,
+        [{"answers": [{"text": "Film", "answer_start": 4}], "is_impossible": False}, {"is_impossible": True}] * 3,
+    )
+]
 LINES = {
     "semicolons.csv": ["ID;Text;label;Jahr", *(f"r{n};{LONG[n]};{SIDES[n]};{2000 + n}" for n in range(6))],
     "objects.jsonl": [json.dumps({"review": LONG[n], "stars": n % 3 + 1}) for n in range(6)],
@@ -28,6 +40,11 @@ LINES = {
     "floats.jsonl": [json.dumps({"text": LONG[n], "label": float(n % 2)}) for n in range(6)],
     "spans.jsonl": [json.dumps({"text": f"Anna sees Ulm{n}", "label": [[0, 4, "PER"]]}) for n in range(6)],
     "words.jsonl": [json.dumps({"tokens": ["Anna", f"s{n}"], "ner_tags": ["B-PER", "O"]}) for n in range(6)],
+    "squad.json": [json.dumps({"version": "v2.0", "data": ARTICLES}, indent=1)],
+    "questions.jsonl": [
+        json.dumps({"id": f"q{n}", "context": LONG[n], "question": "Was?", "answers": ANSWERS[n % 2]}) for n in range(6)
+    ],
+    "excel.csv": ["sep=;", " Text ; label", *(f"{LONG[n]};{SIDES[n]}" for n in range(6))],
     "tags.txt": [line for n in range(6) for line in ("Anna B-PER", "sees O", f"Ulm{n} B-LOC", "")],
 }
 EXPECTED = {
@@ -77,6 +94,14 @@ EXPECTED = {
     "floats.jsonl": {"kind": "classification", "labels": ["0", "1"], "columns": {"text_a": "text"}},
     "spans.jsonl": {"kind": "tagging", "reader": "conll", "labels": ["O", "B-PER", "I-PER"]},
     "words.jsonl": {"kind": "tagging", "reader": "conll", "labels": ["O", "B-PER", "I-PER"]},
+    "squad.json": {"kind": "span", "reader": "squad", "pair": True, "has_impossible": True},
+    "questions.jsonl": {"kind": "span", "reader": "squad", "pair": True, "has_impossible": True},
+    "excel.csv": {
+        "kind": "classification",
+        "labels": ["lob", "tadel"],
+        "columns": {"text_a": "Text"},
+        "separator": ";",
+    },
     "tags.txt": {"kind": "tagging", "reader": "conll", "labels": ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]},
 }
 COMMENTS = {

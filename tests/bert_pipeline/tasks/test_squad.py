@@ -1,5 +1,6 @@
 """SQuAD's JSON."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,11 @@ from typing import Any
 import pytest
 
 from bert_pipeline.errors import InputError
-from bert_pipeline.tasks.catalogue import TASKS
+from bert_pipeline.records import open_source
+from bert_pipeline.tasks.catalogue import TASKS, Columns
 from bert_pipeline.tasks.example import Answer, Reading, SpanExample
 from bert_pipeline.tasks.squad import MISPLACED, MOVED, NO_OFFSET, WITHOUT_ANSWER, is_version_2, read_span_examples
-from bert_pipeline.tasks.task import load_task_data, read_examples
+from bert_pipeline.tasks.task import is_task_file, load_task_data, read_examples
 
 CONTEXT = "The tower is red. The house is green and red."
 
@@ -53,6 +55,20 @@ def test_version_2_0_keeps_unanswerable_questions(tmp_path):
         ("yes", False, 1),
         ("no", True, 0),
     ]
+
+
+def test_table_may_have_columns_and_ids_of_its_own(tmp_path):
+    row = {"id": 5, "key": "k", "ask": "q?", "passage": CONTEXT, "found": {"text": ["green"], "answer_start": [31]}}
+    own = Columns(text_a="ask", text_b="passage", label="found", index="key")
+    task = dataclasses.replace(TASKS["squad1"], columns=own)
+    file = tmp_path / "train.jsonl"
+    file.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    assert read_examples(task, file) == [SpanExample("k", "", CONTEXT, "q?", (Answer("green", 31),), False)]
+    with open_source(file) as source:
+        assert is_task_file(task, source)
+    file.write_text(json.dumps({**row, "question": "q?", "context": CONTEXT, "answers": row["found"]}) + "\n")
+    hub = dataclasses.replace(TASKS["squad1"], columns=Columns(index="key"))
+    assert [example.example_id for example in read_examples(hub, file)] == ["k"]
 
 
 def test_file_whose_answers_are_all_unusable_says_so(tmp_path):

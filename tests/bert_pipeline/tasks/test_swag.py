@@ -1,5 +1,7 @@
 """SWAG's comma-separated files."""
 
+import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,22 @@ def test_rows_are_numbered_where_the_index_column_is_absent(tmp_path):
         ("0", "a", 0),
         ("1", "B a", 3),
     ]
+
+
+def test_own_columns_ids_and_the_text_of_the_right_ending_are_read(tmp_path):
+    own = dataclasses.replace(TASKS["swag"].columns, text_a="ask", endings=("options",), label="right", index="key")
+    task = dataclasses.replace(TASKS["swag"], columns=own)
+    rows = [
+        {"key": f"k{right}", "ask": "How?", "options": ["10", "12", "b"], "right": right} for right in ("12", 1, "b")
+    ]
+    file = write(tmp_path / "train.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    assert [(e.example_id, e.label) for e in read_examples(task, file)] == [("k12", 1), ("k1", 1), ("kb", 1)]
+    bad = write(tmp_path / "bad.jsonl", json.dumps(rows[0] | {"right": "13"}) + "\n")
+    with pytest.raises(InputError, match="label '13', expected one of 0, 1, 2, A, B, C, the text of an ending"):
+        read_examples(task, bad)
+    named = dataclasses.replace(TASKS["swag"], columns=dataclasses.replace(TASKS["swag"].columns, index="video-id"))
+    (example,) = read_examples(named, write(tmp_path / "swag.csv", HEADER + "7,v1,3,s,A.,B,gold,a,b,c,d,2\n"))
+    assert example.example_id == "v1"
 
 
 @pytest.mark.parametrize(
