@@ -19,6 +19,8 @@ from torch.nn import functional
 
 from bert_model.model.cpu_kernels import fast_dropout
 
+MAX_UNFUSED_LENGTH = 256
+"""Up to so many keys, on a CPU in bfloat16, attention is trained without torch's fused kernel (decision 0008)."""
 MAX_HEAD_SIZE = 256
 """Largest D of torch's kernel of `varlen_attention`."""
 
@@ -132,8 +134,10 @@ def attend(
     key = _split_heads(key, num_heads, source.unpadding)  # (B, A, S, D)
     value = _split_heads(value, num_heads, source.unpadding)  # (B, A, S, D)
     probabilities = None
-    # torch's fused attention has no dropout on a CPU, where it falls back to these operations with slower dropout.
-    if output_attentions or (dropout and query.device.type == "cpu"):
+    # On a CPU torch's fused attention has no dropout, where it falls back to these operations with slower dropout, and
+    # its backward pass in bfloat16 is slower than theirs.
+    trains_short = query.dtype == torch.bfloat16 and torch.is_grad_enabled() and key.shape[2] <= MAX_UNFUSED_LENGTH
+    if output_attentions or (query.device.type == "cpu" and (dropout or trains_short)):
         scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5  # (B, A, Q, S)
         if source.mask is not None:
             scores = scores.masked_fill(~source.mask, float("-inf"))

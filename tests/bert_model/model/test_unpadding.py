@@ -11,6 +11,7 @@ from bert_model.model import unpadding
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
 from bert_model.model.initialization import new_model
+from bert_model.model.unpadding import KeyValueInput, attend
 from bert_model.training.gradients import compile_layers
 from bert_model.training.optimizer import build_optimizer, clip_gradients
 from bert_model.training.schedule import OptimizerConfig
@@ -98,3 +99,36 @@ def test_step_of_packed_sequences_reads_nothing_from_its_device():
     assert operators.names.count("torch_attn._varlen_attn_backward.default") == 2
     with pytest.raises(RuntimeError, match="meta"):
         next(model.parameters()).sum().item()
+
+
+class Recorder(TorchDispatchMode):
+    """Records the names of the kernels that are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.add(func.__name__.partition(".")[0])
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "trains", "length", "is_fused"),
+    [
+        (torch.bfloat16, True, 256, False),
+        (torch.bfloat16, True, 257, True),
+        (torch.bfloat16, False, 256, True),
+        (torch.float32, True, 256, True),
+    ],
+)
+def test_attention_of_a_cpu_is_fused_where_that_is_faster(dtype, trains, length, is_fused):
+    generator = torch.Generator().manual_seed(1)
+    query, key, value = (torch.randn(2, length, 64, generator=generator) for _ in range(3))
+    source = KeyValueInput(query, mask=torch.arange(length)[None, None, None, :] < length - 3)
+    expected, _ = attend(query, key, value, source, 2, 0.0, output_attentions=True)
+    own = [heads.to(dtype).requires_grad_() for heads in (query, key, value)]
+    with torch.set_grad_enabled(trains), Recorder() as recorder:
+        found, _ = attend(*own, source, 2, 0.0, output_attentions=False)
+    assert ("_scaled_dot_product_flash_attention_for_cpu" in recorder.names) is is_fused
+    torch.testing.assert_close(found.float(), expected, atol=0.02 if dtype == torch.bfloat16 else 1e-5, rtol=0.02)
