@@ -70,7 +70,8 @@ def train(proof: Proof, name: str, corpus: Path, directory: Path, slice_seconds:
     preset = preset_from_mapping(override(read_yaml(path), [*proof.settings, *proof.runs[name]]), name=path.stem)
     vocabulary = corpus.parent / "vocabulary"
     load_or_make(vocabulary, lambda output: build_vocabulary(corpus, output, preset.vocabulary))
-    instances = {length: corpus.parent / f"instances-{length}" for length in preset.sequence_lengths}
+    rows = "" if preset.instances.pairs == "none" else f"-{preset.instances.pairs}"
+    instances = {length: corpus.parent / f"instances-{length}{rows}" for length in preset.sequence_lengths}
     for length, output in instances.items():
         settings = dataclasses.replace(preset.instances, max_seq_length=length)
         load_or_make(output, functools.partial(build_instances, corpus, vocabulary, config=settings))

@@ -94,10 +94,10 @@ class Source:
         """Read the first lines of a stream. InputError if most of them are no text, and it is no other format."""
         head = stream.readlines(HEAD_BYTES)
         head[:1] = [line.removeprefix(BOM) for line in head[:1]]
-        stated = STATED_SEPARATOR.fullmatch(head[0]) if head else None
-        separator = stated[1].decode("latin-1") if stated else ""
-        head[:1] = [b"\n"] if stated else head[:1]  # a blank line, which CSV skips, so that lines keep their numbers
-        format = _format_of(name, head)
+        format, separator = _format_of(name, head), ""
+        if format == "csv" and head and (stated := STATED_SEPARATOR.fullmatch(head[0])):
+            separator = stated[1].decode("latin-1")
+            head[0] = b"\n"  # a blank line, which CSV skips, so that lines keep their numbers
         return cls(name, [*head, *stream] if format == "json" else head, stream, format, path, separator)
 
     def peek(self) -> "Source":

@@ -291,7 +291,7 @@ def test_every_blocking_check_ran_and_passed(instance):
 
     for checks in defs().asset_checks:
         for spec in checks.check_specs:
-            if spec.asset_key.to_user_string() in ON_REQUEST:
+            if spec.asset_key.to_user_string() in (*ON_REQUEST, "champion"):  # of jobs of their own
                 continue
             (record,) = instance.event_log_storage.get_asset_check_execution_history(spec.key, limit=1)
             evaluation = record.event.dagster_event.event_specific_data

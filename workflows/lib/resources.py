@@ -187,7 +187,7 @@ def op_job(name: str, description: str) -> Callable[[Callable[..., None]], dg.Jo
 
 def asset_of_step(step: str) -> str:
     """Return the asset that a step materializes or checks; the step of a check is named asset_check."""
-    return next((name for name in ASSETS if step == name or step.startswith(f"{name}_")), step)
+    return next((name for name in (*ASSETS, "champion") if step == name or step.startswith(f"{name}_")), step)
 
 
 # --- the home ---
