@@ -119,10 +119,10 @@ def adapt_model(
 
 
 def with_positions(weights: Weights, positions: int) -> Weights:
-    """Return weights with more positions, whose embeddings are the learned ones again from the first.
+    """Return weights with more positions, whose embeddings are the learned ones stretched, for further training.
 
-    As Longformer does (Beltagy et al. 2020, arXiv 2004.05150, section 5): tokens near each other keep what they know of
-    their distance, except at the seams. UsageError if there are as many already, or none are learned.
+    As vision transformers do for larger images (Dosovitskiy et al. 2021, arXiv 2010.11929, section 3.2), by linear
+    interpolation. UsageError if there are as many already, or none are learned.
     """
     learned = weights.tensors.get(POSITIONS)
     if learned is None:
@@ -132,8 +132,8 @@ def with_positions(weights: Weights, positions: int) -> Weights:
         )
     if positions <= len(learned):
         raise UsageError(f"--positions: found {positions}, but {weights.where} has {len(learned)} already; give more")
-    repeated = learned.repeat(-(-positions // len(learned)), 1)[:positions].contiguous()
-    return dataclasses.replace(weights, tensors={**weights.tensors, POSITIONS: repeated})
+    stretched = functional.interpolate(learned.float().T[None], size=positions, mode="linear")[0].T  # (positions, H)
+    return dataclasses.replace(weights, tensors={**weights.tensors, POSITIONS: stretched.contiguous()})
 
 
 def rows_of(new: Tokenizer, old: Tokenizer) -> tuple[list[list[int]], list[bool]]:
