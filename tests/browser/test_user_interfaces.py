@@ -95,7 +95,7 @@ def test_task_files_are_observed_by_their_button(page, user_interfaces):
 @pytest.mark.parametrize(
     ("asset", "key", "shown"),
     [
-        ("pretrained_model", "mlflow_run", f"tiny on {miniature.DUMP}"),
+        ("pretrained_model", "mlflow_run", f"tiny on {miniature.DUMP}, miniature"),
         ("candidate_model", "mlflow_version", "bert-tiny"),
         ("report", "mlflow", "finetuning"),  # the list of experiments
     ],
