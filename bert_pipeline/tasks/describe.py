@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from bert_pipeline.atomic import replace_text
+from bert_pipeline.compression import without_compression
 from bert_pipeline.configuration import changed_settings, from_mapping
 from bert_pipeline.errors import UsageError, suggest
 from bert_pipeline.records import Source, encoding_of, open_records, open_source
@@ -17,6 +18,8 @@ from bert_pipeline.tasks.files import missing_task_data
 from bert_pipeline.tasks.glue import APPLIES
 from bert_pipeline.tasks.ner import TABLE_LAYOUTS, TAG, is_column_file
 from bert_pipeline.tasks.squad import lacks_answers
+from bert_pipeline.tasks.swag import PLAIN_COLUMNS, SWAG_COLUMNS
+from bert_pipeline.tasks.tables import has_columns
 from bert_pipeline.tasks.task import TaskData, load_task_data, read_examples
 
 ID_NAMES = ("", "id", "idx", "index", "guid", "uid")
@@ -32,7 +35,7 @@ def describe_task(
 
     Nothing is written if there is one already or the columns leave a choice (UsageError), or a row cannot be read.
     """
-    stem = file.name.partition(".")[0]
+    stem = Path(without_compression(file.name)).stem
     output = output or file.with_name(f"{file.absolute().parent.name if stem == 'train' else stem}.yaml")
     if output.exists():
         raise UsageError(f"{output}: exists already; move it away, or give another --output")
@@ -41,7 +44,7 @@ def describe_task(
     name = re.sub(r"[^a-z0-9]+", "_", output.stem.lower()).strip("_")
     name = (name if name[:1].isalpha() else f"task_{name}")[:40].strip("_")
     keys |= {"name": name, "title": name, "main_metric": keys["metrics"][0], "train_file": file.name}
-    keys |= {"dev_files": {"dev": file.name.replace(stem, "dev", 1)}}
+    keys |= {"dev_files": {"dev": file.name.replace("train" if "train" in stem else stem, "dev", 1)}}
     task = from_mapping(Task, keys, where=str(output))
     if missing_task_data(task, file.parent):
         data = TaskData(task=task, train=read_examples(task, file), dev={}, places={"train": str(file)})
@@ -65,6 +68,8 @@ def _describe(file: Path, texts: Sequence[str], labels: Sequence[str], kind: str
         if (has_impossible := lacks_answers(source)) is not None:
             span = {"kind": "span", "reader": "squad", "pair": True, "has_impossible": has_impossible}
             return keys | span | {"metrics": ["f1", "exact_match"]}
+        if any(has_columns(open_records(source.peek()).columns, own.texts) for own in (SWAG_COLUMNS, PLAIN_COLUMNS)):
+            return keys | {"kind": "choice", "reader": "swag", "pair": True, "metrics": ["accuracy"]}
         source = source.with_separator()
         if names := _names_without_header(source):
             notes.append("the first line is taken for a row: it has a number, or a value that occurs again")

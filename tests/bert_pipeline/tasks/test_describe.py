@@ -44,6 +44,7 @@ LINES = {
     "questions.jsonl": [
         json.dumps({"id": f"q{n}", "context": LONG[n], "question": "Was?", "answers": ANSWERS[n % 2]}) for n in range(6)
     ],
+    "endings.jsonl": [json.dumps({"context": LONG[n], "endings": [*SIDES[2:4]], "label": n % 2}) for n in range(6)],
     "excel.csv": ["sep=;", " Text ; label", *(f"{LONG[n]};{SIDES[n]}" for n in range(6))],
     "tags.txt": [line for n in range(6) for line in ("Anna B-PER", "sees O", f"Ulm{n} B-LOC", "")],
 }
@@ -96,6 +97,7 @@ EXPECTED = {
     "words.jsonl": {"kind": "tagging", "reader": "conll", "labels": ["O", "B-PER", "I-PER"]},
     "squad.json": {"kind": "span", "reader": "squad", "pair": True, "has_impossible": True},
     "questions.jsonl": {"kind": "span", "reader": "squad", "pair": True, "has_impossible": True},
+    "endings.jsonl": {"kind": "choice", "reader": "swag", "pair": True},
     "excel.csv": {
         "kind": "classification",
         "labels": ["lob", "tadel"],
@@ -138,6 +140,16 @@ def test_description_tells_the_file_and_is_read_by_a_finetuning(name, tmp_path):
     data = load_task_data(task, tmp_path, 0.3)
     assert len(data.train) + len(data.dev["dev"]) == 6
     assert data.train[0].gold is not None
+
+
+@pytest.mark.parametrize(
+    ("train", "dev"),
+    [("train-v2.0.json", "dev-v2.0.json"), ("own.v2.json", "dev.json"), ("de_train.json", "de_dev.json")],
+)
+def test_dev_file_has_the_name_of_the_training_file(train, dev, tmp_path):
+    output, _ = describe_task(write(tmp_path, train, LINES["squad.json"]))
+    assert output.name == train.replace(".json", ".yaml")
+    assert get_task(str(output)).dev_files == {"dev": dev}
 
 
 def test_dev_file_beside_it_is_described_and_counted_too(tmp_path):
