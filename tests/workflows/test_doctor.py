@@ -16,6 +16,7 @@ from bert_pipeline.atomic import locked
 from workflows import doctor
 from workflows.definitions import defs
 from workflows.lib import doctor as findings_of
+from workflows.lib.console import failure_sentence
 from workflows.lib.processes import PROCESS_TAG, process_mark
 from workflows.lib.resources import BertHome
 
@@ -167,26 +168,28 @@ def test_running_ui_is_named_as_holder_of_its_lock(healthy, instance):
 def test_check_and_job_fail_with_the_problems(healthy, instance):
     job = defs().resolve_job_def("doctor")
 
-    def run(**config: bool) -> tuple[bool, dg.AssetCheckEvaluation]:
+    def run(**config: bool) -> tuple[list[str], dg.AssetCheckEvaluation]:
         result = job.execute_in_process(
             instance=instance,
             resources={"home": healthy},
             run_config={"ops": {"champion_doctor": {"config": config}}},
             raise_on_error=False,
         )
+        failures = [failure_sentence(event) for event in result.all_events if event.is_step_failure]
+        assert result.success is (failures == [])
         (evaluation,) = result.get_asset_check_evaluations()
-        return result.success, evaluation
+        return failures, evaluation
 
-    succeeded, evaluation = run()
-    assert succeeded
+    failures, evaluation = run()
+    assert failures == []
     assert evaluation.passed
     assert "those of constraints.txt" in evaluation.metadata["page"].value
     draft = healthy.dump_directory("samplewiki-1") / f".corpus.partial-{HEX}"
     draft.mkdir(parents=True)
-    succeeded, evaluation = run()
-    assert not succeeded
+    (alert,), evaluation = run()
     assert not evaluation.passed
-    assert str(draft) in evaluation.description
+    assert alert == evaluation.description  # which the sensor of failed runs sends
+    assert str(draft) in alert
     assert "! files" in evaluation.metadata["page"].value
-    assert run(repair=True)[0]
+    assert run(repair=True)[0] == []
     assert not draft.exists()

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -171,16 +172,23 @@ def back_up(context: dg.OpExecutionContext, config: BackupLaunchpad, home: BertH
         context.log.info(f"{path}: removed, an older backup")
 
 
-@dg.asset_check(asset="champion", name="doctor", blocking=True)  # a failed check fails its run, which alerts
-def home_doctor(context: dg.AssetCheckExecutionContext, config: DoctorLaunchpad, home: BertHome) -> dg.AssetCheckResult:
-    """Show the page of `python -m workflows.doctor`; a problem fails the check."""
+@dg.multi_asset_check(
+    name="champion_doctor",
+    specs=[dg.AssetCheckSpec("doctor", asset="champion", description="The page of `python -m workflows.doctor`.")],
+)
+def home_doctor(
+    context: dg.AssetCheckExecutionContext, config: DoctorLaunchpad, home: BertHome
+) -> Iterator[dg.AssetCheckResult]:
+    """Examine the home, or repair it first; a problem fails the check, and the run too, since runs are what alerts."""
     if config.repair:
         repair(home, context.instance, context.log.info)
     findings = examine(home, context.instance)
     page, problems = page_of(findings), page_of([finding for finding in findings if finding.is_problem])
     context.log.log("ERROR" if problems else "INFO", f"\n{page}")
     metadata = {"page": dg.MetadataValue.md(f"```text\n{page}\n```")}
-    return dg.AssetCheckResult(passed=not problems, description=problems or "no problem", metadata=metadata)
+    yield dg.AssetCheckResult(passed=not problems, description=problems or "no problem", metadata=metadata)
+    if problems:
+        raise dg.Failure(problems)
 
 
 doctor = dg.define_asset_job(
