@@ -65,12 +65,13 @@ def _describe(file: Path, texts: Sequence[str], labels: Sequence[str], kind: str
         if source.format == "tsv" and is_column_file(source):
             tags = {record.line.split()[-1] for record in source.lines() if not record.is_blank}
             return keys | _tagging(_entity_types(tags))
+        source = source.with_separator()
         if (has_impossible := lacks_answers(source)) is not None:
             span = {"kind": "span", "reader": "squad", "pair": True, "has_impossible": has_impossible}
             return keys | span | {"metrics": ["f1", "exact_match"]}
-        if any(has_columns(open_records(source.peek()).columns, own.texts) for own in (SWAG_COLUMNS, PLAIN_COLUMNS)):
+        found = open_records(source.peek()).columns
+        if any(has_columns(found, own.texts) for own in (SWAG_COLUMNS, PLAIN_COLUMNS)):
             return keys | {"kind": "choice", "reader": "swag", "pair": True, "metrics": ["accuracy"]}
-        source = source.with_separator()
         if names := _names_without_header(source):
             notes.append("the first line is taken for a row: it has a number, or a value that occurs again")
         records = open_records(source, names=names, csv_names=names, is_header=lambda cells: not names)

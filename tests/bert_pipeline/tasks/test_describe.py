@@ -45,6 +45,7 @@ LINES = {
         json.dumps({"id": f"q{n}", "context": LONG[n], "question": "Was?", "answers": ANSWERS[n % 2]}) for n in range(6)
     ],
     "endings.jsonl": [json.dumps({"context": LONG[n], "endings": [*SIDES[2:4]], "label": n % 2}) for n in range(6)],
+    "quoted.csv": ['"Text";"label"', *(f'"{LONG[n]}; ja";"{SIDES[n]}"' for n in range(6))],
     "excel.csv": ["sep=;", " Text ; label", *(f"{LONG[n]};{SIDES[n]}" for n in range(6))],
     "tags.txt": [line for n in range(6) for line in ("Anna B-PER", "sees O", f"Ulm{n} B-LOC", "")],
 }
@@ -98,6 +99,12 @@ EXPECTED = {
     "squad.json": {"kind": "span", "reader": "squad", "pair": True, "has_impossible": True},
     "questions.jsonl": {"kind": "span", "reader": "squad", "pair": True, "has_impossible": True},
     "endings.jsonl": {"kind": "choice", "reader": "swag", "pair": True},
+    "quoted.csv": {
+        "kind": "classification",
+        "labels": ["lob", "tadel"],
+        "columns": {"text_a": "Text"},
+        "separator": ";",
+    },
     "excel.csv": {
         "kind": "classification",
         "labels": ["lob", "tadel"],
