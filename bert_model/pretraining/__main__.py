@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from bert_model.presets import pretraining_configuration
 from bert_model.pretraining.config import add_arguments
@@ -101,5 +102,18 @@ def _tell_torchrun(error: BertError) -> None:
             Path(path).write_text(json.dumps(document), encoding="utf-8")
 
 
+def _end(code: int) -> NoReturn:
+    """End the process; if its work is done, without the interpreter's own end.
+
+    gloo's threads may then still hold tensors, whose release aborts a process that has no interpreter any more, and
+    torchrun calls a finished training failed (github.com/pytorch/pytorch/pull/179291).
+    """
+    if code in (0, EXIT_PREEMPTED):  # after an error the thread of the checkpoints may have one to write
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    _end(main())

@@ -523,6 +523,23 @@ def test_signals_of_one_request_stop_a_run_and_a_later_one_ends_it(monkeypatch):
     assert ended == [(os.getpid(), signal.SIGTERM)]
 
 
+COMPUTING_THREAD = """
+import runpy, sys, threading, torch
+def compute():
+    while True:
+        torch.ones(8).add_(1)
+threading.Thread(target=compute, daemon=True).start()  # as gloo's, which release tensors when they come to it
+sys.argv = ["bert_model.pretraining", "--settings"]
+runpy.run_module("bert_model.pretraining", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_thread_that_still_has_tensors_does_not_abort_a_finished_process():
+    result = subprocess.run([sys.executable, "-c", COMPUTING_THREAD], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.endswith("    Timeout of the communication between ranks.\n")
+
+
 @pytest.mark.slow
 def test_torchrun_trains_two_ranks_and_preempted_run_exits_with_75(data, tmp_path):
     path = tmp_path / "run.yaml"
