@@ -407,7 +407,7 @@ tasks_after_pretraining = dg.AutomationConditionSensorDefinition(
 
 
 @dg.sensor(
-    minimum_interval_seconds=60,
+    minimum_interval_seconds=30,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Marks runs whose process was killed as failed, which frees their place in the queue and in the pools. "
     "It is always on.",
