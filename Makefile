@@ -13,7 +13,7 @@ NAME ?= $(firstword $(subst -, ,$(lastword $(subst :, ,$(lastword $(subst =, ,$(
 DEV_FRACTION ?= 0.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev demo demo-full real ui test test-services test-kills test-cluster test-engines test-containers screenshots check format lint types bench bench-corpus audit-corpus bench-instances bench-pretraining bench-finetuning bench-serving bench-duel proof constraints clean clean-home
+.PHONY: help install install-dev install-tests demo demo-full real ui test test-services test-kills test-cluster test-engines test-containers screenshots check format lint types bench bench-corpus audit-corpus bench-instances bench-pretraining bench-finetuning bench-serving bench-duel proof constraints clean clean-home
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -43,6 +43,13 @@ install: $(VENV)/.installed  ## install what the demo needs
 
 install-dev: $(VENV)/.installed-dev  ## install the tools of the tests as well
 
+# Debian's packages of the tests of services, of a cluster, and of engines on it
+SERVICES := postgresql chromium nginx slurm-wlm munge
+CLUSTER := ceph-mon ceph-osd ceph-common radosgw iproute2
+ENGINES := $(CLUSTER) openjdk-17-jre-headless
+install-tests: $(VENV)/.installed-services $(VENV)/.installed-cluster  ## install what the tests of services, cluster and engines need
+	tests/debian-packages.sh $(SERVICES) $(ENGINES)
+
 demo: install  ## the whole pipeline on a generated encyclopedia, two to six minutes on two cores
 	$(BIN)/python -m workflows.run --preset demo --dump samplewiki-1
 
@@ -62,21 +69,21 @@ test: install-dev  ## the whole test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-services: $(VENV)/.installed-services  ## PostgreSQL, MLflow and Dagster together, as in deploy/; installs Debian's packages for it
-	tests/debian-packages.sh postgresql chromium nginx slurm-wlm munge
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "services or browser" --durations=5
+	tests/debian-packages.sh $(SERVICES)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m "services or browser" --durations=5
 
 test-kills: $(VENV)/.installed-dev  ## each process behind the UIs killed during a training
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m kills --durations=20
 
 test-cluster: $(VENV)/.installed-cluster  ## Beam workers that share nothing, and an S3 server; installs Debian's packages for it
-	tests/debian-packages.sh ceph-mon ceph-osd ceph-common radosgw iproute2
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster --durations=5
+	tests/debian-packages.sh $(CLUSTER)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m cluster --durations=5
 
 # Versions of the engines that belong to Beam's jars in the folder BEAM_ENGINES; ONLY="…" is pytest's -k
 FLINK ?= 1.19.3
 SPARK ?= 3.5.9
 test-engines: $(VENV)/.installed-cluster  ## the data jobs on Flink and Spark, with hosts killed: BEAM_ENGINES=folder of Beam's jars [ONLY="…"]
-	tests/debian-packages.sh ceph-mon ceph-osd ceph-common radosgw iproute2 openjdk-17-jre-headless
+	tests/debian-packages.sh $(ENGINES)
 	@test -d "$(BERT_HOME)/flink-$(FLINK)" || $(PIP) install --quiet --no-deps --target "$(BERT_HOME)/flink-$(FLINK)" apache-flink-libraries==$(FLINK)
 	@test -d "$(BERT_HOME)/spark-$(SPARK)" || $(PIP) install --quiet --no-deps --target "$(BERT_HOME)/spark-$(SPARK)" pyspark==$(SPARK)
 	FLINK_LIB="$(BERT_HOME)/flink-$(FLINK)/pyflink/lib" SPARK_HOME="$(BERT_HOME)/spark-$(SPARK)/pyspark" OMP_NUM_THREADS=1 \

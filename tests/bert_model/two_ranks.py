@@ -1,11 +1,13 @@
 """Run a function as several gloo ranks on this machine, with injected faults."""
 
+import functools
 import json
 import logging
 import multiprocessing
 import os
 import signal
 import time
+from multiprocessing import forkserver
 from pathlib import Path
 
 import torch
@@ -17,15 +19,24 @@ from bert_model.pretraining.trainer import Trainer
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import BertError
 
-# Ranks are forked from a server that has imported torch and what the first read of instances imports.
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
-    ["bert_model.pretraining.run", "pyarrow.compute", "pandas", "torch.distributed.fsdp", "torch._dynamo"]
-)
+_IMPORTED = ["bert_model.pretraining.run", "pyarrow.compute", "pandas", "torch.distributed.fsdp", "torch._dynamo"]
+
+
+@functools.cache
+def _start_fork_server():
+    """Start the server that ranks are forked from, with torch and what the first read of instances imports.
+
+    Other code may have started one without, and each rank would import them for seconds.
+    """
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
+    _CONTEXT.set_forkserver_preload(_IMPORTED)
+    forkserver.ensure_running()
 
 
 def run_ranks(world_size, function, *arguments, timeout_seconds=240):
     """Run `function(*arguments)` on every rank as under torchrun; return the exit codes, negative for signals."""
+    _start_fork_server()
     processes = []
     for environment in rank_environments(world_size):
         process = _CONTEXT.Process(target=_rank, args=(environment, function, arguments))

@@ -38,7 +38,7 @@ from apache_beam.runners.runner import PipelineState
 
 HEARTBEAT_SECONDS = 1.0
 LOST_AFTER_SECONDS = 10.0
-START_SECONDS = 60.0
+START_SECONDS = 25.0
 
 
 class JobServer(local_job_service.LocalJobServicer):

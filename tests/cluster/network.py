@@ -163,7 +163,8 @@ def _create_bridge(name: str) -> str:
     if not shutil.which("ip") or not shutil.which("unshare") or os.geteuid() != 0:
         return ""
     taken = _run("ip", "-4", "address") + _run("ip", "-4", "route")
-    subnet = next(found for number in range(256) if f"{(found := f'10.83.{number}')}." not in taken)
+    numbers = ((os.getpid() + number) % 256 for number in range(256))  # two test processes ask at the same time
+    subnet = next(found for number in numbers if f"{(found := f'10.83.{number}')}." not in taken)
     try:
         _run("ip", "link", "add", name, "type", "bridge")
         _run("ip", "address", "add", f"{subnet}.1/24", "dev", name)

@@ -57,7 +57,7 @@ def test_store_failure_during_a_job_keeps_the_artifact(stage, fault, home, dump,
 
 
 def test_slow_store_is_waited_for(home, dump, proxy, local_hashes):
-    with proxy.fault("slow", delay=0.3):
+    with proxy.fault("slow", delay=0.1):
         assert data_jobs.build("vocabulary", dump[1], home, LOCAL).sha256 == local_hashes["vocabulary"]
 
 

@@ -62,7 +62,7 @@ def test_replaced_host_resumes_from_the_store(tmp_path, network, store_environme
         pytest.skip("hosts without network namespaces cannot be cut off: run as root")
     data = write_data(tmp_path)
     config = configuration(
-        data, data_parallel="fsdp", timeout_seconds=6 * TIMEOUT_SECONDS, checkpoint_interval_steps=10
+        data, data_parallel="fsdp", timeout_seconds=3 * TIMEOUT_SECONDS, checkpoint_interval_steps=10
     )
     config["phases"][0]["steps"] = 120
     whole, output = tmp_path / "whole", f"{folder}/training"

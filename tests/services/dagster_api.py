@@ -38,10 +38,6 @@ START_SCHEDULE = _mutation(
 )
 STOP_SCHEDULE = _mutation("stopRunningSchedule(id: $id)", "$id: String!")
 RELOAD = _mutation("reloadRepositoryLocation(repositoryLocationName: $name)", "$name: String!")
-ADD_PARTITION = _mutation(
-    "addDynamicPartition(repositorySelector: $repository, partitionsDefName: $name, partitionKey: $key)",
-    "$repository: RepositorySelector!, $name: String!, $key: String!",
-)
 DEFAULT_CONFIG = """query Defaults($selector: PipelineSelector!) {
   runConfigSchemaOrError(selector: $selector, mode: "default") { ... on RunConfigSchema { rootDefaultYaml } }
 }"""
@@ -86,11 +82,6 @@ class DagsterApi:
         assert "errors" not in answer, answer["errors"]
         (value,) = answer["data"].values()
         return value
-
-    def add_dump(self, dump: str) -> None:
-        """Add a dump as a partition, as the dialog on the asset's page does."""
-        answer = self.ask(ADD_PARTITION, repository=REPOSITORY, name="dump", key=dump)
-        assert answer["__typename"] == "AddDynamicPartitionSuccess", answer
 
     def launch(self, *arguments: Any, **named: Any) -> str:
         """Materialize assets for a partition, as `try_to_launch`; returns the run's id."""

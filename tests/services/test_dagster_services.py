@@ -1,4 +1,4 @@
-"""Webserver, daemon and code server on PostgreSQL, started from deploy/: runs, ticks, backfills, and restarts."""
+"""Webserver, daemon and code server on PostgreSQL, started from deploy/: runs and ticks."""
 
 import miniature
 import pytest
@@ -6,7 +6,7 @@ from dagster_api import wait_for
 
 from bert_pipeline.manifest import load_manifest
 from workflows.defs.automation import monthly_retraining
-from workflows.lib.resources import DUMP_ASSETS, TASK_ASSETS, BertHome, dump_task_key
+from workflows.lib.resources import DUMP_ASSETS, BertHome
 
 pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.timeout(2400, method="signal")]
 
@@ -20,18 +20,6 @@ def test_whole_chain_is_materialized_by_graphql(dagster, stack, trained):
         *("psql", "--dbname=mlflow", "--tuples-only", "--no-align"), "--command=select count(*) from model_versions"
     ).split()
     assert count == b"1"
-
-
-def test_daemon_runs_a_backfill_of_several_tasks(dagster, trained):
-    partitions = [str(dump_task_key(miniature.DUMP, task)) for task in miniature.TASKS]
-    backfill = dagster.backfill(TASK_ASSETS, partitions)
-    wait_for(lambda: dagster.backfill_status(backfill) != "REQUESTED", "the end of the backfill")
-    assert dagster.backfill_status(backfill) == "COMPLETED_SUCCESS"
-    runs = dagster.runs_of_backfill(backfill)
-    assert list(runs.values()) == ["SUCCESS"] * len(partitions)
-    for asset in TASK_ASSETS:
-        done = dagster.materializations(asset)
-        assert sorted(partition for partition, run in done if run in runs) == sorted(partitions)
 
 
 def test_due_schedule_tick_starts_one_run_on_the_new_dump(dagster, stack, dump_site):

@@ -9,19 +9,17 @@ from bert_model.presets import preset_from_mapping
 from bert_model.training.metrics_log import read_lines
 from workflows.defs.automation import MAX_RETRIES_TAG
 from workflows.lib.launchpad import asset_configs
-from workflows.lib.resources import BertHome
+from workflows.lib.resources import TASK_ASSETS, BertHome, dump_task_key
 
 pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.timeout(2400, method="signal")]
 
-DUMPS = ("samplewiki-2", "samplewiki-3", "samplewiki-4")
 STEPS = 300
 PHASE = {"max_seq_length": 32, "steps": STEPS, "global_batch_size": 16, "learning_rate": 2e-3, "warmup_steps": 6}
 
 
-def test_backfill_continues_after_the_daemon_was_killed(dagster, stack):
-    for dump in DUMPS:
-        dagster.add_dump(dump)
-    backfill = dagster.backfill(["dump"], DUMPS)
+def test_backfill_of_tasks_continues_after_the_daemon_was_killed(dagster, stack, trained):
+    partitions = [str(dump_task_key(miniature.DUMP, task)) for task in miniature.TASKS]
+    backfill = dagster.backfill(TASK_ASSETS, partitions)
 
     def is_underway() -> bool:
         runs = list(dagster.runs_of_backfill(backfill).values())
@@ -35,10 +33,11 @@ def test_backfill_continues_after_the_daemon_was_killed(dagster, stack):
     wait_for(lambda: dagster.backfill_status(backfill) != "REQUESTED", "the end of the backfill")
     assert dagster.backfill_status(backfill) == "COMPLETED_SUCCESS"
     runs = dagster.runs_of_backfill(backfill)
-    assert list(runs.values()) == ["SUCCESS"] * len(DUMPS)
-    done = [(dump, run) for dump, run in dagster.materializations("dump") if dump in DUMPS]
-    assert sorted(dump for dump, _ in done) == sorted(DUMPS)
-    assert {run for _, run in done} == set(runs)
+    assert list(runs.values()) == ["SUCCESS"] * len(partitions)
+    for asset in TASK_ASSETS:
+        done = [(partition, run) for partition, run in dagster.materializations(asset) if run in runs]
+        assert sorted(partition for partition, _ in done) == sorted(partitions)
+        assert {run for _, run in done} == set(runs)
 
 
 def test_training_resumes_after_its_code_server_was_killed(dagster, stack, trained):

@@ -98,7 +98,7 @@ def test_interrupted_run_saves_its_training_and_is_canceled(home, preset, tmp_pa
 
 
 def test_hung_rank_fails_the_run_and_is_named(home, tmp_path):
-    mapping = miniature.preset(phases=[PHASE], checkpoint_interval_steps=10, keep_last=2, timeout_seconds=15)
+    mapping = miniature.preset(phases=[PHASE], checkpoint_interval_steps=10, keep_last=2, timeout_seconds=10)
     mapping["launch"]["processes_per_node"] = 2
     preset = tmp_path / "two.yaml"
     preset.write_text(yaml.safe_dump(mapping), encoding="utf-8")

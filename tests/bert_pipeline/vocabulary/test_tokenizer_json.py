@@ -72,6 +72,7 @@ def test_ids_are_ours_on_golden_and_real_lines(real_data, name, do_lower_case, t
     engine = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert [encoding.ids for encoding in engine.encode_batch_fast(texts, add_special_tokens=False)] == expected
     # The class of "bert" has a limit of its own: words of more than 100 characters.
+    texts, expected = texts[:5_000], expected[:5_000]  # transformers takes a minute for all, to ask the same engine
     for model_type, limit in (("bert", 100), ("modernbert", 200)):
         (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
         theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
