@@ -46,6 +46,13 @@ def empty_store(tmp_path_factory):
     return database
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Keep tests that share servers in one process, where `--dist loadgroup` runs several."""
+    for name in ("services", "browser"):
+        if item.get_closest_marker(name):
+            item.add_marker(pytest.mark.xdist_group(name))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave tests of real servers out unless they are asked for; see that those of real data carry their marker."""
     for item in items:
@@ -53,9 +60,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marked = item.get_closest_marker("real_data") is not None
         if uses_real_data and not marked:
             raise pytest.UsageError(f"{item.nodeid} reads real data but lacks @pytest.mark.real_data")
-        for name in ("services", "browser"):  # each starts its own servers once
-            if item.get_closest_marker(name):
-                item.add_marker(pytest.mark.xdist_group(name))
     asked_for = config.getoption("markexpr")
     left_out = [
         item for item in items if any(item.get_closest_marker(name) and name not in asked_for for name in ON_REQUEST)

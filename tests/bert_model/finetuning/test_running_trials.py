@@ -593,7 +593,8 @@ def test_removed_log_leaves_the_finished_trials(model, tmp_path, recorded):
         def run(self, jobs, on_report=None):
             for output in super().run(jobs, on_report):
                 yield output
-                shutil.rmtree(tmp_path / ".tracking")
+                # In one step: the thread that copies it to MLflow may write there meanwhile.
+                (tmp_path / ".tracking").rename(tmp_path / "removed")
 
     with pytest.raises(TrainingError, match="metrics.jsonl"):
         tune("sst2", model, tmp_path / "out", Removing(), experiment="test", seeds=[1, 2], epochs=[1.0])
