@@ -70,7 +70,7 @@ test: install-dev  ## the whole test suite
 
 test-services: $(VENV)/.installed-services  ## PostgreSQL, MLflow and Dagster together, as in deploy/; installs Debian's packages for it
 	tests/debian-packages.sh $(SERVICES)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m "services or browser" --durations=5
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "services or browser" --durations=5
 
 test-kills: $(VENV)/.installed-dev  ## each process behind the UIs killed during a training
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m kills --durations=20

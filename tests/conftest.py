@@ -46,13 +46,6 @@ def empty_store(tmp_path_factory):
     return database
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Keep tests that share servers in one process, where `--dist loadgroup` runs several."""
-    for name in ("services", "browser"):
-        if item.get_closest_marker(name):
-            item.add_marker(pytest.mark.xdist_group(name))
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave tests of real servers out unless they are asked for; see that those of real data carry their marker."""
     for item in items:
