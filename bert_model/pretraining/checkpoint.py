@@ -27,6 +27,7 @@ from bert_model.model.weights import WEIGHTS_NAME, architecture_of, read_tensors
 from bert_model.training.gradients import full_tensor, shard_like
 from bert_model.training.metrics_log import check_not_removed
 from bert_model.training.optimizer import load_optimizer_tensors, optimizer_tensors
+from bert_pipeline import storage
 from bert_pipeline.errors import ArtifactError, DiskFullError, TrainingError
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest, publishing
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -129,7 +130,9 @@ class CheckpointDirectory:
         every, protected = self.keep_every_steps, protected_step(snapshot.state)
         for step in self.steps()[: -self.keep_last]:
             if step != protected and not (every and step % every == 0):
-                shutil.rmtree(self.path_of(step), ignore_errors=True)
+                # The manifest first: who copies the checkpoint now, or resumes after a kill, sees that it is going.
+                storage.remove_tree(self.path_of(step) / MANIFEST_NAME)
+                storage.remove_tree(self.path_of(step))
         return directory
 
     def steps(self) -> list[int]:

@@ -185,9 +185,9 @@ class RunStore:
             for file in sorted(files, key=lambda file: file == MANIFEST_NAME):
                 storage.upload(local / file, remote / file)
         except (BertError, OSError):
-            if local.is_dir():
+            if (local / MANIFEST_NAME).is_file():
                 raise
-            # The training has written newer checkpoints and removed this one: what was copied has no manifest.
+            # The training has written newer checkpoints and removes this one: what was copied has no manifest.
 
     def push_soon(self, checkpoints: CheckpointDirectory) -> None:
         """Push in a thread, after a push that runs now. A store that fails then is warned of: the next push repeats."""

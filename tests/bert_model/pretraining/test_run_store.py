@@ -176,6 +176,25 @@ def test_training_goes_on_while_the_store_fails(bucket, alone, caplog, fault):
     assert_same(bucket.copy(), alone)
 
 
+def test_checkpoint_that_is_removed_while_it_is_copied_is_no_failure(bucket, monkeypatch, caplog):
+    original = MemoryFileSystem.put_file
+    removed = []
+
+    def put_file(self, local, name, **options):
+        original(self, local, name, **options)
+        if "step-00000003" in name and not removed:
+            # A removal that another thread has begun: the manifest is gone and the directory is not yet.
+            removed.extend(path for path in sorted(Path(local).parent.iterdir()) if path.is_file())
+            for path in removed:
+                path.unlink()
+
+    monkeypatch.setattr(MemoryFileSystem, "put_file", put_file)
+    assert bucket.train().status == "finished"
+    assert removed
+    assert "the training goes on" not in caplog.text
+    assert 3 not in bucket.steps()
+
+
 def test_newest_checkpoint_is_copied_first(bucket):
     bucket.train()
     for name in [name for name in bucket.objects if "/checkpoints/" in name]:
