@@ -1,8 +1,9 @@
-"""Proofs: their files are valid, their tables beside published lines, and too much text is refused."""
+"""Proofs: their files are valid, their tables beside published lines, and text is cut."""
 
+import pandas as pd
 import pytest
 
-from benchmarks.proof import PROOFS, Proof, main, table
+from benchmarks.proof import PROOFS, Proof, first_documents, table
 from bert_model.presets import preset_from_mapping, preset_path
 from bert_pipeline.configuration import from_mapping, override, read_yaml
 from bert_pipeline.errors import ConfigurationError
@@ -31,11 +32,13 @@ def test_seeds_are_a_column_beside_the_published_lines():
     assert lines[2:] == [["blimp", "62.00 ± 2.83 (2)", "61.00 (1)", "65.08"], ["rte", "55.00 (1)", "", ""]]
 
 
-def test_more_words_than_stated_are_refused(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
-    (tmp_path / "own.txt").write_text("It is a long story.\nIt has ten words.\n\nIt has another part.\n")
-    (tmp_path / "own.yaml").write_text('{title: own, text: ["lines:own.txt"], max_words: 12, runs: {a 1: []}}')
-    assert main([str(tmp_path / "own.yaml"), "--data", str(tmp_path)]) == 2
-    assert "the text has 13 words, at most 12 expected" in capsys.readouterr().err
+def test_text_is_cut_to_whole_documents(tmp_path):
+    for name, texts in {"train-00000": ["one two", "three four five"], "train-00001": ["six", "seven"]}.items():
+        pd.DataFrame({"id": texts, "text": texts}).to_parquet(tmp_path / f"{name}.parquet")
+    cut = pd.read_parquet(first_documents(tmp_path, 6, tmp_path / "cut"))
+    assert cut.to_dict("list") == {name: ["one two", "three four five", "six"] for name in ("id", "text")}
+
+
+def test_unknown_key_is_refused():
     with pytest.raises(ConfigurationError):
         from_mapping(Proof, {"title": "", "text": [], "runs": {}, "words": 3})
