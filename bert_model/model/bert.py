@@ -5,7 +5,7 @@ Notable:
 - padding is skipped: with `token_indices` every layer but attention runs on real tokens only (unpadding.py), and rows
   that are packed on a GPU need none
 - the last block is computed only at the positions that a head reads
-- matrix products and dropout go through cpu_kernels.py, which falls back to torch's own
+- matrix products, dropout and loss go through cpu_kernels.py, which falls back to torch's own
 
 Shapes: B sequences, S positions, Q positions read after the last block, H hidden size, A heads, D = H / A,
 V vocabulary, M masked positions of each sequence, P predictions of the batch. In an unpadded batch, T real tokens
@@ -20,7 +20,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from bert_model.model.config import BertConfig
-from bert_model.model.cpu_kernels import Dropout, Linear, linear
+from bert_model.model.cpu_kernels import Dropout, Linear, linear, summed_cross_entropy
 from bert_model.model.unpadding import KeyValueInput, PackedRows, Unpadding, attend, varlen_attention
 
 ALIGNED_COLUMNS = 64
@@ -444,8 +444,11 @@ class BertForPreTraining(nn.Module):
         self, pooled: Tensor | None, predicted: Tensor, labels: Tensor, next_sentence_label: Tensor, aligned: bool
     ) -> tuple[Tensor, Tensor]:
         """Return `loss_sums` of pooled states (N, H) and of states (P, H) with their labels."""
-        logits = self.predict(predicted, aligned=aligned).float()  # (P, V)
-        masked_lm = functional.cross_entropy(logits, labels, reduction="sum")
+        logits = self.predict(predicted, aligned=aligned)  # (P, V)
+        if aligned:  # for a GPU, and with labels that count for nothing
+            masked_lm = functional.cross_entropy(logits.float(), labels, reduction="sum")
+        else:
+            masked_lm = summed_cross_entropy(logits, labels)
         if pooled is None:
             return masked_lm, masked_lm.new_zeros(())
         following = self.cls.seq_relationship

@@ -1,10 +1,10 @@
-"""CPU kernels: float32 matrix products by MKL or oneDNN, fast dropout, and thread limits.
+"""CPU kernels: float32 matrix products by MKL or oneDNN, fast cross-entropy and dropout, and thread limits.
 
 torch multiplies float32 matrices with MKL, which uses half of the vector units of some processors; oneDNN, which torch
 ships for convolutions, uses all of them but is slower on others, and for narrow layers. `onednn_width` is a rule of
 processor and width (docs/decisions/0008-products-on-onednn.md), which the environment variable BERT_ONEDNN overrides.
 
-Shapes: N rows, I inputs, O outputs of a layer.
+Shapes: N rows, I inputs, O outputs of a layer, V vocabulary.
 """
 
 import contextlib
@@ -26,6 +26,8 @@ ONEDNN_VARIABLE = "BERT_ONEDNN"
 """Environment variable: 1 computes all layers with oneDNN, 0 none."""
 TRANSPOSITION_COST = 4
 """Cost of adding a transposed gradient, per number, relative to copying one number of a factor (measured)."""
+CROSS_ENTROPY_ROWS = 32
+"""Of a vocabulary of 8,192 to 32,768 tokens these are 1 to 4 MB of float32."""
 
 
 @contextlib.contextmanager
@@ -148,6 +150,44 @@ def _matmul_tn(left: Tensor, right: Tensor) -> Tensor:
     if num_rows * outputs > num_rows * inputs + TRANSPOSITION_COST * outputs * inputs:
         return _matmul_nt(right.t(), left.t()).t()
     return _matmul_nt(left.t(), right.t())
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Cross-entropy of logits (N, V) in float32, a few rows at a time, which stay in the processor's cache.
+
+    torch's own operations write five arrays of (N, V) numbers.
+    """
+
+    @staticmethod
+    def forward(context: Any, logits: Tensor, labels: Tensor) -> Tensor:
+        labels, maxima = labels.unsqueeze(1), []
+        for rows in logits.split(CROSS_ENTROPY_ROWS):
+            numbers = rows.float()
+            # The negative logarithm of the largest probability, which is 1 / V at least: the label's may be 0.
+            maxima.append(numbers.amax(-1, keepdim=True) - numbers.softmax(-1).amax(-1, keepdim=True).log())
+        context.save_for_backward(logits, labels)
+        return (torch.cat(maxima) - logits.gather(1, labels)).sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        logits, labels = context.saved_tensors
+        result = torch.empty_like(logits)
+        for rows, label, part in zip(*(tensor.split(CROSS_ENTROPY_ROWS) for tensor in (logits, labels, result))):
+            probabilities = rows.float().softmax(-1)
+            probabilities.scatter_add_(1, label, probabilities.new_full(label.shape, -1.0))
+            part.copy_(probabilities.mul_(gradient))
+        return result, None
+
+
+def summed_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the cross-entropy of logits (N, V) and labels (N,), summed over the rows, a scalar in float32."""
+    if logits.device.type != "cpu" or torch.compiler.is_compiling():
+        return functional.cross_entropy(logits.float(), labels, reduction="sum")
+    return _differentiable_cross_entropy(logits, labels)
+
+
+_differentiable_cross_entropy: Callable[..., Tensor] = _CrossEntropy.apply
 
 
 def fast_dropout(hidden: Tensor, probability: float, training: bool) -> Tensor:

@@ -1,7 +1,8 @@
-"""oneDNN equals torch in values and gradients, and computes what the processor and the width of a layer decide."""
+"""Kernels equal torch in values and gradients, and oneDNN computes what processor and width of a layer decide."""
 
 import pytest
 import torch
+from torch.nn import functional
 
 from bert_model.model import cpu_kernels
 from bert_model.model.cpu_kernels import (
@@ -11,6 +12,7 @@ from bert_model.model.cpu_kernels import (
     linear,
     onednn_width,
     processor,
+    summed_cross_entropy,
 )
 from bert_pipeline.errors import ConfigurationError
 
@@ -129,3 +131,22 @@ def test_dropout_without_effect_returns_its_input():
     hidden = numbers(3, 4)
     assert fast_dropout(hidden, 0.0, True) is hidden
     assert fast_dropout(hidden, 0.5, False) is hidden
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "scale"), [(0, 1), (1, 1), (77, 3), (64, 500)])
+def test_summed_cross_entropy_equals_torch(dtype, rows, scale):
+    labels = torch.randint(0, 301, (rows,), generator=torch.Generator().manual_seed(1))
+    losses, gradients = [], []
+    for compute in (
+        summed_cross_entropy,
+        lambda logits, labels: functional.cross_entropy(logits.float(), labels, reduction="sum"),
+    ):
+        logits = (scale * numbers(rows, 301)).to(dtype).requires_grad_()
+        loss = compute(logits, labels)
+        (loss / 7).backward()
+        losses.append(loss)
+        gradients.append(logits.grad)
+    torch.testing.assert_close(losses[0], losses[1], rtol=1e-6, atol=0)
+    assert losses[0].dtype == torch.float32
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=2**-8 if dtype == torch.bfloat16 else 1e-5, atol=1e-8)
