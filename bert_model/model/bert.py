@@ -445,10 +445,7 @@ class BertForPreTraining(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Return `loss_sums` of pooled states (N, H) and of states (P, H) with their labels."""
         logits = self.predict(predicted, aligned=aligned)  # (P, V)
-        if aligned:  # for a GPU, and with labels that count for nothing
-            masked_lm = functional.cross_entropy(logits.float(), labels, reduction="sum")
-        else:
-            masked_lm = summed_cross_entropy(logits, labels)
+        masked_lm = summed_cross_entropy(logits, labels)
         if pooled is None:
             return masked_lm, masked_lm.new_zeros(())
         following = self.cls.seq_relationship

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from bert_model.model.config import IGNORED_LABEL
 from bert_pipeline.errors import ConfigurationError
 
 ONEDNN_VARIABLE = "BERT_ONEDNN"
@@ -160,28 +161,30 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, logits: Tensor, labels: Tensor) -> Tensor:
-        labels, maxima = labels.unsqueeze(1), []
+        ignored = (labels == IGNORED_LABEL).unsqueeze(1)  # (N, 1)
+        labels, maxima = labels.unsqueeze(1).clamp(min=0), []
         for rows in logits.split(CROSS_ENTROPY_ROWS):
             numbers = rows.float()
             # The negative logarithm of the largest probability, which is 1 / V at least: the label's may be 0.
             maxima.append(numbers.amax(-1, keepdim=True) - numbers.softmax(-1).amax(-1, keepdim=True).log())
-        context.save_for_backward(logits, labels)
-        return (torch.cat(maxima) - logits.gather(1, labels)).sum()
+        context.save_for_backward(logits, labels, ignored)
+        return (torch.cat(maxima) - logits.gather(1, labels)).masked_fill_(ignored, 0.0).sum()
 
     @staticmethod
     @once_differentiable
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        logits, labels = context.saved_tensors
+        logits, labels, ignored = context.saved_tensors
         result = torch.empty_like(logits)
-        for rows, label, part in zip(*(tensor.split(CROSS_ENTROPY_ROWS) for tensor in (logits, labels, result))):
+        tensors = (logits, labels, ignored, result)
+        for rows, label, is_ignored, part in zip(*(tensor.split(CROSS_ENTROPY_ROWS) for tensor in tensors)):
             probabilities = rows.float().softmax(-1)
             probabilities.scatter_add_(1, label, probabilities.new_full(label.shape, -1.0))
-            part.copy_(probabilities.mul_(gradient))
+            part.copy_(probabilities.mul_(gradient).masked_fill_(is_ignored, 0.0))
         return result, None
 
 
 def summed_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the cross-entropy of logits (N, V) and labels (N,), summed over the rows, a scalar in float32."""
+    """Return the summed cross-entropy of logits (N, V) and labels (N,), a scalar in float32; -100 is ignored."""
     if logits.device.type != "cpu" or torch.compiler.is_compiling():
         return functional.cross_entropy(logits.float(), labels, reduction="sum")
     return _differentiable_cross_entropy(logits, labels)

@@ -25,8 +25,9 @@ def test_watchdog_takes_no_pause_for_a_stall(caplog):
     with Watchdog(group, 0.2) as watchdog:
         watchdog.report_step(3)
         with watchdog.paused():
+            before = caplog.text  # a machine that is busy may have stalled already
             time.sleep(0.4)
-        assert not caplog.text
+            assert caplog.text == before
         time.sleep(0.4)
     assert "rank 0 has been at step 3" in caplog.text
 
