@@ -90,13 +90,13 @@ class Source:
         return self.name
 
     @classmethod
-    def of_stream(cls, stream: BinaryIO, name: str, path: Path | None = None) -> "Source":
+    def of_stream(cls, stream: BinaryIO, name: str, path: Path | None = None, separator: str = "") -> "Source":
         """Read the first lines of a stream. InputError if most of them are no text, and it is no other format."""
         head = stream.readlines(HEAD_BYTES)
         head[:1] = [line.removeprefix(BOM) for line in head[:1]]
-        format, separator = _format_of(name, head), ""
+        format = _format_of(name, head)
         if format == "csv" and head and (stated := STATED_SEPARATOR.fullmatch(head[0])):
-            separator = stated[1].decode("latin-1")
+            separator = separator or stated[1].decode("latin-1")
             head[0] = b"\n"  # a blank line, which CSV skips, so that lines keep their numbers
         return cls(name, [*head, *stream] if format == "json" else head, stream, format, path, separator)
 
@@ -173,8 +173,7 @@ def open_source(path: Path | str | Source, *, separator: str = "", encoding: str
         return
     if str(path) == "-":
         stream = _in_utf8(sys.stdin.buffer, "standard input", encoding)
-        source = Source.of_stream(stream, "standard input")
-        yield dataclasses.replace(source, separator=separator or source.separator)
+        yield Source.of_stream(stream, "standard input", separator=separator)
         return
     path = to_path(path)
     if not is_remote(path) and path.is_dir():
@@ -183,8 +182,7 @@ def open_source(path: Path | str | Source, *, separator: str = "", encoding: str
     with contextlib.ExitStack() as stack:
         with read_errors(path, "; check the path"):
             stream = stack.enter_context(open_bytes(path))
-        source = Source.of_stream(_in_utf8(stream, str(path), encoding), str(path), path)
-        yield dataclasses.replace(source, separator=separator or source.separator)
+        yield Source.of_stream(_in_utf8(stream, str(path), encoding), str(path), path, separator)
 
 
 def encoding_of(path: Path) -> str:
@@ -464,8 +462,7 @@ def saved_files(folder: Path) -> list[Path]:
         files = [folder / Path(entry["filename"]).name for entry in state["_data_files"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{folder}: not a folder of datasets' save_to_disk ({error}); give a file, or the folder of one split, "
-            "with state.json"
+            f"{folder}: not a folder of datasets' save_to_disk ({error}); give a file, or the folder of one split"
         ) from error
     if not files:
         raise InputError(f"{folder}: its state.json names no data files, expected at least one")
