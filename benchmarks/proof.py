@@ -50,7 +50,7 @@ class Proof:
     text: tuple[str, ...]
     """Sources of the corpus, such as parquet:wikipedia."""
     max_words: int = 0
-    """Words of the whole corpus, held-out documents included, equally many of each source; 0 for all of the text."""
+    """Words of the text, counted between blanks, equally many of each source; 0 for all of them."""
     preset: str = "cpu-3h"
     """Settings of everything."""
     settings: tuple[str, ...] = ()
