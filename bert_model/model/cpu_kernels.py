@@ -162,13 +162,13 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, logits: Tensor, labels: Tensor) -> Tensor:
         ignored = (labels == IGNORED_LABEL).unsqueeze(1)  # (N, 1)
-        labels, maxima = labels.unsqueeze(1).clamp(min=0), []
+        labels, sums = labels.unsqueeze(1).clamp(min=0), []
         for rows in logits.split(CROSS_ENTROPY_ROWS):
             numbers = rows.float()
-            # The negative logarithm of the largest probability, which is 1 / V at least: the label's may be 0.
-            maxima.append(numbers.amax(-1, keepdim=True) - numbers.softmax(-1).amax(-1, keepdim=True).log())
+            # The logarithm of the sum of exponentials, from the largest probability: unlike the label's it is never 0.
+            sums.append(numbers.amax(-1, keepdim=True) - numbers.softmax(-1).amax(-1, keepdim=True).log())
         context.save_for_backward(logits, labels, ignored)
-        return (torch.cat(maxima) - logits.gather(1, labels)).masked_fill_(ignored, 0.0).sum()
+        return (torch.cat(sums) - logits.gather(1, labels)).masked_fill_(ignored, 0.0).sum()
 
     @staticmethod
     @once_differentiable
