@@ -62,7 +62,12 @@ class Proof:
     tasks: dict[str, str] = dataclasses.field(default_factory=dict)
     """Folders, or archives, of the files of tasks, by their name or YAML file in proofs/tasks."""
     lines: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
-    """Published figures, by who published them and the name of exam or task."""
+    """Published figures, by who published them and the row of the table."""
+
+    @property
+    def rows(self) -> set[str]:
+        """Rows of the table."""
+        return {HELD_OUT, *self.exams, *(f"{name}, mean over pairs" for name in self.exams), *self.tasks}
 
 
 def train(proof: Proof, name: str, corpus: Path, directory: Path, slice_seconds: float) -> RunPreset:
@@ -154,8 +159,7 @@ def table(proof: Proof, scores: dict[str, dict[str, float]]) -> str:
     for name, own in scores.items():
         columns.setdefault(name.rpartition(" ")[0] or name, []).append(own)
     rows = []
-    named = {HELD_OUT, *proof.exams, *(f"{name}, mean over pairs" for name in proof.exams), *proof.tasks}
-    for row in (row for row in next(iter(scores.values())) if row in named):
+    for row in (row for row in next(iter(scores.values())) if row in proof.rows):
         cells = []
         for seeds in columns.values():
             values = [own[row] for own in seeds if row in own]
