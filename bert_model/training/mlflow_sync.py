@@ -27,7 +27,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from bert_model.training.home import tracking_uri
 from bert_model.training.metrics_log import (
@@ -196,14 +196,6 @@ def sync(directory: Path | str) -> bool:
     return all(sync(path.parent) for path in sorted(directory.glob(f"*/{STATE_NAME}")))
 
 
-class _Sent(NamedTuple):
-    """What MLflow has of a key and a step."""
-
-    value: float
-    milliseconds: int
-    num_resumes: int
-
-
 class _Follower(threading.Thread):
     """Copies a log to MLflow by a timer, and a last time when the log is closed.
 
@@ -280,8 +272,8 @@ class _Follower(threading.Thread):
         self._run_id = ""
         self._described: dict[str, str] | None = None  # the tags that were sent, with params, data sets and note
         self._reader, self._position = LogReader(self.directory), 0
-        self._sent: dict[tuple[str, int], _Sent] = {}  # (key, step) -> the value that was sent last
-        self._num_resumes, self._resumed_from = 0, 0
+        self._sent: dict[tuple[str, int], Metric] = {}  # of the present course: (key, step) -> what was sent
+        self._superseded: dict[tuple[str, int], Metric] = {}  # the same of steps that a resumed training repeats
 
     def connect(self) -> bool:
         """Open a client, and find the run by its key or create it; False if its parent has none yet.
@@ -348,7 +340,6 @@ class _Follower(threading.Thread):
             if line.get("event") == "checkpoint":
                 self._log_metrics(pending, self._position - 1)
                 self._log_checkpoint(line, values)
-                self.update(copied_lines=self._position)
                 pending = []
                 continue
             if line.get("event") == "artifact":
@@ -392,22 +383,22 @@ class _Follower(threading.Thread):
         """
         from mlflow.entities import Metric
 
-        step, milliseconds = int(line.get("step", 0)), int(line.get("time", 0) * 1000)
-        if line.get("event") in ("start", "resume"):
-            self._num_resumes, self._resumed_from = self._num_resumes + 1, step
+        event, step, milliseconds = line.get("event"), int(line.get("step", 0)), int(line.get("time", 0) * 1000)
+        if event in ("start", "resume"):
+            self._superseded |= {key: self._sent.pop(key) for key in list(self._sent) if key[1] > step}
         values = []
         for key, value in line.get("metrics", {}).items():
             if not isinstance(value, (int, float)):
                 continue
-            sent = self._sent.get((key, step))
-            is_superseded = sent and sent.num_resumes < self._num_resumes and step > self._resumed_from
-            if sent is None or (is_superseded and value != sent.value):
-                sent = self._sent[key, step] = _Sent(value, milliseconds, self._num_resumes)
-            elif line.get("event") != "checkpoint":
+            # The first line's metric is sent every time, so that MLflow recognizes a repeated one by its time.
+            metric = self._sent.get((key, step)) or self._superseded.get((key, step))
+            if metric is None or (metric.value != value and (key, step) not in self._sent):
+                metric = Metric(metric_key(key), float(value), milliseconds, step)
+            elif event != "checkpoint":
                 continue
-            # The time of the first line is sent every time, so that MLflow recognizes a repeated metric.
+            self._sent[key, step] = metric
             if math.isfinite(value):
-                values.append(Metric(metric_key(key), float(value), sent.milliseconds, step))
+                values.append(metric)
         return values
 
     def _log_checkpoint(self, line: Mapping[str, Any], values: "list[Metric]") -> None:
