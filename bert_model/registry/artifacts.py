@@ -141,7 +141,7 @@ def _log_scores(client: "MlflowClient", model: "LoggedModel", manifest: Manifest
     data: DataInput | None = instances[-1] if instances else None  # of the last phase
     if document.score and document.task:
         data = dev_data(document.task, document.score.dev_sha256)
-    source = (None, None)
+    source: tuple[str | None, str | None] = (None, None)
     run_id = str(model.source_run_id)
     if data:
         read = dataset_input(data)
