@@ -1,4 +1,4 @@
-"""What is behind a score: classes, confusion and calibration; scores from 0 to 100.
+"""What is behind a score: classes and calibration; scores from 0 to 100.
 
 In NumPy for the reason that `glue` gives; the tests compare with scikit-learn.
 """
