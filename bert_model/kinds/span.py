@@ -26,7 +26,7 @@ from bert_model.kinds.base import (
 )
 from bert_model.kinds.encoded import EncodedSet, RowCollector, token_windows
 from bert_model.metrics import squad
-from bert_model.metrics.analysis import confusion_matrix
+from bert_model.metrics.glue import confusion_matrix
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.example import SpanExample
 from bert_pipeline.vocabulary.tokenizer import Tokenizer

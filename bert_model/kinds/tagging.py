@@ -30,7 +30,8 @@ from bert_model.kinds.base import (
 )
 from bert_model.kinds.encoded import EncodedSet, RowCollector
 from bert_model.metrics import ner
-from bert_model.metrics.analysis import best_temperature, confusion_matrix, entity_scores
+from bert_model.metrics.analysis import best_temperature, entity_scores
+from bert_model.metrics.glue import confusion_matrix
 from bert_model.model.config import IGNORED_LABEL
 from bert_pipeline.errors import InputError
 from bert_pipeline.records import Source

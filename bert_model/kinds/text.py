@@ -33,7 +33,7 @@ from bert_model.kinds.base import (
 )
 from bert_model.kinds.encoded import EncodedSet, RowCollector, token_windows
 from bert_model.metrics import glue
-from bert_model.metrics.analysis import best_temperature, best_threshold, confusion_matrix, label_scores
+from bert_model.metrics.analysis import best_temperature, best_threshold, label_scores
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.example import TextExample
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -187,7 +187,7 @@ class Classification(Kind):
 
     def tables(self, examples: Texts, evaluation: Evaluation, decided: Sequence[Decision]) -> dict[str, Any]:
         labels = list(self.task.labels)
-        confusion = confusion_matrix([d.gold for d in decided], [d.predicted for d in decided], labels)
+        confusion = glue.confusion_matrix([d.gold for d in decided], [d.predicted for d in decided], labels)
         return confusion_tables(confusion, labels)
 
     def page_text(self, decision: Decision) -> str:

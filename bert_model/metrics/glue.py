@@ -16,19 +16,27 @@ def accuracy(gold: Sequence[object], predicted: Sequence[object]) -> float:
     return 100.0 * sum(a == b for a, b in zip(gold, predicted, strict=True)) / len(gold)
 
 
+def confusion_matrix(gold: Sequence[Any], predicted: Sequence[Any], labels: Sequence[Any]) -> NDArray[np.int64]:
+    """Count the pairs of labels, (labels, labels): rows are gold, columns predicted."""
+    index = {label: number for number, label in enumerate(labels)}
+    cells = [index[a] * len(labels) + index[b] for a, b in zip(gold, predicted, strict=True)]
+    return np.bincount(cells, minlength=len(labels) ** 2).reshape(len(labels), len(labels))
+
+
 def f1(gold: Sequence[object], predicted: Sequence[object], positive: object) -> float:
     """Return the F1 of the class `positive`; 0 if it is never predicted correctly."""
-    pairs = list(zip(gold, predicted, strict=True))
-    correct = sum(a == positive and b == positive for a, b in pairs)
-    num_predicted = sum(b == positive for _, b in pairs)
-    num_gold = sum(a == positive for a, _ in pairs)
-    return 100.0 * 2 * correct / (num_predicted + num_gold) if correct else 0.0
+    a, b = ([label == positive for label in side] for side in (gold, predicted))
+    return metric_of_confusion("f1", confusion_matrix(a, b, [False, True]))
 
 
 def macro_f1(gold: Sequence[object], predicted: Sequence[object]) -> float:
     """Return the mean F1 of all classes that occur in either sequence."""
-    classes = sorted({*gold, *predicted}, key=str)
-    return float(np.mean([f1(gold, predicted, label) for label in classes]))
+    return metric_of_confusion("macro_f1", confusion_matrix(gold, predicted, sorted({*gold, *predicted}, key=str)))
+
+
+def matthews(gold: Sequence[object], predicted: Sequence[object]) -> float:
+    """Return Matthews' correlation of two or more classes (Gorodkin 2004); 0 if either sequence is constant."""
+    return metric_of_confusion("matthews", confusion_matrix(gold, predicted, sorted({*gold, *predicted}, key=str)))
 
 
 def multilabel_f1(
@@ -70,17 +78,9 @@ def right_groups(ids: Sequence[str], gold: Sequence[object], predicted: Sequence
     return right
 
 
-def matthews(gold: Sequence[object], predicted: Sequence[object]) -> float:
-    """Return Matthews' correlation of two or more classes (Gorodkin 2004); 0 if either sequence is constant."""
-    classes = {label: number for number, label in enumerate(sorted({*gold, *predicted}, key=str))}
-    confusion = np.zeros((len(classes), len(classes)))
-    for a, b in zip(gold, predicted, strict=True):
-        confusion[classes[a], classes[b]] += 1
-    return metric_of_confusion("matthews", confusion)
-
-
 def metric_of_confusion(metric: str, confusion: NDArray[Any]) -> float:
     """Return "f1" of the last class, "macro_f1" or "matthews" from counts (gold classes, predicted classes)."""
+    confusion = confusion.astype(np.float64)  # the product of two variances may be too large for integers
     if metric != "matthews":
         right, sizes = np.diag(confusion), confusion.sum(axis=0) + confusion.sum(axis=1)
         scores = 200.0 * right / np.maximum(sizes, 1)
@@ -96,18 +96,46 @@ def metric_of_confusion(metric: str, confusion: NDArray[Any]) -> float:
 
 def pearson(gold: ArrayLike, predicted: ArrayLike) -> float:
     """Return Pearson's correlation; 0 if either sequence is constant."""
-    a, b = np.asarray(gold, dtype=np.float64), np.asarray(predicted, dtype=np.float64)
-    assert a.shape == b.shape, (a.shape, b.shape)
-    if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
-        return 0.0
-    a, b = a - a.mean(), b - b.mean()
-    norms = np.linalg.norm(a) * np.linalg.norm(b)  # 0 if a spread is too small for float64
-    return float(100.0 * np.clip(a @ b / norms, -1.0, 1.0)) if norms else 0.0
+    rows = np.stack([gold, predicted], axis=1)
+    return float(correlations(rows, np.ones((1, len(rows))))[0])
 
 
-def spearman(gold: Sequence[float], predicted: Sequence[float]) -> float:
+def spearman(gold: ArrayLike, predicted: ArrayLike) -> float:
     """Return Spearman's rank correlation; 0 if either sequence is constant."""
     return pearson(ranks(gold), ranks(predicted))
+
+
+def correlations(rows: NDArray[Any], weights: NDArray[Any], *, ranked: bool = False) -> NDArray[np.float64]:
+    """Return Pearson's correlation of rows (U, 2), or that of their ranks, for each of the weights (R, U)."""
+    total = weights.sum(axis=1, keepdims=True)
+    sides: list[NDArray[np.float64]] = []
+    spreads: list[NDArray[np.float64]] = []
+    for column in rows.T.astype(np.float64):
+        values = ranks(column, weights) if ranked else np.broadcast_to(column, weights.shape)
+        weighted = weights * values
+        size = np.einsum("ru,ru->r", weighted, values)
+        centered = values - weighted.sum(axis=1, keepdims=True) / total
+        weighted = weights * centered
+        spread = np.einsum("ru,ru->r", weighted, centered)
+        # Where all drawn values are equal, rounding leaves a spread.
+        spreads.append(np.where(spread > 1e-18 * size, spread, 0.0))
+        sides.append(centered if sides else weighted)
+    norms = np.sqrt(spreads[0] * spreads[1])
+    products = np.einsum("ru,ru->r", *sides)
+    return np.asarray(100.0 * np.clip(np.divide(products, norms, out=np.zeros_like(norms), where=norms > 0), -1.0, 1.0))
+
+
+def ranks(values: ArrayLike, weights: NDArray[Any] | None = None) -> NDArray[np.float64]:
+    """Return the rank of each value from 1; equal values share the mean of their ranks.
+
+    With `weights` (R, U) each value counts that often, and the ranks are (R, U).
+    """
+    _, inverse = np.unique(values, return_inverse=True)
+    order = np.argsort(inverse, kind="stable")
+    starts = np.flatnonzero(np.diff(inverse[order], prepend=-1))
+    counts = np.add.reduceat((np.ones((1, len(order))) if weights is None else weights)[:, order], starts, axis=1)
+    found = (np.cumsum(counts, axis=1) - (counts - 1.0) / 2.0)[:, inverse]  # (R, distinct values) of each value
+    return np.asarray(found[0] if weights is None else found)
 
 
 def rmse(gold: ArrayLike, predicted: ArrayLike) -> float:
@@ -132,10 +160,3 @@ def mean_auc(applies: NDArray[np.bool_], values: NDArray[Any]) -> float:
             pairs = ranks(scores)[own].sum() - count * (count + 1) / 2
             areas.append(100.0 * pairs / (count * (len(own) - count)))
     return float(np.mean(areas)) if areas else 50.0
-
-
-def ranks(values: ArrayLike) -> NDArray[np.float64]:
-    """Return the rank of each value from 1; equal values share the mean of their ranks."""
-    _, inverse, counts = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return np.asarray((last - (counts - 1) / 2)[inverse])

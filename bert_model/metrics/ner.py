@@ -12,10 +12,8 @@ Chunk = tuple[int, int, str]
 def score_tags(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> dict[str, float]:
     """Score sentences of tags: precision, recall and f1 of entities, and accuracy of tags."""
     # Counts over all sentences: a mean of the sentences' scores would be another metric.
-    totals = [0] * 5
-    for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
-        totals = [total + count for total, count in zip(totals, count_tags(gold_tags, predicted_tags))]
-    return scores_of_counts(*totals)
+    counts = (count_tags(*tags) for tags in zip(gold, predicted, strict=True))
+    return scores_of_counts(*map(sum, zip([0] * 5, *counts)))
 
 
 def count_tags(gold: Sequence[str], predicted: Sequence[str]) -> tuple[int, int, int, int, int]:

@@ -154,40 +154,11 @@ def _confusion(own: UnitStatistics, rows: NDArray[Any], weights: NDArray[Any]) -
     return np.asarray([glue.metric_of_confusion(own.metric, matrix) for matrix in matrices])
 
 
-def _correlation(own: UnitStatistics, rows: NDArray[Any], weight: NDArray[Any]) -> NDArray[np.float64]:
-    """Return Pearson's correlation, or Spearman's, that of the ranks; 0 if either side is constant."""
-    total = weight.sum(axis=1, keepdims=True)
-    sides: list[NDArray[np.float64]] = []
-    spreads: list[NDArray[np.float64]] = []
-    for column in rows.T.astype(np.float64):
-        values = _ranks(column, weight) if own.metric == "spearman" else np.broadcast_to(column, weight.shape)
-        weighted = weight * values
-        size = np.einsum("ru,ru->r", weighted, values)
-        centered = values - weighted.sum(axis=1, keepdims=True) / total
-        weighted = weight * centered
-        spread = np.einsum("ru,ru->r", weighted, centered)
-        # Where all drawn values are equal, rounding leaves a spread.
-        spreads.append(np.where(spread > 1e-18 * size, spread, 0.0))
-        sides.append(centered if sides else weighted)
-    norms = np.sqrt(spreads[0] * spreads[1])
-    products = np.einsum("ru,ru->r", *sides)
-    return np.asarray(100.0 * np.clip(np.divide(products, norms, out=np.zeros_like(norms), where=norms > 0), -1.0, 1.0))
-
-
-def _ranks(column: NDArray[Any], weight: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the ranks of a column's values, (R, U), where each counts `weight` times; equal ones share the mean."""
-    _, inverse = np.unique(column, return_inverse=True)
-    order = np.argsort(inverse, kind="stable")
-    starts = np.flatnonzero(np.diff(inverse[order], prepend=-1))
-    counts = np.add.reduceat(weight[:, order], starts, axis=1)  # (R, distinct values)
-    return np.asarray((np.cumsum(counts, axis=1) - (counts - 1.0) / 2.0)[:, inverse])
-
-
 _FORMS: dict[str, Callable[[UnitStatistics, NDArray[Any], NDArray[Any]], NDArray[np.float64]]] = {
     "mean": _of_sums(lambda own, sums, count: float(sums[0] / count)),
     "entities": _of_sums(lambda own, sums, count: ner.scores_of_counts(*sums.tolist())[own.metric]),
     "labels": _of_sums(lambda own, sums, count: glue.f1_of_sums(*np.split(sums, 2))[own.metric]),
     "confusion": _confusion,
-    "correlation": _correlation,
+    "correlation": lambda own, rows, weights: glue.correlations(rows, weights, ranked=own.metric == "spearman"),
 }
 """Name of a form -> its metric."""

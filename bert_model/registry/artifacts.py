@@ -137,26 +137,25 @@ def _log_scores(client: "MlflowClient", model: "LoggedModel", manifest: Manifest
     """Log the scores of a model with the data that they were measured on: MLflow lists them by data set."""
     from mlflow.entities import Metric
 
-    data: DataInput | None = None
+    instances = [item for item in manifest.provenance.get("data", []) if item["context"] == "training"]
+    data: DataInput | None = instances[-1] if instances else None  # of the last phase
     if document.score and document.task:
         data = dev_data(document.task, document.score.dev_sha256)
-    else:
-        instances = [item for item in manifest.provenance.get("data", []) if item["context"] == "training"]
-        data = instances[-1] if instances else None  # of the last phase
+    source: tuple[str | None, str | None] = (None, None)
+    run_id = str(model.source_run_id)
+    if data:
+        read = dataset_input(data)
+        source = (read.dataset.name, read.dataset.digest)
+        client.log_inputs(run_id, datasets=[read])
 
     # The run has the same metrics, and with the same time and step MLflow stores them once.
     metrics = []
-    dataset = dataset_input(data).dataset if data else None
-    run_id = str(model.source_run_id)
     for key, value in document.metrics.items():
         history = client.get_metric_history(run_id, metric_key(key))
         # The published checkpoint may be an earlier one.
         history = [entry for entry in history if entry.step == manifest.counts.get("published_step", entry.step)]
         when = (history[-1].timestamp, history[-1].step) if history else (int(time.time() * 1000), 0)
-        source = (dataset.name, dataset.digest) if dataset else (None, None)
         metrics.append(Metric(metric_key(key), value, *when, model.model_id, *source))
-    if data:
-        client.log_inputs(run_id, datasets=[dataset_input(data)])
     client.log_batch(run_id, metrics=metrics)
 
 

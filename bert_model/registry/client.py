@@ -87,14 +87,12 @@ def registry_client() -> Iterator["MlflowClient"]:
         raise UnavailableError(words) from error
 
 
-@contextlib.contextmanager
-def registry_lock(name: str) -> Iterator[None]:
+def registry_lock(name: str) -> contextlib.AbstractContextManager[bool]:
     """Serialize registrations and promotions of a name on this machine; UnavailableError after LOCK_SECONDS."""
     path = bert_home() / "locks" / f"registry-{name}.lock"
     # A promotion moves several aliases and tags, for which MLflow has no transaction.
     busy = f"{name}: another registration or promotion has held {path} for {LOCK_SECONDS:.0f} s; try again"
-    with locked(path, wait=LOCK_SECONDS, busy=UnavailableError(busy)):
-        yield
+    return locked(path, wait=LOCK_SECONDS, busy=UnavailableError(busy))
 
 
 @contextlib.contextmanager

@@ -101,6 +101,7 @@ def hub_metadata(manifest: Manifest, document: Version) -> dict[str, Any]:
     config = json.loads((manifest.path / CONFIG_NAME).read_text(encoding="utf-8"))
     generated, finetuned = document.generated_sample, manifest.kind == FINETUNED
     description = json.loads((manifest.path / "task.json").read_text(encoding="utf-8")) if finetuned else {}
+    kind = KINDS[description["kind"]] if finetuned else None
 
     # The language is known for the published files of the paper's tasks and for the sample; otherwise the dump's name
     # tells it.
@@ -116,11 +117,10 @@ def hub_metadata(manifest: Manifest, document: Version) -> dict[str, Any]:
 
     # A BiLSTM head has a model type of its own, which transformers cannot load.
     if config["model_type"] != BILSTM_MODEL_TYPE:
-        header["library_name"] = KINDS[description["kind"]].library if finetuned else "transformers"
-        pipeline = KINDS[description["kind"]].pipeline if finetuned else "fill-mask"
+        header["library_name"], pipeline = (kind.library, kind.pipeline) if kind else ("transformers", "fill-mask")
         header["pipeline_tag"] = "feature-extraction" if description.get("feature_input") else pipeline
     header["tags"] = [config["model_type"].partition("_")[0]]
-    if not finetuned:
+    if kind is None:
         return header
 
     # Scores, as the hub lists them: the data set by its name on the hub, the means over seeds.
@@ -131,34 +131,22 @@ def hub_metadata(manifest: Manifest, document: Version) -> dict[str, Any]:
     if dataset is not None:
         header["datasets"] = [dataset]
     names = {key: key.rpartition("/")[2].removesuffix(WITH_CONTEXT) for key in results["metrics"]}
-    header["metrics"] = list(dict.fromkeys(HUB["metrics"].get(name, name) for name in names.values()))
+    names = {key: HUB["metrics"].get(name, name) for key, name in names.items()}
+    header["metrics"] = list(dict.fromkeys(names.values()))
     # One result with a row for each metric; "config" selects the task in GLUE's data set.
     measured = {"name": results["title"], "type": dataset, "split": "validation"}
     if dataset is None:
-        measured = {
-            "name": f"{results['title']}, {'generated' if generated else 'other'} examples",
-            "type": description["task"],
-        }
-    header["model-index"] = [
-        {
-            "name": manifest.path.name,
-            "results": [
-                {
-                    "task": {"type": KINDS[description["kind"]].pipeline, "name": results["title"]},
-                    "dataset": {**measured, **({"config": description["task"]} if glue and official else {})},
-                    "metrics": [
-                        {
-                            "type": HUB["metrics"].get(name, name),
-                            "value": round(results["metrics"][key]["mean"], 2),
-                            "name": f"{key.partition('/')[2]} of 100, by seed: "
-                            + ", ".join(f"{value:.1f}" for value in results["metrics"][key]["values"]),
-                        }
-                        for key, name in names.items()
-                    ],
-                }
-            ],
-        }
-    ]
+        examples = "generated" if generated else "other"
+        measured = {"name": f"{results['title']}, {examples} examples", "type": description["task"]}
+    elif glue:
+        measured["config"] = description["task"]
+    metrics = []
+    for key, entry in results["metrics"].items():
+        by_seed = ", ".join(f"{value:.1f}" for value in entry["values"])
+        words = f"{key.partition('/')[2]} of 100, by seed: {by_seed}"
+        metrics.append({"type": names[key], "value": round(entry["mean"], 2), "name": words})
+    result = {"task": {"type": kind.pipeline, "name": results["title"]}, "dataset": measured, "metrics": metrics}
+    header["model-index"] = [{"name": manifest.path.name, "results": [result]}]
     return header
 
 

@@ -148,7 +148,7 @@ class Decision:
     champion: int | None
     """The version that holds the alias."""
     tasks: tuple[TaskComparison, ...]
-    gates: tuple[Gate, ...]
+    gates: tuple[Gate, ...] = ()
     config: GateConfig
     interval: tuple[float, float] | None = None
     """95 % interval of the difference of the averages; None if no task counts."""
@@ -166,7 +166,12 @@ class Decision:
 
     def averages(self) -> tuple[float, float] | None:
         """Return candidate's and champion's mean over the tasks that count; None if no task counts."""
-        return _averages(self.tasks)
+        pairs = [(task.candidate, task.champion) for task in self.tasks if task.counts]
+        means = [(new.mean, old.mean) for new, old in pairs if new and old]
+        if not means:
+            return None
+        new_mean, old_mean = (sum(side) / len(means) for side in zip(*means))
+        return new_mean, old_mean
 
     def require(self) -> "Decision":
         """Return itself if every gate passed or is waived; PromotionError names the others."""
@@ -188,29 +193,20 @@ class Decision:
 
     def task_rows(self) -> list[dict[str, str]]:
         """Return the tasks as table rows, the averages last."""
-        rows = [
-            {
-                "task": item.task,
-                "metric": item.metric.partition("/")[2],
-                "candidate": str(item.candidate or ""),
-                "champion": str(item.champion or ""),
-                "change": "" if item.difference is None else _with_interval(item.difference, item.interval),
-                "note": "; ".join(filter(None, [item.note, *map(str, item.candidate.known if item.candidate else ())])),
-            }
-            for item in self.tasks
-        ]
+        rows = []
+        for item in self.tasks:
+            note = "; ".join(filter(None, [item.note, *map(str, item.candidate.known if item.candidate else ())]))
+            change = "" if item.difference is None else _with_interval(item.difference, item.interval)
+            metric = item.metric.partition("/")[2]
+            rows.append([item.task, metric, str(item.candidate or ""), str(item.champion or ""), change, note])
 
         # The last row has the averages over the tasks that both versions have on the same data.
-        averages = self.averages()
-        if averages and self.champion is not None:
+        if averages := self.averages():
             new, old = averages
-            total = _with_interval(new - old, self.interval)
             note = f"over {sum(item.difference is not None for item in self.tasks)} tasks"
-            rows.append(
-                {"task": "average", "metric": "", "candidate": f"{new:.2f}", "champion": f"{old:.2f}"}
-                | {"change": total, "note": note}
-            )
-        return rows
+            change = _with_interval(new - old, self.interval)
+            rows.append(["average", "", f"{new:.2f}", f"{old:.2f}", change, note])
+        return [dict(zip(("task", "metric", "candidate", "champion", "change", "note"), row)) for row in rows]
 
     def gate_rows(self) -> list[dict[str, str]]:
         """Return the gates as table rows."""
@@ -239,12 +235,18 @@ def decide(
     config, inspection = config or GateConfig(), inspection or Inspection()
     tasks = _compare(candidate, champion, config)
     drawn = [_drawn_differences(task, statistics or {}, seed) for seed, task in enumerate(tasks)]
-    tasks = tuple(
-        task if draws is None else dataclasses.replace(task, interval=uncertainty.interval_of(draws))
-        for task, draws in zip(tasks, drawn)
-    )
     counted = [draws for draws in drawn if draws is not None]
-    interval = uncertainty.interval_of(np.mean(counted, axis=0)) if counted else None
+    decision = Decision(
+        name=candidate.name,
+        version=candidate.version,
+        champion=champion.version if champion else None,
+        tasks=tuple(
+            task if draws is None else dataclasses.replace(task, interval=uncertainty.interval_of(draws))
+            for task, draws in zip(tasks, drawn)
+        ),
+        config=config,
+        interval=uncertainty.interval_of(np.mean(counted, axis=0)) if counted else None,
+    )
 
     # Whether the version is sound, by itself.
     rolled_back = "it was champion, and was rolled back"
@@ -271,24 +273,15 @@ def decide(
         gates.append(Gate(name="new", passed=not same, detail=detail))
     if champion is not None and not is_demo and not candidate.is_copy_of(champion):
         gates += [_comparable(tasks, candidate, config), _covers(tasks, config)]
-        is_newer = candidate.version > champion.version
-        gates += [_better(tasks, interval, config, is_newer=is_newer), _no_task_worse(tasks, config)]
+        gates += [_better(decision, is_newer=candidate.version > champion.version), _no_task_worse(tasks, config)]
         if inspection.exam is not None:
-            gates.append(Gate(name="exam_not_worse", passed=False, detail=inspection.exam))
+            gates.append(_no_problem("exam_not_worse", inspection.exam, ""))
         elif old.exam is not None:
             gates.append(_exam_not_worse(new.exam, old.exam, config))
 
     # A waived gate is evaluated nevertheless, so that the decision records what it found.
     waived = [dataclasses.replace(gate, waived=not gate.passed and gate.name in config.waived_gates) for gate in gates]
-    return Decision(
-        name=candidate.name,
-        version=candidate.version,
-        champion=champion.version if champion else None,
-        tasks=tasks,
-        gates=tuple(sorted(waived, key=lambda gate: GATES.index(gate.name))),
-        config=config,
-        interval=interval,
-    )
+    return dataclasses.replace(decision, gates=tuple(sorted(waived, key=lambda gate: GATES.index(gate.name))))
 
 
 def _compare(
@@ -412,20 +405,18 @@ def _covers(tasks: Sequence[TaskComparison], config: GateConfig) -> Gate:
     return Gate(name="covers_champion", passed=coverage >= config.min_coverage, detail=detail)
 
 
-def _better(
-    tasks: Sequence[TaskComparison], interval: tuple[float, float] | None, config: GateConfig, *, is_newer: bool
-) -> Gate:
-    averages = _averages(tasks)
+def _better(decision: Decision, *, is_newer: bool) -> Gate:
+    averages, interval, margin = decision.averages(), decision.interval, decision.config.margin
     if averages is None or interval is None:
         return Gate(name="better", passed=False, detail="there are no two scores to compare")
     new, old = averages
     low, high = interval
     # A negative margin is for newer versions: with it, two versions would take the alias from each other at every new
     # decision.
-    passed = low > config.margin and (low > 0 or is_newer)
+    passed = low > margin and (low > 0 or is_newer)
     unclear = "not distinguishable: " if low <= 0 <= high and not passed else ""
     change = _with_interval(new - old, interval)
-    detail = f"{unclear}{new:.2f} against the champion's {old:.2f} ({change}), margin {config.margin:g}"
+    detail = f"{unclear}{new:.2f} against the champion's {old:.2f} ({change}), margin {margin:g}"
     return Gate(name="better", passed=passed, detail=detail)
 
 
@@ -460,22 +451,13 @@ def _no_task_worse(tasks: Sequence[TaskComparison], config: GateConfig) -> Gate:
 
 def _exam_not_worse(candidate: Exam | None, champion: Exam, config: GateConfig) -> Gate:
     # Pairs made from another corpus are easier or harder: such exams do not compare, and refuse nothing.
-    passed = True
+    reason = "the champion was examined on other pairs"
     if candidate is None:
-        detail = "not compared: only the champion was examined"
+        reason = "only the champion was examined"
     elif not candidate.pairs_sha256:
-        detail = "not compared: the candidate's pairs for reporting are not known"
-    elif candidate.pairs_sha256 != champion.pairs_sha256:
-        detail = "not compared: the champion was examined on other pairs"
-    else:
-        new, old = candidate.accuracy, champion.accuracy
-        passed = new >= old - config.exam_tolerance
-        detail = f"{new:.2f} against the champion's {old:.2f} ({new - old:+.2f}), tolerance {config.exam_tolerance:g}"
-    return Gate(name="exam_not_worse", passed=passed, detail=detail)
-
-
-def _averages(tasks: Sequence[TaskComparison]) -> tuple[float, float] | None:
-    counted = [(task.candidate, task.champion) for task in tasks if task.counts]
-    new = [candidate.mean for candidate, champion in counted if candidate and champion]
-    old = [champion.mean for candidate, champion in counted if candidate and champion]
-    return (sum(new) / len(new), sum(old) / len(old)) if new else None
+        reason = "the candidate's pairs for reporting are not known"
+    elif candidate.pairs_sha256 == champion.pairs_sha256:
+        new, old, tolerance = candidate.accuracy, champion.accuracy, config.exam_tolerance
+        detail = f"{new:.2f} against the champion's {old:.2f} ({new - old:+.2f}), tolerance {tolerance:g}"
+        return Gate(name="exam_not_worse", passed=new >= old - tolerance, detail=detail)
+    return Gate(name="exam_not_worse", passed=True, detail=f"not compared: {reason}")

@@ -238,11 +238,7 @@ def _describe_pretrained(manifest: Manifest, is_generated: bool) -> Version:
     # The weights that training started from are lineage, and the pairs of its exams were not read: no data.
     data = {name: entry for name, entry in manifest.inputs.items() if name not in ("initial_model", *EXAM_INPUTS)}
     counts, pairs = manifest.counts, manifest.inputs.get("exam_report", {})
-    metrics = {
-        key: float(value)
-        for key, value in counts.items()
-        if key.startswith("held_out/") and isinstance(value, (int, float))
-    }
+    metrics = {key: float(value) for key, value in counts.items() if key.startswith("held_out/")}
     score, exam, identity = None, None, content_sha256(data)
     if PRETRAINED_METRIC in metrics:
         score = TaskScore(

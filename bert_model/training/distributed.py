@@ -6,6 +6,7 @@ import datetime
 import faulthandler
 import json
 import logging
+import math
 import os
 import threading
 import time
@@ -233,9 +234,8 @@ class Watchdog:
         self.group = group
         self.timeout_seconds = timeout_seconds
         self.step = 0
-        self._last_sign_of_life = time.monotonic()
-        self._warned = False
-        self._is_paused = False
+        self._last_sign_of_life = math.inf
+        """Time of the last progress; infinite where there is nothing to warn of."""
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -248,17 +248,16 @@ class Watchdog:
 
     def touch(self) -> None:
         """Note that this rank makes progress, also during an evaluation, which takes longer than a step."""
-        self._last_sign_of_life, self._warned = time.monotonic(), False
+        self._last_sign_of_life = time.monotonic()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """Watch nothing in the block, in which the ranks exchange signs of life of their own: `Group.on_all_ranks`."""
-        self._is_paused = True
+        self._last_sign_of_life = math.inf
         try:
             yield
         finally:
             self.touch()
-            self._is_paused = False
 
     def stalled_ranks(self, *, is_lost: bool = False) -> str:
         """Describe the ranks behind this rank's step; "" if there are none.
@@ -303,9 +302,9 @@ class Watchdog:
         while not self._ended.wait(min(self.timeout_seconds / 10, 5.0)):
             # Warn once a step and at half the timeout: after the whole timeout the processes are gone.
             waited = time.monotonic() - self._last_sign_of_life
-            if waited < self.timeout_seconds / 2 or self._warned or self._is_paused:
+            if waited < self.timeout_seconds / 2:
                 continue
-            self._warned = True
+            self._last_sign_of_life = math.inf
             stalled = self.stalled_ranks()
             reason = f"waiting for {stalled}" if stalled else "and no other rank is behind it: its stack follows"
             logger.warning(

@@ -207,8 +207,7 @@ class ShardedGradients(GradientSum):
 
     def zero(self) -> None:
         self.numbers.zero_()
-        for parameter in self._model.parameters():
-            parameter.grad = None
+        self._model.zero_grad()
 
     @contextlib.contextmanager
     def accumulating(self, *, is_last: bool) -> Iterator[None]:

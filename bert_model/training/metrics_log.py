@@ -126,7 +126,6 @@ class SyncState(TypedDict, total=False):
     status: RunStatus | None  # final status, once the log is closed
     tracking_uri: str  # the server that has what follows
     run_id: str | None
-    described: bool  # params, tags, data sets and note are sent
     copied_lines: int
     models: dict[str, str]  # step -> id of the checkpoint's logged model
     status_sent: RunStatus | None

@@ -71,15 +71,12 @@ def experiment_id(client: "MlflowClient", name: str) -> str:
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         location = (bert_home() / "artifacts").as_uri() if tracking_uri().startswith("sqlite:") else None
-        try:
+        with ignoring("RESOURCE_ALREADY_EXISTS"):
             created = client.create_experiment(name, location, {NOTE_TAG: note} if note else {})
-        except Exception:  # another process created it in the meantime
-            experiment = client.get_experiment_by_name(name)
-            if experiment is None:
-                raise
-        else:
             _delete_empty_default(client)
             return created
+        experiment = client.get_experiment_by_name(name)  # another process created it in the meantime
+        assert experiment is not None, name
     if experiment.lifecycle_stage != "active":  # its name stays taken, so that another one cannot replace it
         raise ArtifactError(
             f"the experiment {name} was deleted, so nothing can be logged there; restore it with `mlflow experiments "

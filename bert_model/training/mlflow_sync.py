@@ -27,7 +27,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from bert_model.training.home import tracking_uri
 from bert_model.training.metrics_log import (
@@ -75,6 +75,8 @@ CLOSE_TIMEOUT_SECONDS = 60.0
 RETRY_SECONDS = 30.0
 COPY_INTERVAL_SECONDS = 2.0  # bundles the lines of several steps into one request
 METRICS_PER_REQUEST = 1000  # MLflow's own limit
+NOTHING_COPIED: SyncState = {"run_id": None, "copied_lines": 0, "models": {}, "status_sent": None}
+"""The part of a log's state that tells what MLflow has, for a store that has nothing."""
 
 
 class Tracker(contextlib.AbstractContextManager["Tracker"]):
@@ -119,7 +121,6 @@ class Tracker(contextlib.AbstractContextManager["Tracker"]):
             "note": note or state.get("note", ""),
             "is_child": is_child,
             "upload_checkpoints": upload_checkpoints,
-            "described": False,
             "status": None,
         }
         self._follower = _Follower(self.directory, state)
@@ -142,7 +143,7 @@ class Tracker(contextlib.AbstractContextManager["Tracker"]):
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Add tags to the run."""
-        self._follower.update(tags={**self._follower.state["tags"], **redacted(tags)}, described=False)
+        self._follower.update(tags={**self._follower.state["tags"], **redacted(tags)})
 
     def log_artifact(self, path: Path | str, artifact_path: str = "") -> None:
         """Upload a file or directory to MLflow; it must stay in place until the tracker is closed."""
@@ -195,18 +196,6 @@ def sync(directory: Path | str) -> bool:
     return all(sync(path.parent) for path in sorted(directory.glob(f"*/{STATE_NAME}")))
 
 
-class _NoParentError(Exception):
-    """The log of the parent has no MLflow run yet."""
-
-
-class _Sent(NamedTuple):
-    """What MLflow has of a key and a step."""
-
-    value: float
-    milliseconds: int
-    num_resumes: int
-
-
 class _Follower(threading.Thread):
     """Copies a log to MLflow by a timer, and a last time when the log is closed.
 
@@ -225,7 +214,7 @@ class _Follower(threading.Thread):
         state.setdefault("key", uuid.uuid4().hex)
         shown_uri = without_password(self._uri)
         if state.get("tracking_uri") != shown_uri:  # another server has nothing of what the former one has
-            state |= {"tracking_uri": shown_uri, **_nothing_copied()}
+            state |= {"tracking_uri": shown_uri, **NOTHING_COPIED}
         # The key is on disk before the run is created: a process that dies in between finds the run again.
         self.update()
         self.disconnect()
@@ -236,15 +225,13 @@ class _Follower(threading.Thread):
         while not is_last:
             is_last = self._closing.is_set()
             try:
-                self.connect()
+                self._is_copied = self.connect()
                 self.answered.set()
-                self.send()
-                self._is_copied, self.failure = True, ""
+                if self._is_copied:
+                    self.send()
+                self.failure = ""
             except ImportError:  # MLflow is not installed
-                self.answered.set()
                 return
-            except _NoParentError:
-                self._is_copied = False
             except Exception as error:  # any error of a server, a database or a network
                 if not self.failure:
                     logger.warning(
@@ -253,7 +240,8 @@ class _Follower(threading.Thread):
                     )
                 self._is_copied, self.failure = False, first_line(error)
                 self.disconnect()
-            self.answered.set()
+            finally:
+                self.answered.set()
             if not is_last:
                 self._closing.wait(RETRY_SECONDS if self.failure else COPY_INTERVAL_SECONDS)
 
@@ -282,45 +270,45 @@ class _Follower(threading.Thread):
     def disconnect(self) -> None:
         """Begin again with the first line, and ask for experiment and run again: either may have been deleted."""
         self._run_id = ""
+        self._described: dict[str, str] | None = None  # the tags that were sent, with params, data sets and note
         self._reader, self._position = LogReader(self.directory), 0
-        self._sent: dict[tuple[str, int], _Sent] = {}  # (key, step) -> the value that was sent last
-        self._num_resumes, self._resumed_from = 0, 0
+        self._sent: dict[tuple[str, int], Metric] = {}  # of the present course: (key, step) -> what was sent
+        self._superseded: dict[tuple[str, int], Metric] = {}  # the same of steps that a resumed training repeats
 
-    def connect(self) -> None:
-        """Open a client, and find the run by its key or create it. ImportError if MLflow is not installed."""
+    def connect(self) -> bool:
+        """Open a client, and find the run by its key or create it; False if its parent has none yet.
+
+        ImportError if MLflow is not installed.
+        """
         if self._run_id:
-            return
+            return True
         parent_run_id = None
         if self.state.get("is_child"):
             # Asked for first: a server that does not answer is waited for by the parent alone.
             parent_run_id = read_state(self.directory.parent / STATE_NAME).get("run_id")
             if parent_run_id is None:
-                raise _NoParentError
+                return False
         self._client = client = open_client(self._uri)
         self._experiment_id = experiment_id(client, self.state["experiment"])
 
-        # A run that was deleted, or that a new database lacks, is replaced by another one with all lines.
+        # A run that was deleted, or that a new database lacks, is replaced by another one with all lines. The answer to
+        # an earlier creation may have been lost, so the run is looked up by its key first.
         run_id = self.state.get("run_id")
-        if run_id and not has_run(client, run_id):
-            logger.warning(
-                f"MLflow at {self.state['tracking_uri']} has no run {run_id} any more; the whole log of "
-                f"{self.directory} is copied to a new run"
-            )
-            run_id = None
-            self.update(**_nothing_copied())
-
-        # The answer to an earlier creation may have been lost, so the run is looked up by its key first.
-        if not run_id:
+        if not run_id or not has_run(client, run_id):
+            if run_id:
+                logger.warning(
+                    f"MLflow at {self.state['tracking_uri']} has no run {run_id} any more; the whole log of "
+                    f"{self.directory} is copied to a new run"
+                )
             condition = f"tags.`{KEY_TAG}` = '{self.state['key']}'"
             runs = client.search_runs([self._experiment_id], filter_string=condition, max_results=1)
-            run = next(iter(runs), None) or self._create_run(parent_run_id)
-            run_id = str(run.info.run_id)
-            self.update(run_id=run_id, described=False)  # it has neither params nor tags yet
-
+            run_id = str((next(iter(runs), None) or self._create_run(parent_run_id)).info.run_id)
+            self.update(**{**NOTHING_COPIED, "run_id": run_id})
         if self.state.get("status_sent") and not self.state.get("status"):  # the run had ended and is resumed
             client.update_run(run_id, status="RUNNING")
             self.update(status_sent=None)
         self._run_id = run_id
+        return True
 
     def _create_run(self, parent_run_id: str | None) -> "Run":
         """Create the run, tagged with its origin as MLflow knows it: user, program, commit, MLFLOW_RUN_CONTEXT."""
@@ -337,8 +325,9 @@ class _Follower(threading.Thread):
     def send(self) -> None:
         """Send the lines that MLflow lacks, and the final status when the log is closed."""
         status = self.state.get("status")
-        if not self.state.get("described"):
-            self._describe()
+        if self._described != (tags := self.state["tags"]):
+            self._describe(tags)
+            self._described = tags
 
         # Counted as copied only once they are sent: an interruption repeats lines and never loses one.
         pending: list[Metric] = []
@@ -351,7 +340,6 @@ class _Follower(threading.Thread):
             if line.get("event") == "checkpoint":
                 self._log_metrics(pending, self._position - 1)
                 self._log_checkpoint(line, values)
-                self.update(copied_lines=self._position)
                 pending = []
                 continue
             if line.get("event") == "artifact":
@@ -367,23 +355,17 @@ class _Follower(threading.Thread):
             self._client.set_terminated(self._run_id, status=status)
             self.update(status_sent=status)
 
-    def _describe(self) -> None:
+    def _describe(self, tags: Mapping[str, str]) -> None:
         """Send params, tags and data sets; params and the description that the run has keep their value."""
         from mlflow.entities import Param, RunTag
 
-        # The flag is set before sending: tags that are added meanwhile clear it again.
-        self.update(described=True)
-        try:
-            stored = self._client.get_run(self._run_id).data
-            params = [Param(key, value) for key, value in self.state["params"].items() if key not in stored.params]
-            note = {NOTE_TAG: self.state.get("note", "")}
-            tags = self.state["tags"] | (note if note[NOTE_TAG] and NOTE_TAG not in stored.tags else {})
-            self._client.log_batch(self._run_id, params=params, tags=[RunTag(*tag) for tag in tags.items()])
-            if inputs := [dataset_input(item) for item in self.state.get("inputs", [])]:
-                self._client.log_inputs(self._run_id, datasets=inputs)
-        except Exception:
-            self.update(described=False)  # the next copy sends them again
-            raise
+        stored = self._client.get_run(self._run_id).data
+        params = [Param(key, value) for key, value in self.state["params"].items() if key not in stored.params]
+        note = {NOTE_TAG: self.state.get("note", "")}
+        tags = {**tags, **(note if note[NOTE_TAG] and NOTE_TAG not in stored.tags else {})}
+        self._client.log_batch(self._run_id, params=params, tags=[RunTag(*tag) for tag in tags.items()])
+        if inputs := [dataset_input(item) for item in self.state.get("inputs", [])]:
+            self._client.log_inputs(self._run_id, datasets=inputs)
 
     def _log_metrics(self, values: "list[Metric]", copied_lines: int) -> None:
         """Send metrics, and record that MLflow has the log up to a line."""
@@ -401,22 +383,22 @@ class _Follower(threading.Thread):
         """
         from mlflow.entities import Metric
 
-        step, milliseconds = int(line.get("step", 0)), int(line.get("time", 0) * 1000)
-        if line.get("event") in ("start", "resume"):
-            self._num_resumes, self._resumed_from = self._num_resumes + 1, step
+        event, step, milliseconds = line.get("event"), int(line.get("step", 0)), int(line.get("time", 0) * 1000)
+        if event in ("start", "resume"):
+            self._superseded |= {key: self._sent.pop(key) for key in list(self._sent) if key[1] > step}
         values = []
         for key, value in line.get("metrics", {}).items():
             if not isinstance(value, (int, float)):
                 continue
-            sent = self._sent.get((key, step))
-            is_superseded = sent and sent.num_resumes < self._num_resumes and step > self._resumed_from
-            if sent is None or (is_superseded and value != sent.value):
-                sent = self._sent[key, step] = _Sent(value, milliseconds, self._num_resumes)
-            elif line.get("event") != "checkpoint":
+            # The first line's metric is sent every time, so that MLflow recognizes a repeated one by its time.
+            metric = self._sent.get((key, step)) or self._superseded.get((key, step))
+            if metric is None or (metric.value != value and (key, step) not in self._sent):
+                metric = Metric(metric_key(key), float(value), milliseconds, step)
+            elif event != "checkpoint":
                 continue
-            # The time of the first line is sent every time, so that MLflow recognizes a repeated metric.
+            self._sent[key, step] = metric
             if math.isfinite(value):
-                values.append(Metric(metric_key(key), float(value), sent.milliseconds, step))
+                values.append(metric)
         return values
 
     def _log_checkpoint(self, line: Mapping[str, Any], values: "list[Metric]") -> None:
@@ -471,8 +453,6 @@ class _Follower(threading.Thread):
             for path in files:
                 try:
                     os.link(path, Path(folder) / path.name)
-                except FileNotFoundError:
-                    raise
                 except OSError:  # a file system without links
                     shutil.copyfile(path, Path(folder) / path.name)
             with contextlib.suppress(ArtifactError):
@@ -487,8 +467,3 @@ class _Follower(threading.Thread):
             self._client.log_artifact(self._run_id, str(path), target)
         else:
             logger.warning("%s: removed before it could be uploaded to MLflow", path)
-
-
-def _nothing_copied() -> SyncState:
-    """Return the part of the state that tells what MLflow has, for a store that has nothing."""
-    return {"run_id": None, "copied_lines": 0, "models": {}, "status_sent": None}

@@ -31,6 +31,7 @@ class Adam(AdamW):
 
     add_param_group = inspect.unwrap(Optimizer.add_param_group)
     zero_grad = inspect.unwrap(Optimizer.zero_grad)
+    step = torch.no_grad()(inspect.unwrap(AdamW.step))
 
     def __init__(self, groups: Iterable[dict[str, Any]], *, corrects_bias: bool, **settings: Any) -> None:
         super().__init__(groups, **settings)
@@ -44,14 +45,6 @@ class Adam(AdamW):
                     "exp_avg": torch.zeros_like(parameter),
                     "exp_avg_sq": torch.zeros_like(parameter),
                 }
-
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Update every parameter that has a gradient."""
-        _ADAMW_STEP(self)
-
-
-_ADAMW_STEP = inspect.unwrap(AdamW.step)
 
 
 def is_decayed(name: str) -> bool:

@@ -14,7 +14,8 @@ from bert_model.finetuning.task_model import load_task_model
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.kinds import kind_of
 from bert_model.kinds.scores import read_predictions
-from bert_model.metrics.analysis import best_temperature, class_scores, confusion_matrix
+from bert_model.metrics.analysis import best_temperature, class_scores
+from bert_model.metrics.glue import confusion_matrix
 from bert_model.metrics.uncertainty import bootstrap_interval
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.tasks.catalogue import TASKS, Task, get_task

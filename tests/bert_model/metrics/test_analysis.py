@@ -10,7 +10,6 @@ from bert_model.metrics.analysis import (
     best_threshold,
     calibration_error,
     class_scores,
-    confusion_matrix,
     entity_scores,
     label_scores,
 )
@@ -23,7 +22,7 @@ def test_confusion_and_class_scores_equal_scikit_learn(seed):
     rng = np.random.default_rng(seed)
     labels = ["a", "b", "c", "d"]
     gold, predicted = (list(rng.choice(labels[: 4 - seed % 2], size=50)) for _ in range(2))
-    confusion = confusion_matrix(gold, predicted, labels)
+    confusion = glue.confusion_matrix(gold, predicted, labels)
     assert (confusion == sklearn.metrics.confusion_matrix(gold, predicted, labels=labels)).all()
     expected = sklearn.metrics.precision_recall_fscore_support(gold, predicted, labels=labels, zero_division=0)
     for found, *values in zip(class_scores(confusion, labels), *expected):

@@ -764,7 +764,7 @@ def test_store_that_times_out_adds_no_version_and_refuses_none(home, name, train
 
 def test_scores_have_the_step_of_the_published_checkpoint(home, base, tmp_path):
     with operations.registry_client() as client:
-        run_id = client.create_run(client.create_experiment("chosen")).info.run_id
+        run_id = client.create_run(client.create_experiment("chosen", tmp_path.as_uri())).info.run_id
         for step, loss in ((9, 3.0), (10, 4.0)):  # the last checkpoint is not the published one
             client.log_metric(run_id, "held_out/mlm_loss", loss, step=step)
     with publishing(tmp_path / "model", kind="pretrained_model", configuration={}, inputs={}) as draft:
