@@ -20,7 +20,7 @@ def continuations(split: Split, count: int) -> list[tuple[str, ...]]:
         writer = split.writer()
         trade, *others = split.rng.sample(TRADES, 4)
         hero = dataclasses.replace(split.person(), trade=trade)
-        context = plain(writer.grammar.fill(split.rng.choice(_SENTENCES["contexts"]), writer.person_slots(hero)))
+        context = plain(writer.grammar.fill(split.rng.choice(_SENTENCES["contexts"]), writer.slots(hero)))
         subject = split.rng.choice(("He", "She"))
         shape = split.rng.choice(_SENTENCES["endings"])
         # An ending goes on from the pronoun: filled behind it, it stays in lower case.
