@@ -8,7 +8,6 @@ it.
 
 import argparse
 import collections
-import contextlib
 import dataclasses
 import functools
 import itertools
@@ -30,6 +29,7 @@ from benchmarks.harness import (
     errors_as_exit_codes,
     fresh_directory,
     medians,
+    on_one_core,
     profile,
     program,
     render,
@@ -163,7 +163,7 @@ class InstanceParts:
         }
         contestants = {name: work for name, (_, work) in ours.items()}
         contestants[REFERENCE] = lambda: self.reference(tokenize=False)
-        with one_core():
+        with on_one_core():
             rates = medians(contestants, self.rounds, "without tokenizing")
         return [
             Row(what=f"pairs, {name}, without tokenizing", unit="instances/s, one core", ours=rates[name],
@@ -189,7 +189,7 @@ class InstanceParts:
             "count once": lambda: self._count(self.inputs.one_copy),
             "plain count": lambda: self._megabytes_per_second(once, self._count_plainly),
         }
-        with one_core():
+        with on_one_core():
             rates = medians(contestants, self.rounds, "text")
         self._check_counts()
         library, plain = "tokenizers.encode_batch", "sentence by sentence"
@@ -294,20 +294,6 @@ def _documents_of_a_megabyte(corpus: Manifest) -> list[tuple[str, ...]]:
         if size > 1e6:
             break
     return documents
-
-
-@contextlib.contextmanager
-def one_core() -> Iterator[None]:
-    """Restrict this process and its threads to one core."""
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {max(cores)})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, cores)
 
 
 class InstanceJobs:

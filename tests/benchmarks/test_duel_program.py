@@ -3,12 +3,9 @@
 import collections
 import dataclasses
 import json
-import os
 import re
 import signal
-import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -145,15 +142,6 @@ def test_another_corpus_is_refused_after_a_failed_start(inputs, tmp_path, monkey
     others = make_inputs(tmp_path / "other", held_out=range(1, 60, 6))
     assert duel.main(arguments(others)) == UsageError.exit_code
     assert "give another --name" in capsys.readouterr().err
-
-
-def test_child_that_has_just_ended_can_be_signaled():
-    child = subprocess.Popen([sys.executable, "-c", "pass"])
-    while not os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-        time.sleep(0.01)
-    processes, usage = {child.pid: child}, duel.Usage()
-    duel._signal(processes, signal.SIGTERM)
-    assert list(duel._ended(processes, usage)) == [0]
 
 
 def test_peer_gets_the_learning_rate_with_the_lowest_loss(texts, tmp_path):
