@@ -224,11 +224,9 @@ def answer(split: Split, index: int) -> tuple[str, str, str]:
             sentences = split.rng.choice([other for other in TASKS["qnli"] if other is not asked])["sentences"]
         else:
             # The opposite traits, because two persons may share a trait by chance.
-            other = dataclasses.replace(
-                split.person(),
-                trade=_other_trade(split, person.trade),
-                traits={name: 1 - pole for name, pole in person.traits.items()},
-            )
+            other = split.person()
+            other.trade = _other_trade(split, person.trade)
+            other.traits = {name: 1 - pole for name, pole in person.traits.items()}
             slots = writer.slots(other)
     return question, plain(writer.grammar.fill(split.rng.choice(sentences), slots)), label
 

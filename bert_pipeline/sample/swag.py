@@ -1,7 +1,6 @@
 """Grounded continuations (SWAG): what a person of a trade does next."""
 
 import csv
-import dataclasses
 from pathlib import Path
 
 from bert_pipeline.sample.grammar import plain
@@ -19,7 +18,8 @@ def continuations(split: Split, count: int) -> list[tuple[str, ...]]:
     for index in range(count):
         writer = split.writer()
         trade, *others = split.rng.sample(TRADES, 4)
-        hero = dataclasses.replace(split.person(), trade=trade)
+        hero = split.person()
+        hero.trade = trade
         context = plain(writer.grammar.fill(split.rng.choice(_SENTENCES["contexts"]), writer.slots(hero)))
         subject = split.rng.choice(("He", "She"))
         shape = split.rng.choice(_SENTENCES["endings"])
