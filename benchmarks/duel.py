@@ -37,8 +37,8 @@ from benchmarks.harness import (
     program,
     working_directory,
 )
-from benchmarks.inputs import load_or_make, sample_dump
-from benchmarks.run_mlm import Lines, RunMlmCase, documents_of, lines_of, newest_checkpoint, write_lines
+from benchmarks.inputs import documents_of, load_or_make, sample_dump
+from benchmarks.run_mlm import Lines, RunMlmCase, lines_of, newest_checkpoint, write_lines
 from benchmarks.training import rank_environments
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.initialization import new_model

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bert_pipeline.compression import open_bytes
-from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP
+from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP, Document, read_documents
 from bert_pipeline.errors import InputError
 from bert_pipeline.instances.columns import offsets_of
 from bert_pipeline.instances.pairs import (
@@ -130,6 +130,12 @@ def _copy_of_page(page: str, copy: int, number: int) -> str:
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Corpora
+
+
+def documents_of(corpus: Manifest, split: str) -> Iterator[Document]:
+    """Yield the documents of a split."""
+    for shard in corpus.file_paths("documents-"):
+        yield from (document for document in read_documents(shard) if document.split == split)
 
 
 def text_bytes(manifest: Manifest) -> int:

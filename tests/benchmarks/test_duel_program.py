@@ -15,6 +15,7 @@ import transformers
 import yaml
 
 from benchmarks import duel, run_mlm
+from benchmarks.inputs import documents_of
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
 from bert_model.model.initialization import new_model
@@ -248,7 +249,7 @@ def test_lines_have_the_sentences_of_a_document_in_random_order(texts, tmp_path)
     corpus, tokenizer = texts
     run_mlm.write_lines(corpus, tokenizer, 12, tmp_path / "lines.npy")
     expected = collections.Counter()
-    for document in run_mlm.documents_of(corpus, "train"):
+    for document in documents_of(corpus, "train"):
         lines = [line.tolist() for line in run_mlm.lines_of(document, tokenizer, 12)]
         expected.update(tuple(line + [tokenizer.pad_id] * (12 - len(line))) for line in lines)
         assert all(line[0] == tokenizer.cls_id and line[-1] == tokenizer.sep_id for line in lines)
