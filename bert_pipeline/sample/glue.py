@@ -4,13 +4,12 @@ Acceptability, sentiment, paraphrase, similarity, inference, answers, pronouns: 
 index decides the label, so that the classes of a file are balanced.
 """
 
-import dataclasses
+import copy
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from bert_pipeline.sample.grammar import Slots, mark, plain
-from bert_pipeline.sample.lexicon import FIELDS, TASKS, TRADES, TRAITS, WORK_PARTS, Noun, Trade, Verb
+from bert_pipeline.sample.lexicon import FIELDS, TASKS, TRADES, TRAITS, WORK_PARTS, Trade
 from bert_pipeline.sample.splits import Split, make_split
 from bert_pipeline.sample.world import World
 
@@ -44,77 +43,71 @@ _TRAITS_OF = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
 class Statement:
     """The meaning of a sentence: who, of which character, did what to which thing. Words are drawn at writing."""
 
-    trade: Trade
-    trait: str
-    pole: int
-    verb: Verb
-    good: Noun
-    place: Noun
+    def __init__(self, split: Split) -> None:
+        rng = split.rng
+        self.split = split
+        self.trade = rng.choice(split.trades)
+        self.trait = rng.choice(("wealth", "temper", "fame"))
+        self.pole = rng.randrange(2)
+        self.verb, self.good = rng.choice(self.trade.verbs), rng.choice(self.trade.goods)
+        self.place = rng.choice(self.trade.places)
+
+    def say(self, template: str) -> str:
+        """Return it in words. Verb, good and place are part of it; the others vary with each wording."""
+        rng, writer = self.split.rng, self.split.writer()
+        adjectives = TRAITS[self.trait][self.pole].adjectives
+        slots: Slots = {
+            "adjective": lambda: writer.grammar.pick(adjectives),
+            "agent": lambda: rng.choice(self.trade.agents).singular,
+            "verb": self.verb.base,
+            "verbed": self.verb.past,
+            "goods": self.good.plural,
+            "place": self.place.singular,
+            "tool_word": lambda: rng.choice(("tool", "instrument")),
+        }
+        return plain(writer.grammar.fill(template, slots))
+
+    def changed(self, what: str) -> "Statement":
+        """Return the statement with another character ("pole"), agent, deed, or agent and deed ("event")."""
+        changed, rng = copy.copy(self), self.split.rng
+        if what == "pole":
+            changed.pole = 1 - self.pole
+            return changed
+        other = _other_trade(self.split, self.trade, self.split.trades)
+        verb, good = rng.choice(other.verbs), rng.choice(other.goods)
+        if what != "agent":
+            changed.verb, changed.good = verb, good
+        if what != "deed":
+            changed.trade = other
+        if what == "event":
+            changed.place = rng.choice(other.places)
+        return changed
 
 
 _DIFFERENCES = ("event", "event", "event", "agent", "deed", "pole")
 _EVENTS = ("event", "event", "agent", "deed")
 
 
-def _statement(split: Split) -> Statement:
-    rng = split.rng
-    trade = rng.choice(split.trades)
-    trait = rng.choice(("wealth", "temper", "fame"))
-    return Statement(
-        trade, trait, rng.randrange(2), rng.choice(trade.verbs), rng.choice(trade.goods), rng.choice(trade.places)
-    )
-
-
-def _say(split: Split, statement: Statement, template: str) -> str:
-    writer = split.writer()
-    adjectives = TRAITS[statement.trait][statement.pole].adjectives
-    # Verb, good and place are part of the statement; the other words vary with each wording.
-    slots: Slots = {
-        "adjective": lambda: writer.grammar.pick(adjectives),
-        "agent": lambda: split.rng.choice(statement.trade.agents).singular,
-        "verb": statement.verb.base,
-        "verbed": statement.verb.past,
-        "goods": statement.good.plural,
-        "place": statement.place.singular,
-        "tool_word": lambda: split.rng.choice(("tool", "instrument")),
-    }
-    return plain(writer.grammar.fill(template, slots))
-
-
 def _other_trade(split: Split, trade: Trade, choices: tuple[Trade, ...] = TRADES) -> Trade:
     return split.rng.choice([other for other in choices if other is not trade])
-
-
-def _change(split: Split, statement: Statement, what: str) -> Statement:
-    """Return the statement with another character ("pole"), agent, deed, or agent and deed ("event")."""
-    if what == "pole":
-        return dataclasses.replace(statement, pole=1 - statement.pole)
-    other = _other_trade(split, statement.trade, split.trades)
-    deed: dict[str, Any] = {"verb": split.rng.choice(other.verbs), "good": split.rng.choice(other.goods)}
-    if what == "deed":
-        return dataclasses.replace(statement, **deed)
-    if what == "agent":
-        return dataclasses.replace(statement, trade=other)
-    return dataclasses.replace(statement, trade=other, place=split.rng.choice(other.places), **deed)
 
 
 def paraphrase(split: Split, index: int) -> tuple[int, str, str]:
     """MRPC: (1 or 0, sentence, sentence): one statement in two wordings, or with one part changed."""
     label = index % 2
-    statement = _statement(split)
-    other = statement if label else _change(split, statement, split.rng.choice(_DIFFERENCES))
+    statement = Statement(split)
+    other = statement if label else statement.changed(split.rng.choice(_DIFFERENCES))
     first, second = split.rng.sample(TASKS["paraphrases"]["sentences"], 2)
-    return label, _say(split, statement, first), _say(split, other, second)
+    return label, statement.say(first), other.say(second)
 
 
 def duplicate(split: Split, index: int) -> tuple[str, str, int]:
     """QQP: (question, question, 1 or 0): one question in two wordings, or about another thing, or another question."""
     label = index % 2
-    statement = _statement(split)
+    statement = Statement(split)
     kind, wordings = split.rng.choice([*TASKS["qqp"].items()])
     first, second = split.rng.sample(wordings, 2)
     other = statement
@@ -123,22 +116,22 @@ def duplicate(split: Split, index: int) -> tuple[str, str, int]:
         second = split.rng.choice(split.rng.choice([group for name, group in TASKS["qqp"].items() if name != kind]))
     elif not label:
         # The question about a character mentions no deed, so a changed deed would change nothing.
-        other = _change(split, statement, split.rng.choice(("agent", "pole") if kind == "character" else _EVENTS))
-    return _say(split, statement, first), _say(split, other, second), label
+        other = statement.changed(split.rng.choice(("agent", "pole") if kind == "character" else _EVENTS))
+    return statement.say(first), other.say(second), label
 
 
 def similarity(split: Split, index: int) -> tuple[str, str, float]:
     """STS-B: (sentence, sentence, 0–5): 2 points for the same person, 1.5 for the character, 1.5 for the deed."""
-    statement = _statement(split)
+    statement = Statement(split)
     other = statement
     score = 5.0
     # Three bits of the index choose the differences: all eight combinations occur in turn.
     for what, points, bit in (("agent", 2.0, 1), ("pole", 1.5, 2), ("deed", 1.5, 4)):
         if index & bit:
-            other = _change(split, other, what)
+            other = other.changed(what)
             score -= points
     first, second = split.rng.sample(TASKS["paraphrases"]["sentences"], 2)
-    return _say(split, statement, first), _say(split, other, second), score
+    return statement.say(first), other.say(second), score
 
 
 _LABELS = ("entailment", "contradiction", "neutral")
