@@ -33,7 +33,7 @@ from bert_pipeline.randomness import key_of_text
 from bert_pipeline.sample import generate_sample
 from bert_pipeline.sample.articles import write_articles
 from bert_pipeline.sample.grammar import plain
-from bert_pipeline.sample.world import make_world
+from bert_pipeline.sample.world import World
 from bert_pipeline.vocabulary.encoder import SentenceEncoder
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig, WordCounter, train
@@ -232,7 +232,7 @@ def sample_instances(directory: Path, *, vocab_size: int, max_seq_length: int, n
 def _sample_documents(num_articles: int) -> list[list[str]]:
     articles = [
         [plain(text) for section in article.sections for paragraph in section.paragraphs for text in paragraph]
-        for article in write_articles(make_world(1, num_articles))
+        for article in write_articles(World(1, num_articles))
     ]
     starts = range(0, len(articles), ARTICLES_PER_DOCUMENT)
     return [[text for article in articles[s : s + ARTICLES_PER_DOCUMENT] for text in article] for s in starts]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from bert_pipeline.sample.grammar import Cut, Grammar, Slots, mark
 from bert_pipeline.sample.lexicon import ARTICLES, JUDGMENTS, PRONOUNS, TRADES, WORK_PARTS, Trade
-from bert_pipeline.sample.world import Organization, Person, Town, Work, World, make_traits, person_name
+from bert_pipeline.sample.world import Names, Organization, Person, Town, Work, World, make_traits, person_name
 
 Entity = Person | Town | Organization | Work | Trade
 
@@ -34,11 +34,10 @@ SENTENCES: dict[str, dict[str, Sequence[str]]] = ARTICLES["sentences"]
 
 
 class Writer:
-    """Turns entities into sentences. `cut` restricts the words of each cluster (see `Grammar`)."""
+    """Turns entities into sentences. `names` and `cut` restrict the names, and the words of each cluster."""
 
-    def __init__(self, world: World, rng: random.Random, cut: Cut | None = None) -> None:
-        self.world = world
-        self.rng = rng
+    def __init__(self, world: World, rng: random.Random, names: Names | None = None, cut: Cut | None = None) -> None:
+        self.world, self.rng, self.names = world, rng, names or world.names
         self.grammar = Grammar(rng, cut)
 
     def slots(self, entity: Entity) -> Slots:
@@ -77,7 +76,7 @@ class Writer:
 
     def trade_slots(self, trade: Trade) -> Slots:
         """Slots of the CONCEPT templates, which all others share."""
-        names = self.world.names
+        names = self.names
 
         def somebody() -> str:
             given, surname, _ = person_name(self.rng, names)

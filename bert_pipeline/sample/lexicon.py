@@ -35,22 +35,15 @@ class Verb:
     past: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class Trade:
     """One trade with everything that belongs to it and to no other trade."""
 
-    name: str
-    field: str
-    agents: tuple[Noun, ...]
-    tools: tuple[Noun, ...]
-    goods: tuple[Noun, ...]
-    places: tuple[Noun, ...]
-    verbs: tuple[Verb, ...]
-
-    @property
-    def title(self) -> str:
+    def __init__(self, field: str, agents: str, tools: str, goods: str, places: str, verbs: str) -> None:
+        self.field, self.verbs = field, _verbs(verbs)
+        self.agents, self.tools, self.goods, self.places = map(_nouns, (agents, tools, goods, places))
+        self.name = self.agents[0].singular
+        self.title = self.name.capitalize()
         """The title of its article."""
-        return self.name.capitalize()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,11 +92,6 @@ def _verbs(text: str) -> tuple[Verb, ...]:
     return tuple(Verb(base, _inflect(base, "s"), past or _inflect(base, "ed")) for base, _, past in words)
 
 
-def _trade(field: str, verbs: str, **nouns: str) -> Trade:
-    clusters = {name: _nouns(text) for name, text in nouns.items()}
-    return Trade(clusters["agents"][0].singular, field, verbs=_verbs(verbs), **clusters)
-
-
 def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
@@ -111,7 +99,7 @@ def _words(text: str) -> tuple[str, ...]:
 ARTICLES, TASKS = _read("articles"), _read("tasks")
 """The sentences of the encyclopedia, and of the tasks; the files describe themselves."""
 _DATA = _read("words")
-TRADES = tuple(_trade(**trade) for trade in _DATA["trades"])
+TRADES = tuple(Trade(**trade) for trade in _DATA["trades"])
 FIELDS = {name: _nouns(text) for name, text in _DATA["fields"].items()}
 TRAITS = {
     name: tuple(Pole(_words(pole["adjectives"]), tuple(pole["signs"].split(", "))) for pole in poles)

@@ -44,7 +44,7 @@ class Split:
 
     def writer(self) -> Writer:
         """A writer that keeps to this split's words."""
-        return Writer(dataclasses.replace(self.world, names=self.names), self.rng, self.cut)
+        return Writer(self.world, self.rng, self.names, self.cut)
 
     def town(self) -> Town:
         """A new town."""

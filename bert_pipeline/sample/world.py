@@ -72,42 +72,34 @@ class Work:
         """How it was received."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class World:
-    """Everything that the encyclopedia knows."""
+    """Everything that the encyclopedia knows: entities that fill about `num_articles` articles."""
 
-    seed: int
-    names: Names
-    towns: tuple[Town, ...]
-    organizations: tuple[Organization, ...]
-    persons: tuple[Person, ...]
-    works: tuple[Work, ...]
+    def __init__(self, seed: int, num_articles: int) -> None:
+        rng = random.Random(f"{seed}:world")
+        self.seed, self.names = seed, make_names(rng)
+        num_towns = min(len(self.names.towns), max(8, num_articles // 10))
+        self.towns = tuple(Town(rng, self.names, title) for title in self.names.towns[:num_towns])
 
+        # Titles may be drawn twice: the first is kept, and more are drawn until there are enough.
+        organizations: dict[str, Organization] = {}
+        while len(organizations) < max(8, num_articles * 15 // 100):
+            organization = Organization(rng, self.names, rng.choice(self.towns))
+            organizations.setdefault(organization.title, organization)
+        self.organizations = tuple(organizations.values())
+        persons: dict[str, Person] = {}
+        while len(persons) < max(16, num_articles * 45 // 100):
+            employer = rng.choice(self.organizations)
+            person = Person(rng, self.names, rng.choice(self.towns), rng.choice(self.towns), employer)
+            persons.setdefault(person.title, person)
+        self.persons = tuple(persons.values())
 
-def make_world(seed: int, num_articles: int) -> World:
-    """Invent a world whose entities fill about `num_articles` articles."""
-    rng = random.Random(f"{seed}:world")
-    names = make_names(rng)
-    num_towns = min(len(names.towns), max(8, num_articles // 10))
-    towns = tuple(Town(rng, names, title) for title in names.towns[:num_towns])
-
-    # Titles may be drawn twice: the first is kept, and more are drawn until there are enough.
-    organizations: dict[str, Organization] = {}
-    while len(organizations) < max(8, num_articles * 15 // 100):
-        organization = Organization(rng, names, rng.choice(towns))
-        organizations.setdefault(organization.title, organization)
-    persons: dict[str, Person] = {}
-    while len(persons) < max(16, num_articles * 45 // 100):
-        employer = rng.choice(tuple(organizations.values()))
-        person = Person(rng, names, rng.choice(towns), rng.choice(towns), employer)
-        persons.setdefault(person.title, person)
-
-    # Works make up the rest of the articles.
-    works: dict[str, Work] = {}
-    while len(works) < max(8, num_articles - len(towns) - len(organizations) - len(persons)):
-        work = Work(rng, rng.choice(tuple(persons.values())))
-        works.setdefault(work.title, work)
-    return World(seed, names, towns, tuple(organizations.values()), tuple(persons.values()), tuple(works.values()))
+        # Works make up the rest of the articles.
+        works: dict[str, Work] = {}
+        while len(works) < max(8, num_articles - num_towns - len(organizations) - len(persons)):
+            work = Work(rng, rng.choice(self.persons))
+            works.setdefault(work.title, work)
+        self.works = tuple(works.values())
 
 
 def make_names(rng: random.Random) -> Names:
