@@ -68,17 +68,9 @@ def run_or_load(case: FinetuningCase, side: str, make: Side, seed: int, director
     # By content: the same files may be elsewhere on another machine, and other files in the same place. Random weights
     # are those of every model of the shape.
     files = [case.model / "config.json"] if side == "random" else weight_files(case.model)
-    settings = json.dumps(
-        {
-            "weights": [file_sha256(path) for path in files],
-            "examples": _sha256_of(case),
-            "batch_size": case.batch_size,
-            "learning_rate": case.learning_rate,
-            "epochs": case.epochs,
-            "precision": case.precision,
-            "optimizer": case.optimizer,
-        }
-    )
+    content = {"weights": [file_sha256(path) for path in files], "examples": _sha256_of(case)}
+    names = ("batch_size", "learning_rate", "epochs", "precision", "optimizer")
+    settings = json.dumps(content | {name: getattr(case, name) for name in names})
     path = directory / f"{case.task.name}-{side}-{case.learning_rate:g}-{seed}.npz"
     ids = [example.example_id for example in case.dev_examples]
     if path.is_file():
