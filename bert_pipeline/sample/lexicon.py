@@ -5,11 +5,10 @@ the same places. The first half of a cluster may occur in training sets of the t
 dev and test sets only: `seen` and `unseen` make the cut, in one place. Words and sentences are in `data`.
 """
 
-import dataclasses
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 Item = TypeVar("Item")
 
@@ -18,16 +17,14 @@ def _read(name: str) -> dict[str, Any]:
     return tomllib.loads((Path(__file__).parent / "data" / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Noun:
+class Noun(NamedTuple):
     """A countable noun."""
 
     singular: str
     plural: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Verb:
+class Verb(NamedTuple):
     """A transitive verb: infinitive, third person singular, past."""
 
     base: str
@@ -46,16 +43,14 @@ class Trade:
         """The title of its article."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Pole:
+class Pole(NamedTuple):
     """One end of a trait: adjectives of one meaning, and things that go with it."""
 
     adjectives: tuple[str, ...]
     signs: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Judgment:
+class Judgment(NamedTuple):
     """Words of praise, or of blame; the verbs are in the past."""
 
     adjectives: tuple[str, ...]
