@@ -315,8 +315,10 @@ def best_learning_rate(
 def write_test(corpus: Manifest, tokenizer: Tokenizer, length: int, path: Path) -> None:
     """Write held-out texts as rows of ids, padded with -1, and which of their tokens are masked: (N, length) each.
 
-    A text is a line of the peer's training, of other documents.
+    A text is a line of the peer's training, of other documents. A file that is there is kept.
     """
+    if path.is_file():
+        return
     texts = [line for document in documents_of(corpus, "held_out") for line in lines_of(document, tokenizer, length)]
     if not texts:
         raise UsageError(f"{corpus.path}: has no held-out documents to test on; make it with a larger held_out")
@@ -459,13 +461,6 @@ def make_instances(preset: RunPreset, corpus: Path, directory: Path, suffix: str
     }
 
 
-def find_corpus(corpus: Path | None, directory: Path) -> Manifest:
-    """Return the corpus, or one of the generated encyclopedia."""
-    if corpus is not None:
-        return load_manifest(corpus, kind="corpus")
-    return load_or_make(directory / "corpus", lambda path: build_corpus([str(sample_dump(directory))], path))
-
-
 def phases_of(config: PretrainingConfig, directory: Path) -> list[Lines]:
     """Return what the peer trains on in each of our phases: the same lengths and batches for the same time."""
     shares, last = np.cumsum([phase.share for phase in config.phases]), config.phases[-1]
@@ -520,7 +515,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     directory = working_directory(args.name)
     changes = [f"pretraining.{assignment}" for assignment in args.assignments]
     preset = preset_from_mapping(override(read_yaml(preset_path(args.preset)), changes), name=args.preset)
-    corpus = find_corpus(args.corpus, directory)
+    if args.corpus is None:
+        corpus = load_or_make(directory / "corpus", lambda path: build_corpus([str(sample_dump(directory))], path))
+    else:
+        corpus = load_manifest(args.corpus, kind="corpus")
     # The held-out text of another corpus may be in what was made of this one, which is kept for a later start.
     for path in args.instances:
         made_of = load_manifest(path, kind="instances").inputs.get("corpus", {})
@@ -556,8 +554,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not Path(file).is_file():
             write_lines(corpus, tokenizer, phase.max_seq_length, Path(file))
     test = directory / "test.npz"
-    if not test.is_file():
-        write_test(corpus, tokenizer, last.max_seq_length, test)
+    write_test(corpus, tokenizer, last.max_seq_length, test)
     case = RunMlmCase(
         lines=lines,
         model=str(initial),

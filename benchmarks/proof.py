@@ -86,8 +86,7 @@ def score(proof: Proof, preset: RunPreset, data: Path, corpus: Manifest, directo
 
     if HELD_OUT not in scores:
         test = corpus.path.parent / "test.npz"
-        if not test.is_file():
-            write_test(corpus, Tokenizer.from_directory(model), preset.sequence_lengths[-1], test)
+        write_test(corpus, Tokenizer.from_directory(model), preset.sequence_lengths[-1], test)
         losses, counts = held_out_losses(model, test)
         keep(HELD_OUT, float(losses.sum() / counts.sum()))
     for name, pairs in proof.exams.items():
