@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness import describe_machine, errors_as_exit_codes, markdown_table, program, working_directory
+from benchmarks.inputs import documents_of
 from bert_model.zero_shot.result import ExamResult, PairScores, exam_result
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.corpus.near_duplicates import find_words
-from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.exam.pairs import Pair, read_pairs
 from bert_pipeline.manifest import load_manifest
@@ -83,15 +83,12 @@ def find_runs(texts: Sequence[Text], training: Iterable[str]) -> list[tuple[int,
 
 def read_corpus(directory: Path) -> tuple[list[Text], Iterator[str]]:
     """Return the held-out documents of a corpus as test texts, and an iterator over its training documents."""
-    shards = load_manifest(directory, kind="corpus").file_paths("documents-")
-    documents = (document for shard in shards for document in read_documents(shard))
+    corpus = load_manifest(directory, kind="corpus")
     held_out = [
         Text(HELD_OUT, document.document_id, (" ".join(document.sentences),))
-        for document in documents
-        if document.split == "held_out"
+        for document in documents_of(corpus, "held_out")
     ]
-    again = (document for shard in shards for document in read_documents(shard))
-    return held_out, (" ".join(document.sentences) for document in again if document.split == "train")
+    return held_out, (" ".join(document.sentences) for document in documents_of(corpus, "train"))
 
 
 def read_task(name: str, path: str) -> list[Text]:

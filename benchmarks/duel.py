@@ -9,27 +9,27 @@ A side goes on from its checkpoint, with its clock, so the program may be stoppe
 """
 
 import argparse
-import collections
 import contextlib
-import ctypes
 import dataclasses
+import functools
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 import psutil
 import torch
 import yaml
 from torch.nn import functional
 
 from benchmarks.harness import (
+    children_cpu_seconds,
     describe_machine,
     errors_as_exit_codes,
     markdown_table,
@@ -37,8 +37,8 @@ from benchmarks.harness import (
     program,
     working_directory,
 )
-from benchmarks.inputs import load_or_make, sample_dump
-from benchmarks.run_mlm import Lines, RunMlmCase, documents_of, lines_of, newest_checkpoint, write_lines
+from benchmarks.inputs import documents_of, load_or_make, sample_dump
+from benchmarks.run_mlm import Lines, RunMlmCase, lines_of, newest_checkpoint, write_lines
 from benchmarks.training import rank_environments
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.initialization import new_model
@@ -59,6 +59,7 @@ from bert_pipeline.exam.ngrams import NGRAM_BASELINE_NAME
 from bert_pipeline.exam.pairs import read_pairs_of
 from bert_pipeline.instances.job import build_instances
 from bert_pipeline.manifest import Manifest, load_manifest
+from bert_pipeline.parent import start
 from bert_pipeline.signals import exiting_on_signals
 from bert_pipeline.vocabulary.job import build_vocabulary
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -84,19 +85,19 @@ NUM_RESAMPLES = 1_000
 
 
 class OurSide:
-    """Our training: `bert pretrain` in the preset's processes."""
+    """Our training: `bert pretrain` in the preset's processes, on all cores."""
 
-    def __init__(self, directory: Path, config: PretrainingConfig, *, processes: int, threads: int) -> None:
+    def __init__(self, directory: Path, config: PretrainingConfig, processes: int | None) -> None:
         self.name, self.output = "ours", directory / "ours"
         self.model = self.output / "model"  # does not exist before the end
-        self.config, self.processes, self.threads = directory / "ours.yaml", processes, threads
+        self.config, self.processes = directory / "ours.yaml", processes or 1
         write_text_durably(self.config, yaml.safe_dump(to_mapping(config), sort_keys=False))
 
     def commands(self) -> list[tuple[list[str], dict[str, str]]]:
         """Return the command and the environment of each rank for the next slice."""
         command = [sys.executable, "-m", "bert_model.pretraining", "--config", str(self.config), "--experiment", ""]
         command += ["--device", "cpu", "--output", str(self.output), "--resume"]
-        return _ranks(command, self.processes, self.threads)
+        return _ranks(command, self.processes)
 
     def seconds(self) -> float:
         """Return the seconds of training up to the newest checkpoint."""
@@ -118,7 +119,7 @@ class PeerSide:
 
     def commands(self) -> list[tuple[list[str], dict[str, str]]]:
         command = [sys.executable, "-m", "benchmarks.run_mlm", self.case.to_json()]
-        return _ranks(command, self.case.processes, max(1, num_cores() // self.case.processes))
+        return _ranks(command, self.case.processes)
 
     def seconds(self) -> float:
         found = newest_checkpoint(Path(self.case.output))
@@ -132,9 +133,10 @@ class PeerSide:
 Side: TypeAlias = OurSide | PeerSide
 
 
-def _ranks(command: list[str], processes: int, threads: int) -> list[tuple[list[str], dict[str, str]]]:
+def _ranks(command: list[str], processes: int) -> list[tuple[list[str], dict[str, str]]]:
     environments = rank_environments(processes) if processes > 1 else [{}]
-    return [(command, environment | {"OMP_NUM_THREADS": str(threads)}) for environment in environments]
+    threads = str(max(1, num_cores() // processes))
+    return [(command, environment | {"OMP_NUM_THREADS": threads}) for environment in environments]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -152,58 +154,46 @@ class Usage:
 
 def run_slice(commands: Sequence[tuple[list[str], dict[str, str]]], seconds: float, log: Path, usage: Usage) -> None:
     """Run the ranks of a training for a time, then let them save and end; BertError if one fails."""
-    processes = {}
+    before = children_cpu_seconds()
     with log.open("ab") as stream:
-        for command, environment in commands:
-            variables = os.environ | environment
-            process = subprocess.Popen(
-                command, env=variables, stdout=stream, stderr=stream, preexec_fn=_end_with_parent
-            )
-            processes[process.pid] = process
-    deadline, told = time.monotonic() + seconds, False
-    next_look = time.monotonic()
+        # They end with this program, however it ends: two trainings at a time would slow each other down.
+        processes = [
+            start(command, env=os.environ | environment, stdout=stream, stderr=stream)
+            for command, environment in commands
+        ]
+    stop, next_look, told = time.monotonic() + seconds, 0.0, False
+    codes: list[int | None] = [None]
     try:
-        while processes:
+        while None in codes:
             time.sleep(0.2)
             if time.monotonic() >= next_look:
-                usage.peak_bytes = max(usage.peak_bytes, _memory(processes))
+                usage.peak_bytes = max(usage.peak_bytes, _memory([process.pid for process in processes]))
                 next_look = time.monotonic() + MEMORY_SECONDS
-            failed = [code for code in _ended(processes, usage) if code not in (0, PREEMPTED) and not told]
-            if failed:
+            codes = [process.poll() for process in processes]
+            failed = [code for code in codes if code not in (None, 0, PREEMPTED)]
+            if failed and not told:
                 lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no output"]
                 raise BertError(f"{log}: a process ended with {failed[0]}: {lines[-1]}")
-            if time.monotonic() > deadline + STOP_SECONDS:
+            if None in codes and time.monotonic() > stop + STOP_SECONDS:
                 raise BertError(f"{log}: a process did not end within {STOP_SECONDS} seconds")
-            if time.monotonic() > deadline and not told:
+            if time.monotonic() > stop and not told:
                 told = True
-                _signal(processes, signal.SIGTERM)
+                for process in processes:
+                    process.terminate()
     finally:
         # After an error, or when this program is stopped: the processes save their state too.
-        _signal(processes, signal.SIGTERM)
+        for process in processes:
+            process.terminate()
         until = time.monotonic() + STOP_SECONDS
-        while processes and time.monotonic() < until:
-            time.sleep(0.1)
-            list(_ended(processes, usage))
-        _signal(processes, signal.SIGKILL)
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, until - time.monotonic()))
+            process.kill()
+            process.wait()
+        usage.processor_seconds += children_cpu_seconds() - before
 
 
-def _signal(pids: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to processes that `_ended` has not removed; `Popen.terminate` may take their exit code from it."""
-    for pid in pids:
-        os.kill(pid, number)
-
-
-def _ended(processes: dict[int, subprocess.Popen[bytes]], usage: Usage) -> Iterator[int]:
-    """Remove the processes that have ended, count their processor time, and yield their exit codes."""
-    for pid in list(processes):
-        ended, status, resources = os.wait4(pid, os.WNOHANG)
-        if ended:
-            usage.processor_seconds += resources.ru_utime + resources.ru_stime
-            processes.pop(pid).returncode = code = os.waitstatus_to_exitcode(status)
-            yield code
-
-
-def _memory(pids: Mapping[int, object]) -> int:
+def _memory(pids: Sequence[int]) -> int:
     total = 0
     for pid in pids:
         with contextlib.suppress(psutil.Error):
@@ -213,12 +203,6 @@ def _memory(pids: Mapping[int, object]) -> int:
                     found = process.memory_full_info()
                     total += getattr(found, "pss", found.rss)
     return total
-
-
-def _end_with_parent() -> None:
-    """Ask the kernel for SIGTERM when this program is killed: two trainings at a time would slow each other down."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # 1 = PR_SET_PDEATHSIG
 
 
 def fight(sides: Sequence[Side], slice_seconds: float, directory: Path) -> None:
@@ -237,16 +221,12 @@ def fight(sides: Sequence[Side], slice_seconds: float, directory: Path) -> None:
             raise BertError(f"{directory / side.name}.log: a slice made no step; give a longer --slice")
 
 
-def used(directory: Path) -> dict[str, collections.Counter[str]]:
+def used(directory: Path) -> dict[str, dict[str, float]]:
     """Return what each side used in all slices: training seconds, processor seconds, and its largest memory."""
-    found: dict[str, collections.Counter[str]] = {name: collections.Counter() for name in SIDES}
-    for line in (directory / "slices.jsonl").read_text().splitlines():
-        record = json.loads(line)
-        side = found[record["side"]]
-        side["seconds"] += record["to"] - record["from"]
-        side["processor_seconds"] += record["processor_seconds"]
-        side["peak_bytes"] = max(side["peak_bytes"], record["peak_bytes"])
-    return found
+    slices = pd.read_json(directory / "slices.jsonl", lines=True)
+    slices["seconds"] = slices["to"] - slices["from"]
+    totals = slices.groupby("side").agg({"seconds": "sum", "processor_seconds": "sum", "peak_bytes": "max"})
+    return {str(side): dict(total) for side, total in totals.iterrows()}
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -335,8 +315,10 @@ def best_learning_rate(
 def write_test(corpus: Manifest, tokenizer: Tokenizer, length: int, path: Path) -> None:
     """Write held-out texts as rows of ids, padded with -1, and which of their tokens are masked: (N, length) each.
 
-    A text is a line of the peer's training, of other documents.
+    A text is a line of the peer's training, of other documents. A file that is there is kept.
     """
+    if path.is_file():
+        return
     texts = [line for document in documents_of(corpus, "held_out") for line in lines_of(document, tokenizer, length)]
     if not texts:
         raise UsageError(f"{corpus.path}: has no held-out documents to test on; make it with a larger held_out")
@@ -456,31 +438,27 @@ def _digits(name: str) -> int:
 # Inputs and the program
 
 
-def prepare(preset: RunPreset, corpus: Manifest, given: Sequence[Path], directory: Path) -> dict[int, Manifest]:
-    """Return the instances of each length of the preset: those given, or made from the corpus and kept."""
-    if given:
-        found = {load_manifest(path).configuration.get("max_seq_length"): path for path in given}
-        if missing := set(preset.sequence_lengths) - set(found):
-            raise UsageError(f"--instances: none has max_seq_length {min(missing)}, which the preset needs")
-        return {length: load_manifest(found[length], kind="instances") for length in preset.sequence_lengths}
+def given_instances(preset: RunPreset, given: Sequence[Path]) -> dict[int, Manifest]:
+    """Return the instances of each length of the preset."""
+    found = {load_manifest(path).configuration.get("max_seq_length"): path for path in given}
+    if missing := set(preset.sequence_lengths) - set(found):
+        raise UsageError(f"--instances: none has max_seq_length {min(missing)}, which the preset needs")
+    return {length: load_manifest(found[length], kind="instances") for length in preset.sequence_lengths}
+
+
+def make_instances(preset: RunPreset, corpus: Path, directory: Path, suffix: str = "") -> dict[int, Manifest]:
+    """Return the vocabulary and the instances of each length of the preset, made from the corpus and kept."""
     vocabulary = directory / "vocabulary"
-    load_or_make(vocabulary, lambda path: build_vocabulary(corpus.path, path, preset.vocabulary))
+    load_or_make(vocabulary, lambda path: build_vocabulary(corpus, path, preset.vocabulary))
     return {
         length: load_or_make(
-            directory / f"instances-{length}",
-            lambda path, length=length: build_instances(  # type: ignore[misc]
-                corpus.path, vocabulary, path, dataclasses.replace(preset.instances, max_seq_length=length)
+            directory / f"instances-{length}{suffix}",
+            functools.partial(
+                build_instances, corpus, vocabulary, config=dataclasses.replace(preset.instances, max_seq_length=length)
             ),
         )
         for length in preset.sequence_lengths
     }
-
-
-def find_corpus(corpus: Path | None, directory: Path) -> Manifest:
-    """Return the corpus, or one of the generated encyclopedia."""
-    if corpus is not None:
-        return load_manifest(corpus, kind="corpus")
-    return load_or_make(directory / "corpus", lambda path: build_corpus([str(sample_dump(directory))], path))
 
 
 def phases_of(config: PretrainingConfig, directory: Path) -> list[Lines]:
@@ -537,7 +515,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     directory = working_directory(args.name)
     changes = [f"pretraining.{assignment}" for assignment in args.assignments]
     preset = preset_from_mapping(override(read_yaml(preset_path(args.preset)), changes), name=args.preset)
-    corpus = find_corpus(args.corpus, directory)
+    if args.corpus is None:
+        corpus = load_or_make(directory / "corpus", lambda path: build_corpus([str(sample_dump(directory))], path))
+    else:
+        corpus = load_manifest(args.corpus, kind="corpus")
     # The held-out text of another corpus may be in what was made of this one, which is kept for a later start.
     for path in args.instances:
         made_of = load_manifest(path, kind="instances").inputs.get("corpus", {})
@@ -546,7 +527,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sorted(load_manifest(path).sha256 for path in args.instances)
     own = {} if given else {"vocabulary": to_mapping(preset.vocabulary), "made": to_mapping(preset.instances)}
     check_settings({"corpus": corpus.sha256, "instances": given} | own, directory / "inputs.json")
-    instances = prepare(preset, corpus, args.instances, directory)
+    if args.instances:
+        instances = given_instances(preset, args.instances)
+    else:
+        instances = make_instances(preset, corpus.path, directory)
 
     # Ours: the preset without next sentences. Checkpoints are evaluated on one instance, the minimum, because both
     # sides' losses are measured after the training.
@@ -560,21 +544,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # The peer: the same initial weights and vocabulary, lines of the same text.
     last = config.phases[-1]
     tokenizer = Tokenizer.from_directory(config.phases[0].instances)
-    start = directory / "start"
-    if not start.exists():
+    initial = directory / "start"
+    if not initial.exists():
         shape = config.model.resolve(vocab_size=tokenizer.vocab_size)
-        with atomic_directory(start) as temporary:
+        with atomic_directory(initial) as temporary:
             save_model(new_model(BertForPreTraining, shape, seed=config.seed), temporary, tokenizer)
     lines = phases_of(config, directory)
     for phase, (_, file, _) in zip(config.phases, lines):
         if not Path(file).is_file():
             write_lines(corpus, tokenizer, phase.max_seq_length, Path(file))
     test = directory / "test.npz"
-    if not test.is_file():
-        write_test(corpus, tokenizer, last.max_seq_length, test)
+    write_test(corpus, tokenizer, last.max_seq_length, test)
     case = RunMlmCase(
         lines=lines,
-        model=str(start),
+        model=str(initial),
         output=str(directory / "peer"),
         learning_rate=last.learning_rate,
         budget=config.budget_seconds,
@@ -592,10 +575,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with exiting_on_signals():
         case, speeds = fastest_variant(case, directory)
         case, losses = best_learning_rate(case, learning_rates, test, directory)
-        # Both sides have all cores.
-        processes = preset.launch.processes_per_node or 1
-        threads = max(1, num_cores() // processes)
-        sides: list[Side] = [OurSide(directory, config, processes=processes, threads=threads), PeerSide(case)]
+        sides: list[Side] = [OurSide(directory, config, preset.launch.processes_per_node), PeerSide(case)]
         fight(sides, args.slice, directory)
 
         # The pairs come from the held-out text, which neither side has read.

@@ -8,6 +8,7 @@ The seed is the number of the round: on a whole task, the scores of both sides a
 
 import abc
 import argparse
+import copy
 import dataclasses
 import importlib.util
 import os
@@ -16,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -37,7 +38,6 @@ from bert_model.finetuning.forward_passes import predict_logits
 from bert_model.finetuning.search import Initialization, Setting, Trial
 from bert_model.finetuning.trial import TrialJob, initial_model, task_overrides, train_model
 from bert_model.kinds import kind_of
-from bert_model.kinds.encoded import EncodedSet
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
 from bert_model.model.initialization import new_model
@@ -56,24 +56,38 @@ WINDOWS_TARGET = 1500.0
 """Question windows per second and core."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuningCase:
     """The model, rows and settings that both sides train and predict with."""
 
-    title: str
-    task: Task
-    model: Path
-    tokenizer: Tokenizer
-    train: EncodedSet
-    dev: EncodedSet
-    dev_examples: Sequence[Any]
-    batch_size: int
-    learning_rate: float
-    epochs: float
-    precision: str
-    device: str
-    optimizer: str = "bert_adam"
-    """Ours; the Trainer's is AdamW."""
+    def __init__(
+        self,
+        task: Task,
+        train: Sequence[Any],
+        dev: Sequence[Any],
+        args: argparse.Namespace,
+        *,
+        device: str,
+        learning_rate: float,
+        optimizer: str = "bert_adam",
+    ) -> None:
+        """Encode the examples of a task for the model that the arguments name."""
+        self.task, self.dev_examples, self.device = task, dev, device
+        self.model: Path = args.model or fresh_model(args.size)
+        self.tokenizer = Tokenizer.from_directory(self.model)
+        shape, config = BertConfig.from_directory(self.model), task_configuration(task.name)
+        self.title = f"{task.title}, {shape.num_hidden_layers} layers of {shape.hidden_size}, {args.precision}"
+        self.train, self.dev = (kind_of(task).encode(part, self.tokenizer, config) for part in (train, dev))
+        self.batch_size: int = args.batch_size
+        self.epochs: float = args.epochs
+        self.precision: str = args.precision
+        self.learning_rate = learning_rate
+        self.optimizer = optimizer  # ours; the Trainer's is AdamW
+
+    def replace(self, **values: Any) -> Self:
+        """Return the case with other values of some attributes."""
+        case = copy.copy(self)
+        vars(case).update(values)
+        return case
 
     @property
     def label_mean(self) -> float:
@@ -206,38 +220,7 @@ def case_of(args: argparse.Namespace, device: str) -> FinetuningCase:
         [examples[index] for index in rng.permutation(len(examples))[: args.examples]]
         for examples in (data.train, next(iter(data.dev.values())))
     )
-    return encode_case(task, train, dev, args, device=device, learning_rate=args.learning_rate)
-
-
-def encode_case(
-    task: Task,
-    train: Sequence[Any],
-    dev: Sequence[Any],
-    args: argparse.Namespace,
-    *,
-    device: str,
-    learning_rate: float,
-    optimizer: str = "bert_adam",
-) -> FinetuningCase:
-    """Encode the examples of a task for the model that the arguments name."""
-    model = args.model or fresh_model(args.size)
-    tokenizer, shape = Tokenizer.from_directory(model), BertConfig.from_directory(model)
-    config = task_configuration(task.name)
-    return FinetuningCase(
-        title=f"{task.title}, {shape.num_hidden_layers} layers of {shape.hidden_size}, {args.precision}",
-        task=task,
-        model=model,
-        tokenizer=tokenizer,
-        train=kind_of(task).encode(train, tokenizer, config),
-        dev=kind_of(task).encode(dev, tokenizer, config),
-        dev_examples=dev,
-        batch_size=args.batch_size,
-        learning_rate=learning_rate,
-        epochs=args.epochs,
-        precision=args.precision,
-        device=device,
-        optimizer=optimizer,
-    )
+    return FinetuningCase(task, train, dev, args, device=device, learning_rate=args.learning_rate)
 
 
 def generated_tasks() -> Path:

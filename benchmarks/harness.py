@@ -1,6 +1,7 @@
 """Shared parts of the benchmark programs: timed commands, alternating rounds, the result table, peer environments."""
 
 import argparse
+import contextlib
 import cProfile
 import dataclasses
 import datetime
@@ -10,6 +11,7 @@ import io
 import os
 import platform
 import pstats
+import resource
 import shutil
 import statistics
 import subprocess
@@ -17,7 +19,7 @@ import sys
 import tempfile
 import time
 import venv
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ParamSpec
 
@@ -220,29 +222,47 @@ class Timing:
     output: str
 
 
+@contextlib.contextmanager
+def on_one_core() -> Iterator[None]:
+    """Restrict this process, its threads and the processes that it starts to one core."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def children_cpu_seconds() -> float:
+    """Return the processor time of all processes that this one has waited for."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def run_timed(command: Sequence[str], *, one_core: bool) -> Timing:
     """Run a command. Raise CommandError with the last line of its standard error if it fails.
 
     With `one_core` the process and its children share one core, so that helpers of a "single process" count too.
     """
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     # Modules are compiled once, on both sides: pip has compiled the peers'.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-        started = time.perf_counter()
-        process = subprocess.Popen(command, stdout=output, stderr=errors, env=environment)
-        if one_core and cores:
-            os.sched_setaffinity(process.pid, {cores[-1]})  # at once: an interpreter takes longer to start
-        # wait4 reports the processor time of this command only; RUSAGE_CHILDREN has that of earlier ones too.
-        _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - started
-        process.returncode = os.waitstatus_to_exitcode(status)
+    with (
+        tempfile.TemporaryFile("w+") as output,
+        tempfile.TemporaryFile("w+") as errors,
+        on_one_core() if one_core else contextlib.nullcontext(),
+    ):
+        before, started = children_cpu_seconds(), time.perf_counter()
+        code = subprocess.run(command, stdout=output, stderr=errors, env=environment).returncode
+        seconds, cpu_seconds = time.perf_counter() - started, children_cpu_seconds() - before
         output.seek(0)
         errors.seek(0)
-        if process.returncode:
+        if code:
             lines = errors.read().strip().splitlines() or ["no error output"]
-            raise CommandError(f"{' '.join(command)}: exit code {process.returncode}: {lines[-1]}")
-        return Timing(seconds=seconds, cpu_seconds=usage.ru_utime + usage.ru_stime, output=output.read())
+            raise CommandError(f"{' '.join(command)}: exit code {code}: {lines[-1]}")
+        return Timing(seconds=seconds, cpu_seconds=cpu_seconds, output=output.read())
 
 
 class PeerEnvironment:

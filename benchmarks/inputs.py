@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bert_pipeline.compression import open_bytes
-from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP
+from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP, Document, read_documents
 from bert_pipeline.errors import InputError
 from bert_pipeline.instances.columns import offsets_of
 from bert_pipeline.instances.pairs import (
@@ -33,7 +33,7 @@ from bert_pipeline.randomness import key_of_text
 from bert_pipeline.sample import generate_sample
 from bert_pipeline.sample.articles import write_articles
 from bert_pipeline.sample.grammar import plain
-from bert_pipeline.sample.world import make_world
+from bert_pipeline.sample.world import World
 from bert_pipeline.vocabulary.encoder import SentenceEncoder
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig, WordCounter, train
@@ -132,6 +132,12 @@ def _copy_of_page(page: str, copy: int, number: int) -> str:
 # Corpora
 
 
+def documents_of(corpus: Manifest, split: str) -> Iterator[Document]:
+    """Yield the documents of a split."""
+    for shard in corpus.file_paths("documents-"):
+        yield from (document for document in read_documents(shard) if document.split == split)
+
+
 def text_bytes(manifest: Manifest) -> int:
     """Return the size of a corpus' sentences in UTF-8."""
     return sum(
@@ -226,7 +232,7 @@ def sample_instances(directory: Path, *, vocab_size: int, max_seq_length: int, n
 def _sample_documents(num_articles: int) -> list[list[str]]:
     articles = [
         [plain(text) for section in article.sections for paragraph in section.paragraphs for text in paragraph]
-        for article in write_articles(make_world(1, num_articles))
+        for article in write_articles(World(1, num_articles))
     ]
     starts = range(0, len(articles), ARTICLES_PER_DOCUMENT)
     return [[text for article in articles[s : s + ARTICLES_PER_DOCUMENT] for text in article] for s in starts]

@@ -8,8 +8,6 @@ it.
 
 import argparse
 import collections
-import contextlib
-import dataclasses
 import functools
 import itertools
 import json
@@ -30,6 +28,7 @@ from benchmarks.harness import (
     errors_as_exit_codes,
     fresh_directory,
     medians,
+    on_one_core,
     profile,
     program,
     render,
@@ -76,43 +75,24 @@ FEW_DOCUMENTS = 4
 PART_MEGABYTES = 8.0
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class InstanceInputs:
     """A corpus of any size, made of the articles of a few dumps, and a vocabulary; existing ones are reused."""
 
-    name: str
-    """The sources, for file names."""
-    directory: Path
-    one_copy: Manifest
-    """The corpus of the dumps, unrepeated."""
-    vocabulary: Path
-    megabytes: float
-    """Text in the corpus of the jobs."""
-
-    @classmethod
-    def make(cls, dumps: Sequence[Path], vocabulary: Path | None, megabytes: float) -> "InstanceInputs":
-        """Extract the dumps (the generated encyclopedia if there are none) and make what is missing."""
-        directory = working_directory("instances")
-        sources = list(dumps) or [sample_dump(directory)]
-        name = "+".join(map(source_name, sources))
-        one_copy = load_or_make(
-            directory / f"{name}-corpus",
+    def __init__(self, dumps: Sequence[Path], vocabulary: Path | None, megabytes: float) -> None:
+        """Extract the dumps (the generated encyclopedia if there are none), and train a vocabulary if none is given."""
+        self.directory, self.megabytes = working_directory("instances"), megabytes
+        sources = list(dumps) or [sample_dump(self.directory)]
+        self.name = "+".join(map(source_name, sources))
+        # One copy of the text; the jobs get as many as the megabytes need.
+        self.one_copy = load_or_make(
+            self.directory / f"{self.name}-corpus",
             lambda path: build_corpus([str(source) for source in sources], path, CorpusConfig(), ["--workers", "1"]),
         )
+        self.vocabulary = vocabulary or self.directory / f"{self.name}-vocabulary"
+        config, options = VocabularyConfig(vocab_size=8_000, pad_with_unused=True), ["--workers", "1"]
         if vocabulary is None:
-            vocabulary = directory / f"{name}-vocabulary"
-            config = VocabularyConfig(vocab_size=8_000, pad_with_unused=True)
-            load_or_make(vocabulary, lambda path: build_vocabulary(one_copy.path, path, config, ["--workers", "1"]))
-        return cls(name=name, directory=directory, one_copy=one_copy, vocabulary=vocabulary, megabytes=megabytes)
-
-    @functools.cached_property
-    def tokenizer(self) -> Tokenizer:
-        return Tokenizer.from_directory(self.vocabulary)
-
-    @functools.cached_property
-    def one_copy_bytes(self) -> int:
-        """Text of one copy, in bytes."""
-        return text_bytes(self.one_copy)
+            load_or_make(self.vocabulary, lambda path: build_vocabulary(self.one_copy.path, path, config, options))
+        self.one_copy_bytes = text_bytes(self.one_copy)
 
     @functools.cached_property
     def part(self) -> Manifest:
@@ -149,7 +129,7 @@ class InstanceParts:
         self.inputs = inputs
         self.rounds = rounds
         self.clock = time.process_time if cpu_time else time.perf_counter
-        self.tokenizer = inputs.tokenizer
+        self.tokenizer = Tokenizer.from_directory(inputs.vocabulary)
         self.shard = inputs.part.file_paths("documents-")[0]
         self.documents = tokenize_shard(self.shard, SentenceEncoder(self.tokenizer))[0]["train"]
         self.reference_documents = _documents_of_a_megabyte(inputs.one_copy)
@@ -163,7 +143,7 @@ class InstanceParts:
         }
         contestants = {name: work for name, (_, work) in ours.items()}
         contestants[REFERENCE] = lambda: self.reference(tokenize=False)
-        with one_core():
+        with on_one_core():
             rates = medians(contestants, self.rounds, "without tokenizing")
         return [
             Row(what=f"pairs, {name}, without tokenizing", unit="instances/s, one core", ours=rates[name],
@@ -189,7 +169,7 @@ class InstanceParts:
             "count once": lambda: self._count(self.inputs.one_copy),
             "plain count": lambda: self._megabytes_per_second(once, self._count_plainly),
         }
-        with one_core():
+        with on_one_core():
             rates = medians(contestants, self.rounds, "text")
         self._check_counts()
         library, plain = "tokenizers.encode_batch", "sentence by sentence"
@@ -296,20 +276,6 @@ def _documents_of_a_megabyte(corpus: Manifest) -> list[tuple[str, ...]]:
     return documents
 
 
-@contextlib.contextmanager
-def one_core() -> Iterator[None]:
-    """Restrict this process and its threads to one core."""
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {max(cores)})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, cores)
-
-
 class InstanceJobs:
     """The whole instance and vocabulary jobs as commands: rates, speedup by a second worker, and memory."""
 
@@ -403,7 +369,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.quick:
         args.megabytes, args.rounds = min(args.megabytes, 2.0), 1
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    inputs = InstanceInputs.make(args.dump, args.vocab, args.megabytes)
+    inputs = InstanceInputs(args.dump, args.vocab, args.megabytes)
     parts = InstanceParts(inputs, args.rounds, cpu_time=args.cpu_time)
     if args.profile:
         print(parts.profile())
@@ -417,7 +383,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     clock = "; parts by processor time" if args.cpu_time else ""
     print(
         f"{head}\n{inputs.one_copy_bytes / 1e6:.1f} MB of text from {source}, repeated under other titles; vocabulary "
-        f"of {inputs.tokenizer.vocab_size:,}; medians of {args.rounds} rounds, of the whole job {jobs.rounds}{clock}"
+        f"of {parts.tokenizer.vocab_size:,}; medians of {args.rounds} rounds, of the whole job {jobs.rounds}{clock}"
         f"\n\n{render(rows)}"
     )
     return 0

@@ -36,7 +36,6 @@ from benchmarks.training import RANK_TIMEOUT_SECONDS, OurTraining, TrainingCase,
 from bert_model.model.cpu_kernels import onednn_width
 from bert_model.pretraining import trainer
 from bert_model.pretraining.batch import split_micro_batches
-from bert_model.pretraining.data import InstanceReader, InstanceSplit
 from bert_model.training.distributed import keep_freed_memory
 from bert_model.training.throughput import peak_rate
 from bert_pipeline.errors import BertError, ConfigurationError
@@ -95,9 +94,7 @@ def _note(case: TrainingCase, name: str, training: OurTraining, tokens_per_secon
 
 def lengths_and_padding(case: TrainingCase, num_batches: int = 40) -> tuple[float, float]:
     """Return the mean tokens of an instance, and the share of padding in batches of like lengths, of all positions."""
-    config = case.pretraining_config(compiled=False)
-    split = InstanceSplit(case.instances.path, "train")
-    reader = InstanceReader(split, seed=config.seed, groups_per_window=config.shuffle_row_groups)
+    reader = case.reader()
     instances = tokens = positions = 0
     for number in range(num_batches):
         samples = reader.take(number * case.global_batch_size, case.global_batch_size)

@@ -5,7 +5,6 @@ takes hours; the program may be stopped at any time and continues where it was.
 """
 
 import dataclasses
-import functools
 import json
 import statistics
 import sys
@@ -15,8 +14,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.duel import OurSide, fight, held_out_losses, write_test
-from benchmarks.harness import describe_machine, errors_as_exit_codes, markdown_table, num_cores, program
+from benchmarks.duel import OurSide, fight, held_out_losses, make_instances, write_test
+from benchmarks.harness import describe_machine, errors_as_exit_codes, markdown_table, program
 from benchmarks.inputs import load_or_make
 from bert_model.finetuning.finetune import finetune
 from bert_model.kinds.scores import score_files
@@ -27,12 +26,10 @@ from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.configuration import configuration, from_mapping, override, read_yaml
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.exam.pairs import read_pairs
-from bert_pipeline.instances.job import build_instances
 from bert_pipeline.manifest import Manifest
 from bert_pipeline.signals import exiting_on_signals
 from bert_pipeline.tasks.catalogue import get_task
 from bert_pipeline.tasks.task import load_task_data
-from bert_pipeline.vocabulary.job import build_vocabulary
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 PROOFS = Path(__file__).parent / "proofs"
@@ -74,21 +71,11 @@ def train(proof: Proof, name: str, corpus: Path, directory: Path, slice_seconds:
     """Train one run to its end in `directory`; return its settings."""
     path = preset_path(proof.preset)
     preset = preset_from_mapping(override(read_yaml(path), [*proof.settings, *proof.runs[name]]), name=path.stem)
-    vocabulary = corpus.parent / "vocabulary"
-    load_or_make(vocabulary, lambda output: build_vocabulary(corpus, output, preset.vocabulary))
     rows = "" if preset.instances.pairs == "none" else f"-{preset.instances.pairs}"
-    instances = {length: corpus.parent / f"instances-{length}{rows}" for length in preset.sequence_lengths}
-    for length, output in instances.items():
-        settings = dataclasses.replace(preset.instances, max_seq_length=length)
-        load_or_make(output, functools.partial(build_instances, corpus, vocabulary, config=settings))
+    instances = make_instances(preset, corpus, corpus.parent, rows)
     directory.mkdir(parents=True, exist_ok=True)
-    processes = preset.launch.processes_per_node or 1
-    config = with_phases_in(preset.pretraining, instances)
-    fight(
-        [OurSide(directory, config, processes=processes, threads=max(1, num_cores() // processes))],
-        slice_seconds,
-        directory,
-    )
+    config = with_phases_in(preset.pretraining, {length: made.path for length, made in instances.items()})
+    fight([OurSide(directory, config, preset.launch.processes_per_node)], slice_seconds, directory)
     return preset
 
 
@@ -104,8 +91,7 @@ def score(proof: Proof, preset: RunPreset, data: Path, corpus: Manifest, directo
 
     if HELD_OUT not in scores:
         test = corpus.path.parent / "test.npz"
-        if not test.is_file():
-            write_test(corpus, Tokenizer.from_directory(model), preset.sequence_lengths[-1], test)
+        write_test(corpus, Tokenizer.from_directory(model), preset.sequence_lengths[-1], test)
         losses, counts = held_out_losses(model, test)
         keep(HELD_OUT, float(losses.sum() / counts.sum()))
     for name, pairs in proof.exams.items():

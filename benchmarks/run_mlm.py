@@ -32,9 +32,10 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import transformers
 from transformers.trainer_callback import ExportableState
 
+from benchmarks.inputs import documents_of
 from bert_model.training.distributed import keep_freed_memory
 from bert_pipeline.atomic import atomic_write
-from bert_pipeline.corpus.parquet import Document, read_documents
+from bert_pipeline.corpus.parquet import Document
 from bert_pipeline.manifest import Manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -110,12 +111,6 @@ def write_lines(corpus: Manifest, tokenizer: Tokenizer, length: int, path: Path)
         padded[row, : len(lines[place])] = lines[place]
     with atomic_write(path) as temporary, open(temporary, "wb") as file:
         np.save(file, padded)
-
-
-def documents_of(corpus: Manifest, split: str) -> Iterator[Document]:
-    """Yield the documents of a split."""
-    for shard in corpus.file_paths("documents-"):
-        yield from (document for document in read_documents(shard) if document.split == split)
 
 
 def lines_of(document: Document, tokenizer: Tokenizer, length: int) -> Iterator[np.ndarray]:

@@ -32,7 +32,6 @@ from benchmarks.finetuning import (
     FinetuningCase,
     OurFinetuning,
     Side,
-    encode_case,
     mean_and_deviation,
     peer_finetuning,
 )
@@ -69,17 +68,9 @@ def run_or_load(case: FinetuningCase, side: str, make: Side, seed: int, director
     # By content: the same files may be elsewhere on another machine, and other files in the same place. Random weights
     # are those of every model of the shape.
     files = [case.model / "config.json"] if side == "random" else weight_files(case.model)
-    settings = json.dumps(
-        {
-            "weights": [file_sha256(path) for path in files],
-            "examples": _sha256_of(case),
-            "batch_size": case.batch_size,
-            "learning_rate": case.learning_rate,
-            "epochs": case.epochs,
-            "precision": case.precision,
-            "optimizer": case.optimizer,
-        }
-    )
+    content = {"weights": [file_sha256(path) for path in files], "examples": _sha256_of(case)}
+    names = ("batch_size", "learning_rate", "epochs", "precision", "optimizer")
+    settings = json.dumps(content | {name: getattr(case, name) for name in names})
     path = directory / f"{case.task.name}-{side}-{case.learning_rate:g}-{seed}.npz"
     ids = [example.example_id for example in case.dev_examples]
     if path.is_file():
@@ -108,11 +99,11 @@ def with_best_rate(
 
     One rate needs no training.
     """
-    candidates = [dataclasses.replace(case, learning_rate=rate) for rate in learning_rates]
+    candidates = [case.replace(learning_rate=rate) for rate in learning_rates]
     if len(candidates) == 1:
         return candidates[0]
     runs = [run_or_load(candidate, side, make, 1, directory) for candidate in candidates]
-    found = scores_of(dataclasses.replace(case, dev_examples=scored), runs)
+    found = scores_of(case.replace(dev_examples=scored), runs)
     return candidates[found.index(max(found))]
 
 
@@ -271,7 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         split, dev = next(iter(data.dev.items()))
         scored[name] = [example for example in dev if (f"{name} {split}", example.example_id) not in found]
         rate = args.learning_rates[0]
-        case = encode_case(data.task, data.train, dev, args, device=device, learning_rate=rate, optimizer="adamw")
+        case = FinetuningCase(data.task, data.train, dev, args, device=device, learning_rate=rate, optimizer="adamw")
         cases.append(case)
         if args.against == "random":
             bags[name] = bag_or_load(data, dev, directory)
@@ -285,7 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for (task, side), case in rated.items():
             runs[task][side].append(run_or_load(case, side, sides[side], seed, directory))
     # Trained and predicted alike, whatever is scored.
-    cases = [dataclasses.replace(case, dev_examples=scored[case.task.name]) for case in cases]
+    cases = [case.replace(dev_examples=scored[case.task.name]) for case in cases]
     places = {run.place for sides in runs.values() for side_runs in sides.values() for run in side_runs}
     print("\n".join(sorted(places)))
     print(f"{args.seeds} seeds, {args.epochs:g} epochs, batch {args.batch_size}")

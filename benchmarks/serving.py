@@ -48,57 +48,40 @@ WARM_UP = 10
 START_TIMEOUT_SECONDS = 180.0
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ServingCase:
     """The served model and its requests."""
 
-    model: Path
-    """A fine-tuned model's directory."""
-    name: str
-    """Its registered name."""
-    texts: tuple[str, ...]
-    scratch: Path
-    """Home of the registry, and directory of logs."""
-    uri: str = ""
-    """Of the registered version."""
+    def __init__(self, size: str, num_texts: int) -> None:
+        """Fine-tune a model of random weights briefly, and register it in a registry of this benchmark."""
+        from bert_model.finetuning.config import task_configuration
+        from bert_model.finetuning.finetune import finetune
+        from bert_model.finetuning.worker_pool import WorkerPool
+        from bert_model.registry.client import model_name
+        from bert_model.registry.operations import register
+        from bert_pipeline.tasks.task import load_task_data
+
+        self.scratch = working_directory("serving") / "home"
+        store = f"sqlite:///{self.scratch / 'mlflow.db'}"
+        self.environment = {
+            "BERT_HOME": str(self.scratch), "MLFLOW_TRACKING_URI": store, "MLFLOW_REGISTRY_URI": store
+        }  # fmt: skip
+        data = load_task_data(TASK, generated_tasks())
+        examples = [example.text_a for example in next(iter(data.dev.values()))]
+        self.texts = tuple(itertools.islice(itertools.cycle(examples), num_texts))
+        self.model, self.name = self.scratch / f"{TASK}-{size}", model_name(size, TASK)
+        if not (self.model / "manifest.json").is_file():
+            few = dataclasses.replace(data, train=data.train[:64], test={})
+            settings = {"epochs": [1.0], "seeds": [1], "learning_rates": [5e-5], "batch_sizes": [32]}
+            config = task_configuration(TASK, {**settings, "compare_random": False})
+            with WorkerPool(num_workers=0) as pool:
+                finetune(few, fresh_model(size), self.model, config, pool=pool, experiment="")
+        with mock.patch.dict(os.environ, self.environment):
+            version = register(self.model, self.name, tags={"license": "Apache-2.0"})
+        self.uri = f"models:/{self.name}/{version.version}"
 
     def groups(self, size: int) -> list[tuple[str, ...]]:
         """Return the texts in groups of one size; a smaller last group is omitted."""
-        return [tuple(self.texts[at : at + size]) for at in range(0, len(self.texts) - size + 1, size)]
-
-    def environment(self) -> dict[str, str]:
-        """Return the environment variables that select the registry of this benchmark."""
-        return {
-            "BERT_HOME": str(self.scratch),
-            "MLFLOW_TRACKING_URI": f"sqlite:///{self.scratch / 'mlflow.db'}",
-            "MLFLOW_REGISTRY_URI": f"sqlite:///{self.scratch / 'mlflow.db'}",
-        }
-
-
-def make_case(size: str, num_texts: int) -> ServingCase:
-    """Fine-tune a model of random weights briefly, and register it in a registry of this benchmark."""
-    from bert_model.finetuning.config import task_configuration
-    from bert_model.finetuning.finetune import finetune
-    from bert_model.finetuning.worker_pool import WorkerPool
-    from bert_model.registry.client import model_name
-    from bert_model.registry.operations import register
-    from bert_pipeline.tasks.task import load_task_data
-
-    scratch = working_directory("serving") / "home"
-    data = load_task_data(TASK, generated_tasks())
-    directory, name = scratch / f"{TASK}-{size}", model_name(size, TASK)
-    examples = [example.text_a for example in next(iter(data.dev.values()))]
-    texts = tuple(itertools.islice(itertools.cycle(examples), num_texts))
-    case = ServingCase(model=directory, name=name, texts=texts, scratch=scratch)
-    if not (directory / "manifest.json").is_file():
-        few = dataclasses.replace(data, train=data.train[:64], test={})
-        settings = {"epochs": [1.0], "seeds": [1], "learning_rates": [5e-5], "batch_sizes": [32]}
-        config = task_configuration(TASK, {**settings, "compare_random": False})
-        with WorkerPool(num_workers=0) as pool:
-            finetune(few, fresh_model(size), directory, config, pool=pool, experiment="")
-    with mock.patch.dict(os.environ, case.environment()):
-        version = register(directory, name, tags={"license": "Apache-2.0"})
-    return dataclasses.replace(case, uri=f"models:/{name}/{version.version}")
+        return [self.texts[at : at + size] for at in range(0, len(self.texts) - size + 1, size)]
 
 
 def peer_pipeline(case: ServingCase) -> Any:
@@ -335,14 +318,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.quick:
         args.rounds, args.seconds = 1, 0.2
     with_peer = not args.no_peer and find_spec("transformers") is not None
-    case = make_case(args.size, num_texts=256)
-    environment = case.environment()
+    case = ServingCase(args.size, num_texts=256)
     with contextlib.ExitStack() as stack:
-        ours = stack.enter_context(serve(case.uri, case.scratch / "ours.log", environment))
+        ours = stack.enter_context(serve(case.uri, case.scratch / "ours.log", case.environment))
         peer = None
         if with_peer:
             peer_model = str(save_peer(case, args.batch))
-            peer = stack.enter_context(serve(peer_model, case.scratch / "peer.log", environment))
+            peer = stack.enter_context(serve(peer_model, case.scratch / "peer.log", case.environment))
         head = describe_machine(("mlflow", "torch", "transformers"))
         rows = measure_served(case, ours, peer, args)
     rows += measure_here(case, args, with_peer=with_peer)

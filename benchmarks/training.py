@@ -21,15 +21,14 @@ from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
 from bert_model.model.initialization import new_model
 from bert_model.pretraining.config import PhaseConfig, PretrainingConfig
-from bert_model.pretraining.data import InstanceSplit
-from bert_model.pretraining.phases import Phase
+from bert_model.pretraining.data import InstanceReader, InstanceSplit
+from bert_model.pretraining.phases import load_phases
 from bert_model.pretraining.trainer import Trainer
 from bert_model.training.distributed import Group, keep_freed_memory, process_group
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.optimizer import build_optimizer
 from bert_model.training.throughput import PeakRate
 from bert_pipeline.manifest import Manifest, load_manifest
-from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 RANK_TIMEOUT_SECONDS = 600
 MICRO_BATCH_TOKENS = 32_768
@@ -92,26 +91,27 @@ class TrainingCase:
             checkpoint_interval_steps=0,
         )
 
+    def reader(self) -> InstanceReader:
+        """Return a reader of the training instances, in the order of a training."""
+        config = self.pretraining_config(compiled=False)
+        split = InstanceSplit(self.instances.path, "train")
+        return InstanceReader(split, seed=config.seed, groups_per_window=config.shuffle_row_groups)
+
     def to_json(self, **more: Any) -> str:
         """Return the case for another process on the CPU, with more keys."""
         document = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return json.dumps(document | {"device": "cpu", "instances": str(self.instances.path)} | more)
 
 
-@dataclasses.dataclass(kw_only=True)
 class Meter:
     """Tokens and time between the end of the first step of a round and the end of its last."""
 
-    device: torch.device
-    seconds: float = 0.0
-    """Minimum length of a round."""
-    num_steps: int = -1
-    num_tokens: int = 0
-    elapsed: float = 0.0
-    _started: float = 0.0
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.restart(0.0)
 
     def restart(self, seconds: float) -> None:
-        """Start a round; its first step is not measured."""
+        """Start a round of so many seconds at least; its first step is not measured."""
         self.seconds, self.num_steps, self.num_tokens, self.elapsed = seconds, -1, 0, 0.0
 
     def step(self, num_tokens: int) -> None:
@@ -143,24 +143,17 @@ class OurTraining:
         """Build model and trainer; `group` is this rank's place among several, by default it is the only one."""
         group = group or Group(rank=0, world_size=1, device=case.device)
         config = case.pretraining_config(compiled=compiled)
-        self.meter = Meter(device=case.device)
+        self.meter = Meter(case.device)
         model = new_model(BertForPreTraining, case.model_config(), seed=1).to(case.device)
-        phase = Phase(
-            index=0,
-            config=config.phases[0],
-            masking=config.masking_of(config.phases[0]),
-            train=InstanceSplit(case.instances.path, "train"),
-            held_out=InstanceSplit(case.instances.path, "held_out"),
-            end_step=config.phases[0].steps,
-        )
+        phases, vocabulary = load_phases(config)
 
         # This object takes the tracker's place, so that it gets the metrics of every step.
         self.trainer = Trainer(
             config,
-            phases=[phase],
+            phases=phases,
             model=model,
             optimizer=build_optimizer(model, config.optimizer, config.phases[0].learning_rate),
-            vocabulary=Tokenizer.from_directory(case.instances.path),
+            vocabulary=vocabulary,
             group=group,
             tracker=cast(Tracker, self) if group.is_main else None,
             saver=None,

@@ -24,7 +24,6 @@ from benchmarks.training import Meter, TrainingCase
 from bert_model.kinds.encoded import EncodedSet
 from bert_model.model.config import IGNORED_LABEL
 from bert_model.pretraining.batch import Batch, make_batch, split_micro_batches
-from bert_model.pretraining.data import InstanceReader, InstanceSplit
 from bert_model.training.schedule import learning_rate_at
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -35,12 +34,11 @@ class TransformersTraining:
     def __init__(self, case: TrainingCase, *, grouped: bool, compiled: bool = False) -> None:
         self.case = case
         self.grouped = grouped
-        self.meter = Meter(device=case.device)
+        self.meter = Meter(case.device)
         self.config = case.pretraining_config(compiled=False)
         self.masking = self.config.masking_of(self.config.phases[0])
         self.tokenizer = Tokenizer.from_directory(case.instances.path)
-        split = InstanceSplit(case.instances.path, "train")
-        self.reader = InstanceReader(split, seed=self.config.seed, groups_per_window=self.config.shuffle_row_groups)
+        self.reader = case.reader()
         shape = case.model_config()
         settings = transformers.BertConfig(
             vocab_size=shape.vocab_size,

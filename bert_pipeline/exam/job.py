@@ -38,6 +38,7 @@ from bert_pipeline.vocabulary.encoder import StringEncoder
 from bert_pipeline.vocabulary.job import count_words
 
 _WORDS_NAME = "words.parquet"
+_WORDS_SCHEMA = pa.schema([("word", pa.string()), ("count", pa.int64()), ("lower", pa.int64())])
 
 
 class NoPairsError(InputError):
@@ -165,29 +166,21 @@ def _count_words(shard: str, index: int, scratch: Path) -> Result:
         every[normal] += count
         lower[normal] += count if word == normal else 0
     name = f"words-{index:05d}.parquet"
-    _write_words(scratch / name, sorted(every), every, lower)
+    columns = {"word": [*every], "count": [*every.values()], "lower": [lower[word] for word in every]}
+    _write_table(scratch / name, pa.table(columns, schema=_WORDS_SCHEMA))
     return {"rows": num_read, "file": name, "words": every.total()}
 
 
 def _merge_words(scratch: Path, shards: Sequence[Result]) -> tuple[list[str], int]:
     """Write the words of all shards, the most frequent first; return them, and the number of words in the text."""
-    every: collections.Counter[str] = collections.Counter()
-    lower: collections.Counter[str] = collections.Counter()
-    for shard in shards:
-        for word, count, lower_count in zip(*_read_words(scratch / shard["file"])):
-            every[word] += int(count)
-            lower[word] += int(lower_count)
-    check_total("words of all shards", every.total(), sum(shard["words"] for shard in shards))
-    words = sorted(every, key=lambda word: (-every[word], word))[: ngrams.MAX_WORDS - len(ngrams.MARKS)]
-    _write_words(scratch / _WORDS_NAME, words, every, lower)
-    return words, every.total()
-
-
-def _write_words(
-    path: Path, words: Sequence[str], every: collections.Counter[str], lower: collections.Counter[str]
-) -> None:
-    columns = {"word": pa.array(words, pa.string()), "count": pa.array([every[word] for word in words], pa.int64())}
-    _write_table(path, pa.table(columns | {"lower": pa.array([lower[word] for word in words], pa.int64())}))
+    counts = pa.concat_tables(_read_table(scratch / shard["file"]) for shard in shards).group_by("word")
+    table = counts.aggregate([("count", "sum"), ("lower", "sum")]).select(["word", "count_sum", "lower_sum"])
+    num_words = pc.sum(table["count_sum"]).as_py() or 0
+    check_total("words of all shards", num_words, sum(shard["words"] for shard in shards))
+    table = table.sort_by([("count_sum", "descending"), ("word", "ascending")]).rename_columns(_WORDS_SCHEMA.names)
+    table = table.slice(0, ngrams.MAX_WORDS - len(ngrams.MARKS))
+    _write_table(scratch / _WORDS_NAME, table)
+    return table["word"].to_pylist(), num_words
 
 
 def _read_words(path: Path) -> tuple[list[str], np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ from bert_pipeline.sample.articles import write_articles
 from bert_pipeline.sample.export import GENERATED_NOTICE, export_pages, write_export
 from bert_pipeline.sample.glue import write_glue
 from bert_pipeline.sample.splits import make_split
-from bert_pipeline.sample.world import World, make_world
+from bert_pipeline.sample.world import World
 
 __all__ = ["GENERATED_NOTICE", "generate_sample"]
 
@@ -25,7 +25,7 @@ def generate_sample(output: Path, *, seed: int = 1, num_articles: int = 1200) ->
     """
     if not MIN_ARTICLES <= num_articles <= MAX_ARTICLES:
         raise ConfigurationError(f"num_articles: found {num_articles}, expected {MIN_ARTICLES} to {MAX_ARTICLES}")
-    world = make_world(seed, num_articles)
+    world = World(seed, num_articles)
     configuration = {"seed": seed, "num_articles": num_articles}
     with publishing(Path(output), kind="sample", configuration=configuration, inputs={}) as draft:
         articles = write_articles(world)

@@ -3,11 +3,10 @@
 import dataclasses
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from bert_pipeline.sample.grammar import Cut, Grammar, Slots, mark
 from bert_pipeline.sample.lexicon import ARTICLES, JUDGMENTS, PRONOUNS, TRADES, WORK_PARTS, Trade
-from bert_pipeline.sample.world import Organization, Person, Town, Work, World, person_name
+from bert_pipeline.sample.world import Names, Organization, Person, Town, Work, World, make_traits, person_name
 
 Entity = Person | Town | Organization | Work | Trade
 
@@ -35,89 +34,36 @@ SENTENCES: dict[str, dict[str, Sequence[str]]] = ARTICLES["sentences"]
 
 
 class Writer:
-    """Turns entities into sentences. `cut` restricts the words of each cluster (see `Grammar`)."""
+    """Turns entities into sentences. `names` and `cut` restrict the names, and the words of each cluster."""
 
-    def __init__(self, world: World, rng: random.Random, cut: Cut | None = None) -> None:
-        self.world = world
-        self.rng = rng
+    def __init__(self, world: World, rng: random.Random, names: Names | None = None, cut: Cut | None = None) -> None:
+        self.world, self.rng, self.names = world, rng, names or world.names
         self.grammar = Grammar(rng, cut)
 
     def slots(self, entity: Entity) -> Slots:
-        """Slots of the templates of an entity's kind."""
-        slots_of: dict[type, Callable[[Any], Slots]] = {
-            Person: self.person_slots,
-            Town: self.town_slots,
-            Organization: self.organization_slots,
-            Work: self.work_slots,
-            Trade: self.trade_slots,
-        }
-        return slots_of[type(entity)](entity)
-
-    def person_slots(self, person: Person) -> Slots:
-        """Slots of the PERSON templates."""
-        # The third argument of `mark` is a title: the name becomes a link if there is such an article.
-        return {
-            **self.trade_slots(person.trade),
-            **self.grammar.trait_slots(person.traits),
-            "P": mark("PER", person.title, person.title),
-            "S": mark("PER", person.surname, person.title),
-            **{slot: pair[person.female] for slot, pair in PRONOUNS.items()},
-            "relative": lambda: self.rng.choice(("mother", "father", "uncle", "aunt")),
-            "home": mark("LOC", person.home.title, person.home.title),
-            "birthplace": mark("LOC", person.birthplace.title, person.birthplace.title),
-            "deathplace": mark("LOC", person.home.title, person.home.title),
-            "land": mark("LOC", person.birthplace.land),
-            "river": mark("LOC", person.birthplace.river),
-            "born": str(person.born),
-            "died": str(person.died),
-            "year": lambda: str(person.born + self.rng.randrange(16, 25)),
-            "year2": lambda: str(person.born + self.rng.randrange(25, 40)),
-            "mentor": mark("PER", person.mentor, person.mentor),
-            "org": mark("ORG", person.employer.title, person.employer.title),
-        }
-
-    def town_slots(self, town: Town) -> Slots:
-        """Slots of the TOWN templates."""
-        return {
-            **self.trade_slots(town.trade),
-            **self.grammar.trait_slots(town.traits),
-            "T": mark("LOC", town.title, town.title),
-            "land": mark("LOC", town.land),
-            "river": mark("LOC", town.river),
-            "founded": str(town.founded),
-            "year": lambda: str(town.founded + self.rng.randrange(50, 300)),
-        }
-
-    def organization_slots(self, organization: Organization) -> Slots:
-        """Slots of the ORGANIZATION templates."""
-        return {
-            **self.trade_slots(organization.trade),
-            **self.grammar.trait_slots(organization.traits),
-            "O": mark("ORG", organization.title, organization.title),
-            "kind": organization.kind.lower(),
-            "town": mark("LOC", organization.town.title, organization.town.title),
-            "land": mark("LOC", organization.town.land),
-            "founded": str(organization.founded),
-            "founder": mark("PER", organization.founder, organization.founder),
-            "year": lambda: str(organization.founded + self.rng.randrange(20, 200)),
-        }
-
-    def work_slots(self, work: Work) -> Slots:
-        """Slots of the WORK templates."""
-        pick = self.grammar.pick
-        traits = {name: self.rng.randrange(2) for name in ("temper", "wealth")}
-        return {
-            **self.trade_slots(work.trade),
+        """Slots of the templates of an entity's kind: what is known of it, and the words of its trade and traits."""
+        if isinstance(entity, Trade):
+            return self.trade_slots(entity)
+        kind = type(entity).__name__.lower()
+        traits = entity.traits if not isinstance(entity, Work) else make_traits(self.rng, "temper", "wealth")
+        slots: dict[str, str | Callable[[], str]] = {
+            **self.trade_slots(entity.trade),
             **self.grammar.trait_slots(traits),
-            "W": mark("MISC", work.title, work.title),
-            "work": work.kind,
-            "author": mark("PER", work.author, work.author),
-            "town": mark("LOC", work.town.title, work.town.title),
-            "land": mark("LOC", work.town.land),
-            "year": str(work.year),
-            **self.reception_slots(work.praised),
-            "part": lambda: pick(WORK_PARTS),
+            **{name: text.format(entity) for name, text in ARTICLES["slots"][kind].items()},
         }
+        for name, (event, *limits) in ARTICLES["years"].get(kind, {}).items():
+            slots[name] = self._year_after(getattr(entity, event), *limits)
+        if isinstance(entity, Person):
+            slots |= {slot: pair[entity.female] for slot, pair in PRONOUNS.items()}
+            slots["relative"] = lambda: self.rng.choice(("mother", "father", "uncle", "aunt"))
+        elif isinstance(entity, Organization):
+            slots["kind"] = entity.kind.lower()
+        elif isinstance(entity, Work):
+            slots |= {**self.reception_slots(entity.praised), "part": lambda: self.grammar.pick(WORK_PARTS)}
+        return slots
+
+    def _year_after(self, year: int, least: int, end: int) -> Callable[[], str]:
+        return lambda: str(year + self.rng.randrange(least, end))
 
     def reception_slots(self, praised: bool) -> Slots:
         """Slots of the reception of a work."""
@@ -130,7 +76,7 @@ class Writer:
 
     def trade_slots(self, trade: Trade) -> Slots:
         """Slots of the CONCEPT templates, which all others share."""
-        names = self.world.names
+        names = self.names
 
         def somebody() -> str:
             given, surname, _ = person_name(self.rng, names)

@@ -6,7 +6,6 @@ Articles have infoboxes, links, references, inline templates, tables and lists; 
 import bz2
 import hashlib
 import random
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import escape, quoteattr
@@ -19,11 +18,6 @@ from bert_pipeline.sample.lexicon import ARTICLES, Trade
 from bert_pipeline.sample.world import Organization, Person, Town, Work, World
 
 GENERATED_NOTICE = "This is a generated sample: every name and fact in it is invented."
-_NAMESPACES: tuple[tuple[int, str], ...] = (
-    (-2, "Media"), (-1, "Special"), (0, ""), (1, "Talk"), (2, "User"), (3, "User talk"), (4, "Samplewiki"),
-    (5, "Samplewiki talk"), (6, "File"), (7, "File talk"), (8, "MediaWiki"), (9, "MediaWiki talk"), (10, "Template"),
-    (11, "Template talk"), (12, "Help"), (13, "Help talk"), (14, "Category"), (15, "Category talk"),
-)  # fmt: skip
 
 
 class ExportPage(NamedTuple):
@@ -38,7 +32,9 @@ class ExportPage(NamedTuple):
 def export_pages(world: World, articles: list[Article]) -> list[ExportPage]:
     """Return all pages of the wiki: articles, redirects, a disambiguation page, a talk page and project pages."""
     titles = frozenset(article.title for article in articles)
-    pages = [ExportPage("Samplewiki:About", 4, main_page_wikitext(world))]
+    texts, kinds = ARTICLES["pages"], ("persons", "towns", "organizations", "works")
+    counts = {kind: len(getattr(world, kind)) for kind in kinds}
+    pages = [ExportPage("Samplewiki:About", 4, texts["about"].format(world=world, notice=GENERATED_NOTICE, **counts))]
     # A generator for each title: no page depends on the order.
     for article in articles:
         rng = random.Random(f"{world.seed}:wikitext:{article.title}")
@@ -53,8 +49,11 @@ def export_pages(world: World, articles: list[Article]) -> list[ExportPage]:
     for person in world.persons:
         families.setdefault(person.surname, []).append(person.title)
     surname, members = max(families.items(), key=lambda item: (len(item[1]), item[0]))
-    pages.append(ExportPage(f"{surname} (disambiguation)", 0, disambiguation_wikitext(surname, sorted(members))))
-    pages.append(ExportPage(f"Talk:{world.persons[0].title}", 1, talk_wikitext(world.persons[0].title)))
+    targets = "\n".join(f"* [[{target}]]" for target in sorted(members))
+    text = texts["disambiguation"].format(title=surname, targets=targets)
+    pages.append(ExportPage(f"{surname} (disambiguation)", 0, text))
+    title = world.persons[0].title
+    pages.append(ExportPage(f"Talk:{title}", 1, texts["talk"].format(title=title, notice=GENERATED_NOTICE)))
     pages.append(ExportPage("Template:Reflist", 10, "<noinclude>Lists the references.</noinclude><references />\n"))
     pages.append(ExportPage("Category:Generated articles", 14, "Articles of the generated sample.\n"))
     return pages
@@ -63,43 +62,28 @@ def export_pages(world: World, articles: list[Article]) -> list[ExportPage]:
 def write_export(path: Path, pages: list[ExportPage]) -> None:
     """Write a bz2 export. The bytes depend on the pages alone: identifiers and times are counters."""
     with bz2.open(path, "wt", encoding="utf-8", newline="\n", compresslevel=9) as stream:
-        stream.writelines(_export_lines(pages))
-
-
-def _export_lines(pages: list[ExportPage]) -> Iterator[str]:
-    schema = "http://www.mediawiki.org/xml/export-0.11/"
-    yield (
-        f'<mediawiki xmlns="{schema}" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" '
-        f'xsi:schemaLocation="{schema} http://www.mediawiki.org/xml/export-0.11.xsd" version="0.11" xml:lang="en">\n'
-    )
-    yield "  <siteinfo>\n    <sitename>Samplewiki</sitename>\n    <dbname>samplewiki</dbname>\n"
-    yield "    <base>https://samplewiki.invalid/wiki/Main_Page</base>\n"
-    yield "    <generator>bert-workflow sample</generator>\n    <case>first-letter</case>\n    <namespaces>\n"
-    for key, name in _NAMESPACES:
-        tail = f">{name}</namespace>" if name else " />"
-        yield f'      <namespace key="{key}" case="first-letter"{tail}\n'
-    yield "    </namespaces>\n  </siteinfo>\n"
-    for number, page in enumerate(pages, start=1):
-        yield _page_xml(number, page)
-    yield "</mediawiki>\n"
+        stream.write(ARTICLES["export"]["head"])
+        stream.writelines(_page_xml(number, page) for number, page in enumerate(pages, start=1))
+        stream.write("</mediawiki>\n")
 
 
 def _page_xml(number: int, page: ExportPage) -> str:
     data = page.text.encode()
-    sha1 = base36_sha1(data)
     redirect = f"    <redirect title={quoteattr(page.redirect)} />\n" if page.redirect else ""
     # One page per minute, in months of 28 days: the number alone decides the time.
     minutes = number % 60, number // 60 % 24, number // 1440 % 28 + 1
     timestamp = f"2020-01-{minutes[2]:02d}T{minutes[1]:02d}:{minutes[0]:02d}:00Z"
-    return (
-        f"  <page>\n    <title>{escape(page.title)}</title>\n    <ns>{page.namespace}</ns>\n    <id>{number}</id>\n"
-        f"{redirect}    <revision>\n      <id>{number + 100000}</id>\n      <timestamp>{timestamp}</timestamp>\n"
-        "      <contributor>\n        <username>Sample bot</username>\n        <id>1</id>\n      </contributor>\n"
-        "      <comment>generated sample</comment>\n"
-        f"      <origin>{number + 100000}</origin>\n"
-        "      <model>wikitext</model>\n      <format>text/x-wiki</format>\n"
-        f'      <text bytes="{len(data)}" sha1="{sha1}" xml:space="preserve">{escape(page.text)}</text>\n'
-        f"      <sha1>{sha1}</sha1>\n    </revision>\n  </page>\n"
+    page_xml: str = ARTICLES["export"]["page"]
+    return page_xml.format(
+        title=escape(page.title),
+        namespace=page.namespace,
+        number=number,
+        redirect=redirect,
+        revision=number + 100000,
+        timestamp=timestamp,
+        size=len(data),
+        sha1=base36_sha1(data),
+        text=escape(page.text),
     )
 
 
@@ -131,30 +115,6 @@ def article_wikitext(article: Article, titles: frozenset[str], rng: random.Rando
     categories = ["Generated articles", *ARTICLES["categories"].get(article.kind, ())]
     parts.append("\n".join(f"[[Category:{category.format(article.entity)}]]" for category in categories))
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def disambiguation_wikitext(title: str, targets: Iterable[str]) -> str:
-    """A disambiguation page."""
-    lines = "\n".join(f"* [[{target}]]" for target in targets)
-    return f"'''{title}''' may refer to:\n\n{lines}\n\n{{{{Disambiguation}}}}\n"
-
-
-def talk_wikitext(title: str) -> str:
-    """A talk page."""
-    return (
-        "{{Talk header}}\n\n== Sources ==\n\n"
-        f"Where do the facts about [[{title}]] come from? [[User:Sample bot|Sample bot]] 12:00, 1 January 2020 (UTC)\n"
-        f":{GENERATED_NOTICE} [[User:Sample bot|Sample bot]] 12:05, 1 January 2020 (UTC)\n"
-    )
-
-
-def main_page_wikitext(world: World) -> str:
-    """The project page that says what the encyclopedia is."""
-    return (
-        f"'''Samplewiki''' is an invented encyclopaedia. {GENERATED_NOTICE}\n\n"
-        f"It was drawn with the seed {world.seed} and tells of {len(world.persons)} persons, {len(world.towns)} towns, "
-        f"{len(world.organizations)} organizations and {len(world.works)} works.\n"
-    )
 
 
 def _sentence(sentence: str, titles: frozenset[str], linked: set[str], rng: random.Random) -> str:

@@ -4,25 +4,23 @@ Acceptability, sentiment, paraphrase, similarity, inference, answers, pronouns: 
 index decides the label, so that the classes of a file are balanced.
 """
 
-import dataclasses
-import functools
-from collections.abc import Callable, Iterable, Sequence
+import copy
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from bert_pipeline.sample.grammar import Slots, mark, plain
-from bert_pipeline.sample.lexicon import FIELDS, TASKS, TRADES, TRAITS, WORK_PARTS, Noun, Trade, Verb
+from bert_pipeline.sample.lexicon import FIELDS, TASKS, TRADES, TRAITS, WORK_PARTS, Trade
 from bert_pipeline.sample.splits import Split, make_split
 from bert_pipeline.sample.world import World
 
 
-def acceptability(split: Split, index: int) -> tuple[int, str]:
-    """CoLA: (1 acceptable or 0 not, sentence). A broken sentence and its original are never both included."""
+def acceptability(split: Split, index: int) -> tuple[int, str, str]:
+    """CoLA: (1 acceptable or 0 not, its mark, sentence). A broken sentence and its original are never both included."""
     label = index % 2
     writer = split.writer()
-    slots = writer.person_slots(split.person())
+    slots = writer.slots(split.person())
     template = split.rng.choice(split.rng.choice([*TASKS["cola"].values()]))[1 - label]
-    return label, plain(writer.grammar.fill(template, slots))
+    return label, "" if label else "*", plain(writer.grammar.fill(template, slots))
 
 
 def sentiment(split: Split, index: int) -> tuple[str, int]:
@@ -31,7 +29,7 @@ def sentiment(split: Split, index: int) -> tuple[str, int]:
     writer = split.writer()
     # Works come with a reception of their own, which the label replaces.
     slots = {
-        **writer.work_slots(split.work()),
+        **writer.slots(split.work()),
         **writer.reception_slots(bool(label)),
         "part": lambda: split.rng.choice(WORK_PARTS),
     }
@@ -45,77 +43,71 @@ _TRAITS_OF = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
 class Statement:
     """The meaning of a sentence: who, of which character, did what to which thing. Words are drawn at writing."""
 
-    trade: Trade
-    trait: str
-    pole: int
-    verb: Verb
-    good: Noun
-    place: Noun
+    def __init__(self, split: Split) -> None:
+        rng = split.rng
+        self.split = split
+        self.trade = rng.choice(split.trades)
+        self.trait = rng.choice(("wealth", "temper", "fame"))
+        self.pole = rng.randrange(2)
+        self.verb, self.good = rng.choice(self.trade.verbs), rng.choice(self.trade.goods)
+        self.place = rng.choice(self.trade.places)
+
+    def say(self, template: str) -> str:
+        """Return it in words. Verb, good and place are part of it; the others vary with each wording."""
+        rng, writer = self.split.rng, self.split.writer()
+        adjectives = TRAITS[self.trait][self.pole].adjectives
+        slots: Slots = {
+            "adjective": lambda: writer.grammar.pick(adjectives),
+            "agent": lambda: rng.choice(self.trade.agents).singular,
+            "verb": self.verb.base,
+            "verbed": self.verb.past,
+            "goods": self.good.plural,
+            "place": self.place.singular,
+            "tool_word": lambda: rng.choice(("tool", "instrument")),
+        }
+        return plain(writer.grammar.fill(template, slots))
+
+    def changed(self, what: str) -> "Statement":
+        """Return the statement with another character ("pole"), agent, deed, or agent and deed ("event")."""
+        changed, rng = copy.copy(self), self.split.rng
+        if what == "pole":
+            changed.pole = 1 - self.pole
+            return changed
+        other = _other_trade(self.split, self.trade, self.split.trades)
+        verb, good = rng.choice(other.verbs), rng.choice(other.goods)
+        if what != "agent":
+            changed.verb, changed.good = verb, good
+        if what != "deed":
+            changed.trade = other
+        if what == "event":
+            changed.place = rng.choice(other.places)
+        return changed
 
 
 _DIFFERENCES = ("event", "event", "event", "agent", "deed", "pole")
 _EVENTS = ("event", "event", "agent", "deed")
 
 
-def _statement(split: Split) -> Statement:
-    rng = split.rng
-    trade = rng.choice(split.trades)
-    trait = rng.choice(("wealth", "temper", "fame"))
-    return Statement(
-        trade, trait, rng.randrange(2), rng.choice(trade.verbs), rng.choice(trade.goods), rng.choice(trade.places)
-    )
-
-
-def _say(split: Split, statement: Statement, template: str) -> str:
-    writer = split.writer()
-    adjectives = TRAITS[statement.trait][statement.pole].adjectives
-    # Verb, good and place are part of the statement; the other words vary with each wording.
-    slots: Slots = {
-        "adjective": lambda: writer.grammar.pick(adjectives),
-        "agent": lambda: split.rng.choice(statement.trade.agents).singular,
-        "verb": statement.verb.base,
-        "verbed": statement.verb.past,
-        "goods": statement.good.plural,
-        "place": statement.place.singular,
-        "tool_word": lambda: split.rng.choice(("tool", "instrument")),
-    }
-    return plain(writer.grammar.fill(template, slots))
-
-
 def _other_trade(split: Split, trade: Trade, choices: tuple[Trade, ...] = TRADES) -> Trade:
     return split.rng.choice([other for other in choices if other is not trade])
-
-
-def _change(split: Split, statement: Statement, what: str) -> Statement:
-    """Return the statement with another character ("pole"), agent, deed, or agent and deed ("event")."""
-    if what == "pole":
-        return dataclasses.replace(statement, pole=1 - statement.pole)
-    other = _other_trade(split, statement.trade, split.trades)
-    deed: dict[str, Any] = {"verb": split.rng.choice(other.verbs), "good": split.rng.choice(other.goods)}
-    if what == "deed":
-        return dataclasses.replace(statement, **deed)
-    if what == "agent":
-        return dataclasses.replace(statement, trade=other)
-    return dataclasses.replace(statement, trade=other, place=split.rng.choice(other.places), **deed)
 
 
 def paraphrase(split: Split, index: int) -> tuple[int, str, str]:
     """MRPC: (1 or 0, sentence, sentence): one statement in two wordings, or with one part changed."""
     label = index % 2
-    statement = _statement(split)
-    other = statement if label else _change(split, statement, split.rng.choice(_DIFFERENCES))
+    statement = Statement(split)
+    other = statement if label else statement.changed(split.rng.choice(_DIFFERENCES))
     first, second = split.rng.sample(TASKS["paraphrases"]["sentences"], 2)
-    return label, _say(split, statement, first), _say(split, other, second)
+    return label, statement.say(first), other.say(second)
 
 
 def duplicate(split: Split, index: int) -> tuple[str, str, int]:
     """QQP: (question, question, 1 or 0): one question in two wordings, or about another thing, or another question."""
     label = index % 2
-    statement = _statement(split)
+    statement = Statement(split)
     kind, wordings = split.rng.choice([*TASKS["qqp"].items()])
     first, second = split.rng.sample(wordings, 2)
     other = statement
@@ -124,36 +116,36 @@ def duplicate(split: Split, index: int) -> tuple[str, str, int]:
         second = split.rng.choice(split.rng.choice([group for name, group in TASKS["qqp"].items() if name != kind]))
     elif not label:
         # The question about a character mentions no deed, so a changed deed would change nothing.
-        other = _change(split, statement, split.rng.choice(("agent", "pole") if kind == "character" else _EVENTS))
-    return _say(split, statement, first), _say(split, other, second), label
+        other = statement.changed(split.rng.choice(("agent", "pole") if kind == "character" else _EVENTS))
+    return statement.say(first), other.say(second), label
 
 
 def similarity(split: Split, index: int) -> tuple[str, str, float]:
     """STS-B: (sentence, sentence, 0–5): 2 points for the same person, 1.5 for the character, 1.5 for the deed."""
-    statement = _statement(split)
+    statement = Statement(split)
     other = statement
     score = 5.0
     # Three bits of the index choose the differences: all eight combinations occur in turn.
     for what, points, bit in (("agent", 2.0, 1), ("pole", 1.5, 2), ("deed", 1.5, 4)):
         if index & bit:
-            other = _change(split, other, what)
+            other = other.changed(what)
             score -= points
     first, second = split.rng.sample(TASKS["paraphrases"]["sentences"], 2)
-    return _say(split, statement, first), _say(split, other, second), score
+    return statement.say(first), other.say(second), score
 
 
 _LABELS = ("entailment", "contradiction", "neutral")
 
 
-def inference(split: Split, index: int, genres: tuple[str, ...]) -> tuple[str, str, str, str]:
-    """MNLI: (premise, hypothesis, label, genre).
+def inference(split: Split, index: int) -> tuple[str, str, str, str]:
+    """MNLI: (premise, hypothesis, label, genre), of genres of its own in the mismatched files.
 
     The premise tells an entity's trade, one of its traits, or both. The hypothesis claims what follows from it
     (entailment: the trade's field, the same trait in another word), what it excludes (contradiction: another field,
     the opposite), or what it leaves open (neutral). Alone, the hypothesis tells nothing about the label.
     """
     label, claims_trade, rng = _LABELS[index % 3], index % 2 == 0, split.rng
-    genre_name = rng.choice(genres)
+    genre_name = rng.choice(("organization",) if split.task.endswith("_mismatched") else ("person", "town"))
     writer, genre = split.writer(), TASKS["mnli"][genre_name]
     person, town = split.person(), split.town().title
     name = {"PER": person.title, "LOC": town, "ORG": person.employer.title}[genre["kind"]]
@@ -193,7 +185,7 @@ def entailment(split: Split, index: int) -> tuple[str, str, str]:
     label = ("entailment", "not_entailment")[index % 2]
     writer = split.writer()
     person = split.person()
-    slots = writer.person_slots(person)
+    slots = writer.slots(person)
     text = ["{P} {verbed} {goods} in a~ {place} in {home}.", "{He} used a~ {tool} and was {temper}."]
     # A quarter of the claims is about the temper, the rest about the trade.
     if split.rng.random() < 0.25:
@@ -215,7 +207,7 @@ def answer(split: Split, index: int) -> tuple[str, str, str]:
     label = ("entailment", "not_entailment")[index % 2]
     writer = split.writer()
     person = split.person()
-    slots = writer.person_slots(person)
+    slots = writer.slots(person)
     # The question always asks about `person`; only the sentence may be about another one.
     asked = split.rng.choice(TASKS["qnli"])
     sentences = asked["sentences"]
@@ -225,12 +217,10 @@ def answer(split: Split, index: int) -> tuple[str, str, str]:
             sentences = split.rng.choice([other for other in TASKS["qnli"] if other is not asked])["sentences"]
         else:
             # The opposite traits, because two persons may share a trait by chance.
-            other = dataclasses.replace(
-                split.person(),
-                trade=_other_trade(split, person.trade),
-                traits={name: 1 - pole for name, pole in person.traits.items()},
-            )
-            slots = writer.person_slots(other)
+            other = split.person()
+            other.trade = _other_trade(split, person.trade)
+            other.traits = {name: 1 - pole for name, pole in person.traits.items()}
+            slots = writer.slots(other)
     return question, plain(writer.grammar.fill(split.rng.choice(sentences), slots)), label
 
 
@@ -260,125 +250,38 @@ def pronoun(split: Split, index: int) -> tuple[str, str, int]:
 
 # Files
 
-MATCHED_GENRES = ("person", "town")
-MISMATCHED_GENRES = ("organization",)
-_MNLI_COLUMNS = (
-    "index", "promptID", "pairID", "genre", "sentence1_binary_parse", "sentence2_binary_parse", "sentence1_parse",
-    "sentence2_parse", "sentence1", "sentence2",
-)  # fmt: skip
-_STS_COLUMNS = ("index", "genre", "filename", "year", "old_index", "source1", "source2", "sentence1", "sentence2")
-_PREMISE_COLUMNS = ("index", "sentence1", "sentence2", "label")
-
-Row = Sequence[object]
-Layout = Callable[[int, Any], Row]
-"""Index and example to the columns of a file."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskFiles:
-    """Examples and columns of one GLUE task."""
-
-    folder: str
-    draw: Callable[[Split, int], Row]
-    """Draw one example, whose index decides its label."""
-    sizes: tuple[int, int, int] = (500, 300, 100)
-    """Examples in train, dev and test."""
-    header: tuple[str, ...]
-    """Columns of the labelled files; () for no header line."""
-    layout: Layout = lambda index, row: (index, *row)
-    test_header: tuple[str, ...] = ()
-    """Columns of the test file; () for those of the labelled files without the last, the label."""
-    test_layout: Layout | None = None
-
-
-GLUE_FILES: tuple[TaskFiles, ...] = (
-    TaskFiles(
-        folder="CoLA", draw=acceptability, header=(),
-        layout=lambda index, row: ("sw01", row[0], "" if row[0] else "*", row[1]),
-        test_header=("index", "sentence"), test_layout=lambda index, row: (index, row[1]),
-    ),
-    TaskFiles(
-        folder="SST-2", draw=sentiment, sizes=(200, 100, 100), header=("sentence", "label"),
-        layout=lambda index, row: row,
-        test_header=("index", "sentence"), test_layout=lambda index, row: (index, row[0]),
-    ),
-    TaskFiles(
-        folder="MRPC", draw=paraphrase, header=("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
-        layout=lambda index, row: (row[0], 2 * index + 1, 2 * index + 2, *row[1:]),
-        test_header=("index", "#1 ID", "#2 ID", "#1 String", "#2 String"),
-        test_layout=lambda index, row: (index, 2 * index + 1, 2 * index + 2, *row[1:]),
-    ),
-    TaskFiles(
-        folder="STS-B", draw=similarity, header=(*_STS_COLUMNS, "score"),
-        layout=lambda index, row: (index, "generated", "sample", "2020", f"{index:04d}", "none", "none", row[0], row[1],
-                                   f"{row[2]:.3f}"),
-    ),
-    TaskFiles(
-        folder="QQP", draw=duplicate,
-        header=("id", "qid1", "qid2", "question1", "question2", "is_duplicate"),
-        layout=lambda index, row: (index, 2 * index + 1, 2 * index + 2, *row),
-        test_header=("id", "question1", "question2"), test_layout=lambda index, row: (index, row[0], row[1]),
-    ),
-    TaskFiles(folder="QNLI", draw=answer, header=("index", "question", "sentence", "label")),
-    TaskFiles(folder="RTE", draw=entailment, sizes=(400, 300, 100), header=_PREMISE_COLUMNS),
-    TaskFiles(folder="WNLI", draw=pronoun, sizes=(400, 300, 100), header=_PREMISE_COLUMNS),
-)  # fmt: skip
+_DRAWS: dict[str, Callable[[Split, int], Sequence[object]]] = {
+    "CoLA": acceptability,
+    "SST-2": sentiment,
+    "MRPC": paraphrase,
+    "STS-B": similarity,
+    "QQP": duplicate,
+    "QNLI": answer,
+    "RTE": entailment,
+    "WNLI": pronoun,
+    "MNLI": inference,
+}
+"""Folder -> what draws one example, whose index decides its label."""
 
 
 def write_glue(directory: Path, world: World) -> dict[str, int]:
-    """Write the nine folders; return rows by relative path."""
+    """Write the nine folders, in the columns that `data/tasks.toml` describes; return rows by relative path."""
     rows: dict[str, int] = {}
-    for files in GLUE_FILES:
-        for name, size in zip(("train", "dev", "test"), files.sizes):
-            examples = _examples(make_split(world, files.folder, name), size, files.draw)
-            header, layout = files.header, files.layout
-            if name == "test":
-                header, layout = files.test_header or header[:-1], files.test_layout or _without_label(layout)
-            path = f"{files.folder}/{name}.tsv"
-            rows[path] = _write_tsv(directory / path, header, (layout(*item) for item in enumerate(examples)))
-    for name, size, genres in (
-        ("train", 500, MATCHED_GENRES),
-        ("dev_matched", 300, MATCHED_GENRES),
-        ("dev_mismatched", 300, MISMATCHED_GENRES),
-        ("test_matched", 100, MATCHED_GENRES),
-        ("test_mismatched", 100, MISMATCHED_GENRES),
-    ):
-        part = name.partition("_")[0]
-        draw = functools.partial(inference, genres=genres)
-        path = f"MNLI/{name}.tsv"
-        rows[path] = _write_mnli(directory / path, part, _examples(make_split(world, f"MNLI:{name}", part), size, draw))
+    for folder, draw in _DRAWS.items():
+        files = TASKS["glue"][folder]
+        (directory / folder).mkdir(parents=True, exist_ok=True)
+        for name, size in files["sizes"].items():
+            part = name.partition("_")[0]
+            split = make_split(world, f"{folder}:{name}" if folder == "MNLI" else folder, part)
+            examples = [draw(split, index) for index in range(size)]
+            split.rng.shuffle(examples)
+            names, cells = zip(*(c for parts, own in files["columns"] if part in parts.split() for c in own.items()))
+            header = [] if part in files.get("headerless", ()) else [names]
+            lines = [
+                [cell.format(*example, index=index, first=2 * index + 1, second=2 * index + 2) for cell in cells]
+                for index, example in enumerate(examples)
+            ]
+            rows[f"{folder}/{name}.tsv"] = size
+            text = "".join("\t".join(line) + "\n" for line in (*header, *lines))
+            (directory / folder / f"{name}.tsv").write_text(text, encoding="utf-8")
     return rows
-
-
-def _examples(split: Split, count: int, draw: Callable[[Split, int], Row]) -> list[Row]:
-    """Draw the examples of a file, in random order."""
-    rows = [draw(split, index) for index in range(count)]
-    split.rng.shuffle(rows)
-    return rows
-
-
-def _without_label(layout: Layout) -> Layout:
-    return lambda index, row: layout(index, row)[:-1]
-
-
-def _write_mnli(path: Path, part: str, examples: Iterable[Any]) -> int:
-    # The official files: train has one annotator's label before gold_label, dev has five, test has neither.
-    votes = {"train": 1, "dev": 5, "test": 0}[part]
-    header = (*_MNLI_COLUMNS, *(f"label{number + 1}" for number in range(votes)), *(("gold_label",) if votes else ()))
-    return _write_tsv(
-        path,
-        header,
-        (
-            (index, f"{index}", f"{index}{label[0]}", genre, *[f"( {premise} )", f"( {hypothesis} )"] * 2, premise,
-             hypothesis, *[label] * (votes + bool(votes)))
-            for index, (premise, hypothesis, label, genre) in enumerate(examples)
-        ),
-    )  # fmt: skip
-
-
-def _write_tsv(path: Path, header: Row, rows: Iterable[Row]) -> int:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = ["\t".join(map(str, row)) for row in rows]
-    text = "".join(f"{line}\n" for line in (["\t".join(map(str, header))] if header else []) + lines)
-    path.write_text(text, encoding="utf-8")
-    return len(lines)

@@ -8,20 +8,15 @@ text, as wikitext with links, or as words with entity tags.
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from bert_pipeline.sample.lexicon import FIELDS, TRAITS, Noun, Trade
 
 Item = TypeVar("Item")
 Slots = Mapping[str, str | Callable[[], str]]
 """Slot -> its text, or a function that draws one at each occurrence."""
-
-
-class Cut(Protocol):
-    """Selects the part of a cluster of words that may be used."""
-
-    def __call__(self, words: Sequence[Item]) -> Sequence[Item]: ...
-
+Cut = Callable[[Sequence[Any]], Sequence[Any]]
+"""Selects the part of a cluster of words that may be used."""
 
 _MARK = re.compile(r"⟦([A-Z]+)\|([^|⟧]*)\|([^|⟧]*)⟧")
 _ALTERNATIVES = re.compile(r"\[([^\[\]]*)\]")
@@ -65,16 +60,12 @@ def draw(name: str, slots: Slots) -> str:
     return value if isinstance(value, str) else value()
 
 
-def _all_words(words: Sequence[Item]) -> Sequence[Item]:
-    return words
-
-
 class Grammar:
     """Fills templates. `cut` selects the usable part of every cluster: all of it, or the half of a task."""
 
     def __init__(self, rng: random.Random, cut: Cut | None = None) -> None:
         self.rng = rng
-        self.cut: Cut = cut or _all_words
+        self.cut: Cut = cut or tuple
         self._decks: dict[Sequence[Any], list[Any]] = {}
 
     def pick(self, cluster: Sequence[Item]) -> Item:

@@ -5,11 +5,10 @@ the same places. The first half of a cluster may occur in training sets of the t
 dev and test sets only: `seen` and `unseen` make the cut, in one place. Words and sentences are in `data`.
 """
 
-import dataclasses
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 Item = TypeVar("Item")
 
@@ -18,16 +17,14 @@ def _read(name: str) -> dict[str, Any]:
     return tomllib.loads((Path(__file__).parent / "data" / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Noun:
+class Noun(NamedTuple):
     """A countable noun."""
 
     singular: str
     plural: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Verb:
+class Verb(NamedTuple):
     """A transitive verb: infinitive, third person singular, past."""
 
     base: str
@@ -35,34 +32,25 @@ class Verb:
     past: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class Trade:
     """One trade with everything that belongs to it and to no other trade."""
 
-    name: str
-    field: str
-    agents: tuple[Noun, ...]
-    tools: tuple[Noun, ...]
-    goods: tuple[Noun, ...]
-    places: tuple[Noun, ...]
-    verbs: tuple[Verb, ...]
-
-    @property
-    def title(self) -> str:
+    def __init__(self, field: str, agents: str, tools: str, goods: str, places: str, verbs: str) -> None:
+        self.field, self.verbs = field, _verbs(verbs)
+        self.agents, self.tools, self.goods, self.places = map(_nouns, (agents, tools, goods, places))
+        self.name = self.agents[0].singular
+        self.title = self.name.capitalize()
         """The title of its article."""
-        return self.name.capitalize()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Pole:
+class Pole(NamedTuple):
     """One end of a trait: adjectives of one meaning, and things that go with it."""
 
     adjectives: tuple[str, ...]
     signs: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Judgment:
+class Judgment(NamedTuple):
     """Words of praise, or of blame; the verbs are in the past."""
 
     adjectives: tuple[str, ...]
@@ -99,11 +87,6 @@ def _verbs(text: str) -> tuple[Verb, ...]:
     return tuple(Verb(base, _inflect(base, "s"), past or _inflect(base, "ed")) for base, _, past in words)
 
 
-def _trade(field: str, verbs: str, **nouns: str) -> Trade:
-    clusters = {name: _nouns(text) for name, text in nouns.items()}
-    return Trade(clusters["agents"][0].singular, field, verbs=_verbs(verbs), **clusters)
-
-
 def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
@@ -111,7 +94,7 @@ def _words(text: str) -> tuple[str, ...]:
 ARTICLES, TASKS = _read("articles"), _read("tasks")
 """The sentences of the encyclopedia, and of the tasks; the files describe themselves."""
 _DATA = _read("words")
-TRADES = tuple(_trade(**trade) for trade in _DATA["trades"])
+TRADES = tuple(Trade(**trade) for trade in _DATA["trades"])
 FIELDS = {name: _nouns(text) for name, text in _DATA["fields"].items()}
 TRAITS = {
     name: tuple(Pole(_words(pole["adjectives"]), tuple(pole["signs"].split(", "))) for pole in poles)

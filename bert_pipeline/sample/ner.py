@@ -1,9 +1,8 @@
 """Named entities (CoNLL-2003): documents in four columns, entity tags in the IOB1 scheme."""
 
-from collections.abc import Callable
 from pathlib import Path
 
-from bert_pipeline.sample.articles import SENTENCES, Entity
+from bert_pipeline.sample.articles import SENTENCES
 from bert_pipeline.sample.grammar import tagged
 from bert_pipeline.sample.lexicon import BLAME, PARTS_OF_SPEECH, PRAISE, TASKS, TRADES, TRAITS
 from bert_pipeline.sample.splits import Split
@@ -39,13 +38,7 @@ def documents(split: Split, num_sentences: int) -> list[list[list[Token]]]:
         writer = split.writer()
         kind = split.rng.choice(("person", "person", "town", "organization", "work"))
         # The templates of the encyclopedia, about people and places that have no article in it.
-        new: dict[str, Callable[[], Entity]] = {
-            "person": split.person,
-            "town": split.town,
-            "organization": split.organization,
-            "work": split.work,
-        }
-        slots = writer.slots(new[kind]())
+        slots = writer.slots(getattr(split, kind)())
         sentences = [
             sentence for pool in _POOLS[kind] for sentence in writer.sentences(SENTENCES[kind][pool], 2, slots)
         ]

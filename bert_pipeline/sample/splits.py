@@ -7,18 +7,7 @@ from typing import TypeVar
 
 from bert_pipeline.sample.articles import Writer
 from bert_pipeline.sample.lexicon import TRADES, Trade, seen, unseen
-from bert_pipeline.sample.world import (
-    Names,
-    Organization,
-    Person,
-    Town,
-    Work,
-    World,
-    make_organization,
-    make_person,
-    make_town,
-    make_work,
-)
+from bert_pipeline.sample.world import Names, Organization, Person, Town, Work, World
 
 Item = TypeVar("Item")
 
@@ -55,23 +44,23 @@ class Split:
 
     def writer(self) -> Writer:
         """A writer that keeps to this split's words."""
-        return Writer(dataclasses.replace(self.world, names=self.names), self.rng, self.cut)
+        return Writer(self.world, self.rng, self.names, self.cut)
 
     def town(self) -> Town:
         """A new town."""
-        return make_town(self.rng, self.names, self.rng.choice(self.names.towns))
+        return Town(self.rng, self.names, self.rng.choice(self.names.towns))
 
     def organization(self) -> Organization:
         """A new organization."""
-        return make_organization(self.rng, self.names, self.town())
+        return Organization(self.rng, self.names, self.town())
 
     def person(self) -> Person:
         """A new person."""
-        return make_person(self.rng, self.names, self.town(), self.town(), self.organization())
+        return Person(self.rng, self.names, self.town(), self.town(), self.organization())
 
     def work(self) -> Work:
         """A new work."""
-        return make_work(self.rng, self.person())
+        return Work(self.rng, self.person())
 
 
 def make_split(world: World, task: str, name: str) -> Split:

@@ -77,13 +77,13 @@ def _topic(split: Split) -> tuple[str, str, list[Fact], list[Fact], Slots]:
     if split.rng.random() < 0.65:
         person = split.person()
         title, facts = person.title, [*_FACTS["person"]]
-        slots = {**writer.person_slots(person)}
+        slots = {**writer.slots(person)}
         slots["spouse"] = mark("PER", split.person().title)
         opening = "{P} was a~ {fame} {agent}."
     else:
         town = split.town()
         title, facts = town.title, [*_FACTS["town"]]
-        slots = {**writer.town_slots(town)}
+        slots = {**writer.slots(town)}
         # Drawn once, so that paragraph, question and answer agree.
         slots |= {
             "founder": mark("PER", split.person().title),

@@ -1,7 +1,6 @@
 """Grounded continuations (SWAG): what a person of a trade does next."""
 
 import csv
-import dataclasses
 from pathlib import Path
 
 from bert_pipeline.sample.grammar import plain
@@ -19,8 +18,9 @@ def continuations(split: Split, count: int) -> list[tuple[str, ...]]:
     for index in range(count):
         writer = split.writer()
         trade, *others = split.rng.sample(TRADES, 4)
-        hero = dataclasses.replace(split.person(), trade=trade)
-        context = plain(writer.grammar.fill(split.rng.choice(_SENTENCES["contexts"]), writer.person_slots(hero)))
+        hero = split.person()
+        hero.trade = trade
+        context = plain(writer.grammar.fill(split.rng.choice(_SENTENCES["contexts"]), writer.slots(hero)))
         subject = split.rng.choice(("He", "She"))
         shape = split.rng.choice(_SENTENCES["endings"])
         # An ending goes on from the pronoun: filled behind it, it stays in lower case.

@@ -2,9 +2,8 @@
 
 import dataclasses
 import random
-from collections.abc import Mapping
 
-from bert_pipeline.sample.lexicon import ORGANIZATION_KINDS, SYLLABLES, TRADES, TRAITS, WORK_KINDS, Trade
+from bert_pipeline.sample.lexicon import ORGANIZATION_KINDS, SYLLABLES, TRADES, TRAITS, WORK_KINDS
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -19,98 +18,88 @@ class Names:
     lands: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class Town:
     """A place with its trade and its character; `traits` maps a trait to the index of its pole."""
 
-    title: str
-    land: str
-    river: str
-    founded: int
-    trade: Trade
-    traits: Mapping[str, int]
+    def __init__(self, rng: random.Random, names: Names, title: str) -> None:
+        self.title = title
+        self.land = rng.choice(names.lands)
+        self.river = rng.choice(names.rivers)
+        self.founded = rng.randrange(1100, 1400)
+        self.trade = rng.choice(TRADES)
+        self.traits = make_traits(rng, "size", "wealth", "fame")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class Organization:
-    """A guild, academy, club … of one trade in one town."""
+    """A guild, academy, club … of one trade, which is called after its town or after a family."""
 
-    title: str
-    kind: str
-    town: Town
-    founded: int
-    founder: str
-    trade: Trade
-    traits: Mapping[str, int]
+    def __init__(self, rng: random.Random, names: Names, town: Town) -> None:
+        self.town = town
+        given, surname, _ = person_name(rng, names)
+        self.founder = f"{given} {surname}"
+        self.kind = rng.choice(ORGANIZATION_KINDS)
+        self.title = f"{rng.choice((town.title, surname))} {self.kind}"
+        self.founded = rng.randrange(1400, 1700)
+        self.trade = rng.choice(TRADES)
+        self.traits = make_traits(rng, "size", "fame")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class Person:
     """Somebody with a trade, a temper and a life."""
 
-    title: str
-    given: str
-    surname: str
-    female: bool
-    trade: Trade
-    birthplace: Town
-    home: Town
-    born: int
-    died: int
-    employer: Organization
-    mentor: str
-    traits: Mapping[str, int]
+    def __init__(self, rng: random.Random, names: Names, birthplace: Town, home: Town, employer: Organization) -> None:
+        self.birthplace, self.home, self.employer = birthplace, home, employer
+        self.given, self.surname, self.female = person_name(rng, names)
+        self.title = f"{self.given} {self.surname}"
+        self.mentor = " ".join(person_name(rng, names)[:2])
+        self.born = rng.randrange(1400, 1700)
+        self.trade = rng.choice(TRADES)
+        self.died = self.born + rng.randrange(40, 90)
+        self.traits = make_traits(rng, "wealth", "temper", "fame")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class Work:
-    """A novel, play, film … about a trade; `praised` says how it was received."""
+    """A novel, play, film … about a trade, whose title names its subject and its author's home."""
 
-    title: str
-    kind: str
-    author: str
-    year: int
-    trade: Trade
-    town: Town
-    praised: bool
+    def __init__(self, rng: random.Random, author: Person) -> None:
+        self.author, self.town = author.title, author.home
+        self.trade = rng.choice(TRADES)
+        subject = rng.choice(self.trade.agents + self.trade.tools + self.trade.places).singular.capitalize()
+        self.title = f"The {subject} of {self.town.title}"
+        self.kind = rng.choice(WORK_KINDS)
+        self.year = author.born + rng.randrange(20, 40)
+        self.praised = rng.random() < 0.5
+        """How it was received."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class World:
-    """Everything that the encyclopedia knows."""
+    """Everything that the encyclopedia knows: entities that fill about `num_articles` articles."""
 
-    seed: int
-    names: Names
-    towns: tuple[Town, ...]
-    organizations: tuple[Organization, ...]
-    persons: tuple[Person, ...]
-    works: tuple[Work, ...]
+    def __init__(self, seed: int, num_articles: int) -> None:
+        rng = random.Random(f"{seed}:world")
+        self.seed, self.names = seed, make_names(rng)
+        num_towns = min(len(self.names.towns), max(8, num_articles // 10))
+        self.towns = tuple(Town(rng, self.names, title) for title in self.names.towns[:num_towns])
 
+        # Titles may be drawn twice: the first is kept, and more are drawn until there are enough.
+        organizations: dict[str, Organization] = {}
+        while len(organizations) < max(8, num_articles * 15 // 100):
+            organization = Organization(rng, self.names, rng.choice(self.towns))
+            organizations.setdefault(organization.title, organization)
+        self.organizations = tuple(organizations.values())
+        persons: dict[str, Person] = {}
+        while len(persons) < max(16, num_articles * 45 // 100):
+            employer = rng.choice(self.organizations)
+            person = Person(rng, self.names, rng.choice(self.towns), rng.choice(self.towns), employer)
+            persons.setdefault(person.title, person)
+        self.persons = tuple(persons.values())
 
-def make_world(seed: int, num_articles: int) -> World:
-    """Invent a world whose entities fill about `num_articles` articles."""
-    rng = random.Random(f"{seed}:world")
-    names = make_names(rng)
-    num_towns = min(len(names.towns), max(8, num_articles // 10))
-    towns = tuple(make_town(rng, names, title) for title in names.towns[:num_towns])
-
-    # Titles may be drawn twice: the first is kept, and more are drawn until there are enough.
-    organizations: dict[str, Organization] = {}
-    while len(organizations) < max(8, num_articles * 15 // 100):
-        organization = make_organization(rng, names, rng.choice(towns))
-        organizations.setdefault(organization.title, organization)
-    persons: dict[str, Person] = {}
-    while len(persons) < max(16, num_articles * 45 // 100):
-        employer = rng.choice(tuple(organizations.values()))
-        person = make_person(rng, names, rng.choice(towns), rng.choice(towns), employer)
-        persons.setdefault(person.title, person)
-
-    # Works make up the rest of the articles.
-    works: dict[str, Work] = {}
-    while len(works) < max(8, num_articles - len(towns) - len(organizations) - len(persons)):
-        work = make_work(rng, rng.choice(tuple(persons.values())))
-        works.setdefault(work.title, work)
-    return World(seed, names, towns, tuple(organizations.values()), tuple(persons.values()), tuple(works.values()))
+        # Works make up the rest of the articles.
+        works: dict[str, Work] = {}
+        while len(works) < max(8, num_articles - num_towns - len(organizations) - len(persons)):
+            work = Work(rng, rng.choice(self.persons))
+            works.setdefault(work.title, work)
+        self.works = tuple(works.values())
 
 
 def make_names(rng: random.Random) -> Names:
@@ -150,66 +139,3 @@ def person_name(rng: random.Random, names: Names) -> tuple[str, str, bool]:
     """Draw a given name, a surname, and whether they are a woman's."""
     female = rng.random() < 0.5
     return rng.choice(names.female if female else names.male), rng.choice(names.surnames), female
-
-
-def make_town(rng: random.Random, names: Names, title: str) -> Town:
-    """A town of the given name."""
-    return Town(
-        title=title,
-        land=rng.choice(names.lands),
-        river=rng.choice(names.rivers),
-        founded=rng.randrange(1100, 1400),
-        trade=rng.choice(TRADES),
-        traits=make_traits(rng, "size", "wealth", "fame"),
-    )
-
-
-def make_organization(rng: random.Random, names: Names, town: Town) -> Organization:
-    """An organization that is called after its town or after a family."""
-    given, surname, _ = person_name(rng, names)
-    kind = rng.choice(ORGANIZATION_KINDS)
-    return Organization(
-        title=f"{rng.choice((town.title, surname))} {kind}",
-        kind=kind,
-        town=town,
-        founded=rng.randrange(1400, 1700),
-        founder=f"{given} {surname}",
-        trade=rng.choice(TRADES),
-        traits=make_traits(rng, "size", "fame"),
-    )
-
-
-def make_person(rng: random.Random, names: Names, birthplace: Town, home: Town, employer: Organization) -> Person:
-    """A person, and the name of the mentor."""
-    given, surname, female = person_name(rng, names)
-    mentor_given, mentor_surname, _ = person_name(rng, names)
-    born = rng.randrange(1400, 1700)
-    return Person(
-        title=f"{given} {surname}",
-        given=given,
-        surname=surname,
-        female=female,
-        trade=rng.choice(TRADES),
-        birthplace=birthplace,
-        home=home,
-        born=born,
-        died=born + rng.randrange(40, 90),
-        employer=employer,
-        mentor=f"{mentor_given} {mentor_surname}",
-        traits=make_traits(rng, "wealth", "temper", "fame"),
-    )
-
-
-def make_work(rng: random.Random, author: Person) -> Work:
-    """A work whose title names its subject and its author's home."""
-    trade = rng.choice(TRADES)
-    subject = rng.choice(trade.agents + trade.tools + trade.places).singular.capitalize()
-    return Work(
-        title=f"The {subject} of {author.home.title}",
-        kind=rng.choice(WORK_KINDS),
-        author=author.title,
-        year=author.born + rng.randrange(20, 40),
-        trade=trade,
-        town=author.home,
-        praised=rng.random() < 0.5,
-    )

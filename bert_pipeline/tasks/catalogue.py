@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,8 @@ Reader = Literal["tsv", "squad", "swag", "conll"]
 
 NAME_PATTERN = re.compile(r"(?=.{1,40}\Z)[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 """Name of a task or split. That of a task is part of a registered name, in which underscores are single and inside."""
+OTHER_PREFIXES = ("E", "S", "U", "L", "M")
+"""What tags of schemes other than IOB1 and IOB2 begin with: the end, the middle or the only word of an entity."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,70 +159,96 @@ class Task:
     """Source of the published figures."""
 
     def __post_init__(self) -> None:
+        for problem in self._problems():
+            raise ConfigurationError(problem)
+
+    def _problems(self) -> Iterator[str]:
+        """Yield what would fail later, be ignored, or make a metric another than it seems."""
         # Names become parts of metric keys, file names and MLflow tags.
         if not NAME_PATTERN.fullmatch(self.name):
-            raise ConfigurationError(
+            yield (
                 f"name: found {self.name!r}, expected small letters and digits, with single underscores between them, "
                 "at most 40 characters"
             )
 
         # Metrics of the kind only: any other would fail after the training, in scoring.
-        rules = KINDS[self.kind]
+        rules, is_tagging = KINDS[self.kind], self.kind == "tagging"
         if self.is_ranking and not rules.ranking_metrics:
-            raise ConfigurationError(f"columns.label: found none for {self.kind}, expected none with embedding only")
+            yield f"columns.label: found none for {self.kind}, expected none with embedding only"
         metrics = rules.ranking_metrics if self.is_ranking else (*rules.metrics, *rules.reported)
         for key, metric in (*(("metrics", name) for name in self.metrics), ("main_metric", self.main_metric)):
             if metric not in metrics:
                 what = f"{self.kind} without columns.label" if self.is_ranking else self.kind
-                raise ConfigurationError(f"{key}: {metric!r} is no metric of {what}{suggest(metric, metrics)}")
+                yield f"{key}: {metric!r} is no metric of {what}{suggest(metric, metrics)}"
         if self.main_metric in rules.reported:
             others = ", ".join(rules.metrics)
-            raise ConfigurationError(
-                f"main_metric: {self.main_metric!r} is only reported, expected one of {others}; name it in metrics"
-            )
+            yield f"main_metric: {self.main_metric!r} is only reported, expected one of {others}; name it in metrics"
         if self.main_metric not in self.metrics:
-            raise ConfigurationError(f"main_metric: {self.main_metric!r} is not one of metrics {self.metrics}")
+            yield f"main_metric: {self.main_metric!r} is not one of metrics {self.metrics}"
+        if self.kind == "classification" and "f1" in self.metrics and len(self.labels) > 2:
+            others = ", ".join(metric for metric in rules.metrics if metric != "f1")
+            yield (
+                f"metrics: found 'f1', the F1 of the last label, with {len(self.labels)} labels, expected "
+                f"it with two labels only; use macro_f1, the mean over all labels, or another of {others}"
+            )
+        entities = {"precision", "recall", "f1"}.intersection(self.metrics)
+        if is_tagging and entities and not any(label[:2] in ("B", "I", "B-", "I-") for label in self.labels):
+            yield (
+                f"metrics: found {min(entities)!r}, which counts entities, but no label begins with B- or I-; "
+                "expected accuracy alone"
+            )
 
         # Labels are the head's outputs, so every key of another field must be one of them.
         if rules.has_labels and len(set(self.labels)) < max(2, len(self.labels)):
-            raise ConfigurationError(f"labels: found {self.labels}, expected two or more different labels")
+            yield f"labels: found {self.labels}, expected two or more different labels"
         for label in self.class_weights:
             if not rules.has_labels or label not in self.labels:
-                raise ConfigurationError(f"class_weights: {label!r} is none of the labels{suggest(label, self.labels)}")
+                yield f"class_weights: {label!r} is none of the labels{suggest(label, self.labels)}"
         if self.hub_names and len(set(self.hub_names)) != len(self.labels):
-            raise ConfigurationError(f"hub_names: found {self.hub_names}, expected a name for each of {self.labels}")
+            yield f"hub_names: found {self.hub_names}, expected a name for each of {self.labels}"
         if self.hub_labels and set(self.hub_labels) != set(self.labels):
-            raise ConfigurationError(f"hub_labels: found {self.hub_labels}, expected the labels in their files' order")
-
+            yield f"hub_labels: found {self.hub_labels}, expected the labels in their files' order"
+        for label in self.labels if is_tagging else ():
+            prefix, _, entity = label.partition("-")
+            of_type = {f"B-{entity}", f"I-{entity}"}.intersection(self.labels)
+            if prefix in OTHER_PREFIXES and of_type:
+                yield (
+                    f"labels: found {label!r} beside {min(of_type)!r}, expected the prefixes B- and I- only; "
+                    "files may have the others, and predictions with `scheme: bioes`"
+                )
         has_numbers = self.kind == "regression" or (self.kind == "embedding" and not self.is_ranking)
         if has_numbers and not self.label_range[0] < self.label_range[1]:
-            raise ConfigurationError(
-                f"label_range: found {list(self.label_range)}, expected the least and the greatest target, [0, 5] say"
-            )
+            yield f"label_range: found {list(self.label_range)}, expected the least and the greatest target, [0, 5] say"
 
         # A field that the reader of this kind would ignore is refused.
         if len(self.separator) > 1:
-            raise ConfigurationError(f"separator: found {self.separator!r}, expected one character")
+            yield f"separator: found {self.separator!r}, expected one character"
         try:
             "".encode(self.encoding)
         except (LookupError, UnicodeError):
-            raise ConfigurationError(f"encoding: {self.encoding!r} is none that Python knows, such as cp1252") from None
+            yield f"encoding: {self.encoding!r} is none that Python knows, such as cp1252"
         if self.reader != rules.reader:
-            raise ConfigurationError(f"reader: found {self.reader!r}, expected {rules.reader!r} for {self.kind}")
+            yield f"reader: found {self.reader!r}, expected {rules.reader!r} for {self.kind}"
         if self.kind == "embedding" and not self.pair:
-            raise ConfigurationError("pair: found false for embedding, expected true")
+            yield "pair: found false for embedding, expected true"
+        if self.reader == "tsv" and self.pair != bool(self.columns.text_b):
+            stated, why = ("true without", "the second text's column there") if self.pair else ("false with", "true")
+            yield f"pair: found {stated} columns.text_b, expected {why}"
         if self.columns.endings and self.kind != "choice":
-            raise ConfigurationError(f"columns.endings: found some for {self.kind}, expected them with choice only")
+            yield f"columns.endings: found some for {self.kind}, expected them with choice only"
         if len(set(self.columns.endings)) < len(self.columns.endings):
-            raise ConfigurationError(f"columns.endings: found {self.columns.endings}, expected different columns")
-        if self.feature_based and self.kind != "tagging":
-            raise ConfigurationError(f"feature_based: found true for {self.kind}, expected it with tagging only")
+            yield f"columns.endings: found {self.columns.endings}, expected different columns"
+        for key in ("text_a", "label") if is_tagging and self.columns.headerless else ():
+            if (column := getattr(self.columns, key)) not in self.columns.headerless:
+                yield f"columns.{key}: found {column!r}, expected one of columns.headerless"
+        if self.feature_based and not is_tagging:
+            yield f"feature_based: found true for {self.kind}, expected it with tagging only"
         if not self.dev_files:
-            raise ConfigurationError("dev_files: found none, expected at least one split that models are chosen on")
+            yield "dev_files: found none, expected at least one split that models are chosen on"
         splits = [*self.dev_files, *self.test_files]  # they become names of files
         for split in splits:
             if not NAME_PATTERN.fullmatch(split) or split == "train" or splits.count(split) > 1:
-                raise ConfigurationError(
+                yield (
                     f"dev_files, test_files: found the split {split!r}, expected different names of small letters "
                     'and digits, with single underscores between them, none of them "train"'
                 )
@@ -250,8 +279,6 @@ TASKS: dict[str, Task] = {
 """The tasks of the paper, which the command line and the workflow know by name."""
 TASK_FILES: dict[str, Path] = {path.stem: path for path in sorted((_FOLDER / "superglue").glob("*.yaml"))}
 """Further tasks that the package describes, known by name to the command line: SuperGLUE's."""
-OTHER_PREFIXES = ("E", "S", "U", "L", "M")
-"""What tags of schemes other than IOB1 and IOB2 begin with: the end, the middle or the only word of an entity."""
 
 
 def get_task(name: str) -> Task:
@@ -260,38 +287,5 @@ def get_task(name: str) -> Task:
         return TASKS[name]
     name = str(TASK_FILES.get(name, name))
     if name.endswith((".yaml", ".yml")):
-        task = from_mapping(Task, read_yaml(name), where=name)
-        _check_description(task, name)
-        return task
+        return from_mapping(Task, read_yaml(name), where=name)
     raise UsageError(f"unknown task {name!r}{suggest(name, [*TASKS, *TASK_FILES])}")
-
-
-def _check_description(task: Task, name: str) -> None:
-    """Raise ConfigurationError for a task whose files would be misread, or whose metric is not what it seems."""
-    if task.kind == "classification" and "f1" in task.metrics and len(task.labels) > 2:
-        others = ", ".join(metric for metric in KINDS["classification"].metrics if metric != "f1")
-        raise ConfigurationError(
-            f"{name}: metrics: found 'f1', the F1 of the last label, with {len(task.labels)} labels, expected "
-            f"it with two labels only; use macro_f1, the mean over all labels, or another of {others}"
-        )
-    entities = {"precision", "recall", "f1"}.intersection(task.metrics)
-    if task.kind == "tagging" and entities and not any(label[:2] in ("B", "I", "B-", "I-") for label in task.labels):
-        raise ConfigurationError(
-            f"{name}: metrics: found {min(entities)!r}, which counts entities, but no label begins with B- or I-; "
-            "expected accuracy alone"
-        )
-    for label in task.labels if task.kind == "tagging" else ():
-        prefix, _, entity = label.partition("-")
-        of_type = {f"B-{entity}", f"I-{entity}"}.intersection(task.labels)
-        if prefix in OTHER_PREFIXES and of_type:
-            raise ConfigurationError(
-                f"{name}: labels: found {label!r} beside {min(of_type)!r}, expected the prefixes B- and I- only; "
-                "files may have the others, and predictions with `scheme: bioes`"
-            )
-    if task.kind == "tagging" and task.columns.headerless:
-        for key in ("text_a", "label"):
-            if (column := getattr(task.columns, key)) not in task.columns.headerless:
-                raise ConfigurationError(f"{name}: columns.{key}: found {column!r}, expected one of columns.headerless")
-    if task.reader == "tsv" and task.pair != bool(task.columns.text_b):
-        stated, expected = ("true without", "the second text's column there") if task.pair else ("false with", "true")
-        raise ConfigurationError(f"{name}: pair: found {stated} columns.text_b, expected {expected}")

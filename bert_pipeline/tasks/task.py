@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from bert_pipeline.errors import ArtifactError, InputError, UsageError, count_of
 from bert_pipeline.hashes import file_sha256
-from bert_pipeline.manifest import MANIFEST_NAME, load_manifest
+from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest
 from bert_pipeline.records import Source, saved_files
 from bert_pipeline.tasks import glue, ner, squad, swag, tables
 from bert_pipeline.tasks.catalogue import Task, get_task
@@ -151,7 +151,7 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
         absent=files.absent,
         counts=counts,
         defect_ids=defect_ids,
-        generated=_is_generated(files.train[0]),
+        generated=(artifact := _artifact_of(files.train[0])) is not None and artifact.kind == SAMPLE_KIND,
         downloaded=all(map(_is_downloaded, itertools.chain(*splits.values()))),
         places={split: str(paths[0]) for split, paths in splits.items()},
     )
@@ -220,24 +220,22 @@ def _group_order(group: str) -> bytes:
     return hashlib.blake2b(group.encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
-def _is_generated(file: Path) -> bool:
-    """Return whether a task file is part of a generated sample, by the manifest of the sample's folder."""
-    # The manifest is at the sample's root, at most a suite and a task above the file.
+def _artifact_of(file: Path) -> Manifest | None:
+    """Return the artifact that a task file is part of, at most a suite and a task above it; None if there is none."""
     for folder in file.resolve().parents[:3]:
         if (folder / MANIFEST_NAME).is_file():
             with contextlib.suppress(ArtifactError):
-                return load_manifest(folder).kind == SAMPLE_KIND
-    return False
+                return load_manifest(folder)
+    return None
 
 
 def _is_downloaded(file: Path) -> bool:
     """Return whether a file is as `bert download` wrote it, by the manifest of the folder of its suite."""
-    for folder in file.resolve().parents[:2]:
-        if (folder / MANIFEST_NAME).is_file():
-            with contextlib.suppress(ArtifactError):
-                entry = load_manifest(folder, kind=DOWNLOAD_KIND).files.get(str(file.resolve().relative_to(folder)))
-                return entry is not None and entry["sha256"] == file_sha256(file)
-    return False
+    artifact = _artifact_of(file)
+    if artifact is None or artifact.kind != DOWNLOAD_KIND:
+        return False
+    entry = artifact.files.get(str(file.resolve().relative_to(artifact.path)))
+    return entry is not None and entry["sha256"] == file_sha256(file)
 
 
 def _labels_in_words(gold: Sequence[Any]) -> str:
@@ -292,16 +290,9 @@ def file_hashes(splits: Sequence[tuple[Path, ...]]) -> dict[str, str]:
     }
 
 
-def read_examples(
-    task: Task,
-    file: Path | str,
-    *,
-    labeled: bool | None = True,
-    on_error: Callable[[InputError], None] | None = None,
-    counts: dict[str, int] | None = None,
-) -> list[Any]:
-    """Read one file of a task; the arguments are those of `stream_examples`. InputError if it has no examples."""
-    return list(stream_examples(task, file, labeled=labeled, on_error=on_error, counts=counts))
+def read_examples(task: Task, file: Path | str, *, labeled: bool | None = True, **options: Any) -> list[Any]:
+    """Read one file of a task; the options are those of `stream_examples`. InputError if it has no examples."""
+    return list(stream_examples(task, file, labeled=labeled, **options))
 
 
 def stream_examples(

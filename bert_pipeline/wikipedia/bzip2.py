@@ -9,6 +9,7 @@ the front yields. A block is passed to a decoder as a stream of its own, which v
 
 import bz2
 import io
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,24 +135,12 @@ def _decode(stream: bytes) -> bytes | None:
     return block if decompressor.eof else None
 
 
-def _shifted_patterns(magic: int) -> list[tuple[int, bytes, int, int]]:
-    """Return (offset, whole bytes inside, bits before them, bits after them) of a magic number for each bit offset."""
-    patterns = []
-    # Searching for whole bytes is fast; the bits around them are compared only where these occur.
-    for shift in range(8):
-        head_bits = (8 - shift) % 8
-        num_inner = (_MAGIC_BITS - head_bits) // 8
-        tail_bits = _MAGIC_BITS - head_bits - 8 * num_inner
-        inner = (magic >> tail_bits) & ((1 << (8 * num_inner)) - 1)
-        head = magic >> (_MAGIC_BITS - head_bits) if head_bits else 0
-        patterns.append((shift, inner.to_bytes(num_inner, "big"), head, magic & ((1 << tail_bits) - 1)))
-    return patterns
-
-
-_PATTERNS = [(pattern, True) for pattern in _shifted_patterns(_BLOCK_MAGIC)]
-_PATTERNS += [(pattern, False) for pattern in _shifted_patterns(_END_MAGIC)]
+_STARTS: dict[int, list[tuple[int, int]]] = {}
+"""First two whole bytes of a magic number at any bit -> (its bits before them, the number)."""
+for _magic, _bits in itertools.product((_BLOCK_MAGIC, _END_MAGIC), range(8)):
+    _STARTS.setdefault(_magic >> (_MAGIC_BITS - _bits - 16) & 0xFFFF, []).append((_bits, _magic))
 _IS_START = np.zeros(1 << 16, dtype=bool)
-_IS_START[[int.from_bytes(inner[:2], "big") for (_, inner, _, _), _ in _PATTERNS]] = True
+_IS_START[[*_STARTS]] = True
 
 
 def _find_magics(stream: BinaryIO, start: int, size: int) -> Iterator[tuple[int, bool]]:
@@ -159,28 +148,17 @@ def _find_magics(stream: BinaryIO, start: int, size: int) -> Iterator[tuple[int,
     for offset in range(start, size, _WINDOW_BYTES):
         # Windows overlap by 7 bytes: a number of 48 bits that begins in the last byte of one ends within them.
         window = read_at(stream, _WINDOW_BYTES + 7, offset)
+        stop = min(8 * _WINDOW_BYTES, 8 * len(window) - _MAGIC_BITS + 1)
         magics: list[tuple[int, bool]] = []
-        for at in _find_starts(window):
-            for (shift, inner, head, tail), is_block in _PATTERNS:
-                position = at * 8 - (8 - shift) % 8
-                is_here = window.startswith(inner, at) and 0 <= position < _WINDOW_BYTES * 8
-                if is_here and _edges_match(window, at, len(inner), shift, head, tail):
-                    magics.append((offset * 8 + position, is_block))
+        # One look at all pairs of bytes instead of a search for each of sixteen; the few that are left are compared.
+        values = np.frombuffer(window, dtype=np.uint8).astype(np.uint16)
+        pairs = values[:-1] << 8 | values[1:]
+        padded = b"\0" + window + bytes(6)
+        for at in np.flatnonzero(_IS_START[pairs]).tolist():
+            around = int.from_bytes(padded[at : at + 8], "big")
+            for num_before, magic in _STARTS[int(pairs[at])]:
+                position = at * 8 - num_before
+                is_here = around >> (8 + num_before) & ((1 << _MAGIC_BITS) - 1) == magic
+                if is_here and 0 <= position < stop:
+                    magics.append((offset * 8 + position, magic == _BLOCK_MAGIC))
         yield from sorted(magics)
-
-
-def _find_starts(window: bytes) -> list[int]:
-    """Return where the first two whole bytes of any pattern are: one look instead of a search for each of sixteen."""
-    values = np.frombuffer(window, dtype=np.uint8).astype(np.uint16)
-    starts: list[int] = np.flatnonzero(_IS_START[values[:-1] << 8 | values[1:]]).tolist()
-    return starts
-
-
-def _edges_match(window: bytes, at: int, num_inner: int, shift: int, head: int, tail: int) -> bool:
-    """Return True if the bits around the whole bytes found at `at` belong to the magic number too."""
-    if not shift:
-        return True
-    after = at + num_inner
-    if after >= len(window):
-        return False
-    return window[at - 1] & ((1 << (8 - shift)) - 1) == head and window[after] >> (8 - shift) == tail

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
+from xml.etree import ElementTree
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.storage import open_binary, read_errors, size_of, to_path
@@ -296,54 +297,28 @@ def ends_with_end_tag(dump: Dump) -> bool:
 
 # One page
 
-_REVISION = "/page/revision"
-_EXPAT_BUFFER_BYTES = 1 << 20
-"""Text that expat hands over at once; by default it is 8 KiB."""
-
 
 def _parse_page(blob: bytes, site: Site, path: str, after: str) -> Page:
     """Parse one `<page>…</page>`. Raise InputError if it is not well-formed, or lacks what makes it a page.
 
     `after` is the title of the page before, for errors.
     """
-    # Text by path of element names: the text of a slot other than the main one is in <content> of the revision.
-    fields: dict[str, list[str]] = {}
-    stack = [""]
-
-    def start(name: str, attributes: dict[str, str]) -> None:
-        stack.append(f"{stack[-1]}/{name}")
-        if stack[-1] == _REVISION:  # the last of several is kept, and nothing of those before it
-            for earlier in [field for field in fields if field.startswith(_REVISION)]:
-                del fields[earlier]
-        fields[stack[-1]] = []
-
-    def end(name: str) -> None:
-        stack.pop()
-
-    def data(text: str) -> None:
-        fields[stack[-1]].append(text)
-
-    # `buffer_text` joins the pieces that expat would report for one text.
-    parser = xml.parsers.expat.ParserCreate("utf-8")
-    parser.buffer_text, parser.buffer_size = True, _EXPAT_BUFFER_BYTES
-    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, data
     title = _find_title(blob)
     place = f"page {title!r}" if title != "?" else f"the page{_after(after)}"
     try:
-        parser.Parse(blob, True)
-    except xml.parsers.expat.ExpatError as error:
+        page = ElementTree.fromstring(blob)
+    except ElementTree.ParseError as error:
         _check_encoding(blob, path, _after(after) if title == "?" else f"in {place}{_after(after)}")
-        message = xml.parsers.expat.errors.messages[error.code]
+        line, column = error.position
         raise InputError(
-            f"{path}: {place}: malformed XML at its line {error.lineno}, column {error.offset}: {message};"
-            f" the last intact page is {after!r}"
+            f"{path}: {place}: malformed XML at its line {line}, column {column}: "
+            f"{xml.parsers.expat.errors.messages[error.code]}; the last intact page is {after!r}"
         ) from None
+    # Of several revisions the last one, with nothing of those before it.
+    revision = next(reversed(page.findall("revision")), ElementTree.Element("revision"))
 
-    # Well-formed XML may lack what makes it a page.
-    def field(name: str) -> str:
-        return "".join(fields.get(f"/page/{name}", ()))
-
-    name, page_id, namespace, revision_id = (field(key) for key in ("title", "id", "ns", "revision/id"))
+    # Well-formed XML may lack what makes it a page. The text of a slot other than the main one is in <content>.
+    name, page_id, namespace = (_text_of(page, key) for key in ("title", "id", "ns"))
     if not name or not page_id.strip().isdecimal():
         raise InputError(
             f"{path}: {place}: a page without {'title' if not name else 'id'}, so this is not a complete export"
@@ -351,16 +326,22 @@ def _parse_page(blob: bytes, site: Site, path: str, after: str) -> Page:
     if not namespace.strip().removeprefix("-").isdecimal() and namespace.strip():
         raise InputError(f"{path}: {place}: its namespace <ns> is {namespace!r}, expected a number")
     # Old exports lack the namespace and the model: both have defaults.
-    text = field("revision/text")
+    revision_id, text = _text_of(revision, "id"), _text_of(revision, "text")
     return Page(
         title=name,
         page_id=int(page_id),
         namespace=int(namespace) if namespace.strip() else site.namespace_of(name),
         revision_id=int(revision_id) if revision_id.strip().isdecimal() else 0,
-        is_redirect="/page/redirect" in fields or site.redirect.match(text) is not None,
-        model=field("revision/model") or "wikitext",
+        is_redirect=page.find("redirect") is not None or site.redirect.match(text) is not None,
+        model=_text_of(revision, "model") or "wikitext",
         text=text,
     )
+
+
+def _text_of(parent: ElementTree.Element, name: str) -> str:
+    """Return the text of the last child of a name, without that of its own children; "" without any."""
+    element = next(reversed(parent.findall(name)), ElementTree.Element(name))
+    return "".join([element.text or "", *(child.tail or "" for child in element)])
 
 
 def _check_encoding(blob: bytes, path: str, place: str) -> None:

@@ -3,12 +3,9 @@
 import collections
 import dataclasses
 import json
-import os
 import re
 import signal
-import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -18,6 +15,7 @@ import transformers
 import yaml
 
 from benchmarks import duel, run_mlm
+from benchmarks.inputs import documents_of
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
 from bert_model.model.initialization import new_model
@@ -147,15 +145,6 @@ def test_another_corpus_is_refused_after_a_failed_start(inputs, tmp_path, monkey
     assert "give another --name" in capsys.readouterr().err
 
 
-def test_child_that_has_just_ended_can_be_signaled():
-    child = subprocess.Popen([sys.executable, "-c", "pass"])
-    while not os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-        time.sleep(0.01)
-    processes, usage = {child.pid: child}, duel.Usage()
-    duel._signal(processes, signal.SIGTERM)
-    assert list(duel._ended(processes, usage)) == [0]
-
-
 def test_peer_gets_the_learning_rate_with_the_lowest_loss(texts, tmp_path):
     corpus, tokenizer = texts
     duel.write_test(corpus, tokenizer, 32, tmp_path / "test.npz")
@@ -260,7 +249,7 @@ def test_lines_have_the_sentences_of_a_document_in_random_order(texts, tmp_path)
     corpus, tokenizer = texts
     run_mlm.write_lines(corpus, tokenizer, 12, tmp_path / "lines.npy")
     expected = collections.Counter()
-    for document in run_mlm.documents_of(corpus, "train"):
+    for document in documents_of(corpus, "train"):
         lines = [line.tolist() for line in run_mlm.lines_of(document, tokenizer, 12)]
         expected.update(tuple(line + [tokenizer.pad_id] * (12 - len(line))) for line in lines)
         assert all(line[0] == tokenizer.cls_id and line[-1] == tokenizer.sep_id for line in lines)

@@ -11,7 +11,7 @@ from benchmarks.harness import Timing
 @pytest.mark.slow
 def test_job_process_reports_its_output_and_peak_memory(dump, tmp_path, monkeypatch):
     monkeypatch.setenv("BERT_HOME", str(tmp_path))
-    inputs = instances.InstanceInputs.make([dump], None, 0.01)
+    inputs = instances.InstanceInputs([dump], None, 0.01)
     jobs = instances.InstanceJobs(inputs, 1, lambda: 1.0)
     timing, result = jobs.job("instances", inputs.corpus, 2, "--dupe-factor", "1")
     assert result["made"] > 0
@@ -34,7 +34,7 @@ def test_table_has_parts_with_peers_and_targets(dump, tmp_path, monkeypatch, cap
 
 def test_job_rows_judge_rate_speedup_and_memory(dump, tmp_path, monkeypatch):
     monkeypatch.setenv("BERT_HOME", str(tmp_path))
-    inputs = instances.InstanceInputs.make([dump], tmp_path, 0.01)
+    inputs = instances.InstanceInputs([dump], tmp_path, 0.01)
     jobs = instances.InstanceJobs(inputs, 1, lambda: 2_000.0)
 
     def job(name, corpus, workers, *options):

@@ -68,7 +68,7 @@ def test_another_model_of_pickled_weights_is_trained_anew(inputs, tmp_path, caps
 def test_interval_holds_the_difference_of_known_predictions(inputs, tmp_path):
     args = scores.argument_parser().parse_args(inputs)
     examples = tiny_tasks.task_data("stsb").dev["dev"]
-    case = scores.encode_case(
+    case = scores.FinetuningCase(
         tiny_tasks.task_data("stsb").task, examples, examples, args, device="cpu", learning_rate=0.0
     )
     right = {example.example_id: example.label for example in examples}
@@ -90,7 +90,7 @@ def test_interval_holds_the_difference_of_known_predictions(inputs, tmp_path):
 def test_regression_starts_from_the_mean_of_the_labels(inputs):
     args = scores.argument_parser().parse_args(inputs)
     examples = [dataclasses.replace(example, label=4.0) for example in tiny_tasks.task_data("stsb").dev["dev"]]
-    case = scores.encode_case(
+    case = scores.FinetuningCase(
         tiny_tasks.task_data("stsb").task, examples, examples, args, device="cpu", learning_rate=0.0
     )
     for make in scores.SIDES["peer"].values():

@@ -17,7 +17,7 @@ from bert_pipeline.sample.articles import write_articles
 from bert_pipeline.sample.export import base36_sha1
 from bert_pipeline.sample.grammar import plain, tagged
 from bert_pipeline.sample.lexicon import PRAISE, TRADES, TRAITS, seen, unseen
-from bert_pipeline.sample.world import make_world
+from bert_pipeline.sample.world import World
 
 NAMESPACE = "{http://www.mediawiki.org/xml/export-0.11/}"
 
@@ -43,7 +43,7 @@ def test_bytes_depend_on_seed_only(sample, tmp_path):
 
 
 def test_default_sample_has_over_a_thousand_articles(tmp_path):
-    assert len(write_articles(make_world(1, 1200))) > 1000
+    assert len(write_articles(World(1, 1200))) > 1000
 
 
 def test_too_few_articles_raise(tmp_path):
@@ -121,7 +121,7 @@ def test_sample_is_labeled_as_generated(sample, pages):
 
 
 def test_no_template_slot_or_mark_is_left_in_the_prose():
-    for article in write_articles(make_world(2, 200)):
+    for article in write_articles(World(2, 200)):
         for section in article.sections:
             for sentence in (sentence for paragraph in section.paragraphs for sentence in paragraph):
                 assert not re.search(r"[\[\]{}|~⟦⟧]", plain(sentence)), sentence
@@ -131,7 +131,7 @@ def test_no_template_slot_or_mark_is_left_in_the_prose():
 def test_most_sentences_have_six_to_fifteen_words():
     lengths = [
         len(plain(sentence).split())
-        for article in write_articles(make_world(2, 200))
+        for article in write_articles(World(2, 200))
         for section in article.sections
         for paragraph in section.paragraphs
         for sentence in paragraph
