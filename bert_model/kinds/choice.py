@@ -3,16 +3,16 @@
 Shapes: N examples, C endings.
 """
 
+import dataclasses
 import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from bert_model.kinds.base import TEMPERATURE, Answers, Decision, EncodingConfig, Kind, Outputs, mean_softmax, rounded
+from bert_model.kinds.base import Answers, Decision, EncodingConfig, Kind, Outputs, mean_softmax, rounded
 from bert_model.kinds.encoded import EncodedSet
-from bert_model.kinds.text import encode_pairs
-from bert_model.metrics.analysis import best_temperature
+from bert_model.kinds.text import encode_texts
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.example import ChoiceExample
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -49,12 +49,11 @@ class Choice(Kind):
 
         # The rows of an example follow one another, which `rows_per_example` relies on.
         pairs: list[tuple[str, str | None]] = [(e.context, ending) for e in examples for ending in e.endings]
-        collector = encode_pairs(pairs, tokenizer, config.max_seq_length, rows_per_example=count)
-        labels = {"labels": np.asarray([example.label for example in examples], dtype=np.int64)} if labeled else {}
-        return collector.close(len(examples), labels, rows_per_example=count)
+        encoded = encode_texts(pairs, tokenizer, config.max_seq_length, rows_per_example=count)
+        return dataclasses.replace(encoded, row_columns={"labels": self.targets(examples)} if labeled else {})
 
-    def fit(self, examples: Choices, encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
-        return {TEMPERATURE: best_temperature(logits, np.asarray([example.label for example in examples]))}
+    def targets(self, examples: Choices) -> np.ndarray:
+        return np.asarray([example.label for example in examples], dtype=np.int64)
 
     def decode(
         self, examples: Choices, encoded: EncodedSet, logits: np.ndarray, fitted: Mapping[str, Any]

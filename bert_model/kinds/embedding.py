@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_model.kinds.base import Answers, Decision, Decisions, EncodingConfig, Evaluation, Outputs, Units, rounded
 from bert_model.kinds.encoded import EncodedSet
-from bert_model.kinds.text import Classification, Regression, Texts, encode_pairs
+from bert_model.kinds.text import Classification, Regression, Texts, encode_texts
 from bert_model.model.config import read_document
 from bert_pipeline.errors import UsageError
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -49,9 +49,8 @@ class Embedding(Regression):
         self, examples: Texts, tokenizer: Tokenizer, config: EncodingConfig, *, labeled: bool
     ) -> EncodedSet:
         texts: list[tuple[str, str | None]] = [(text, None) for example in examples for text in example.texts]
-        collector = encode_pairs(texts, tokenizer, config.max_seq_length, rows_per_example=2)
-        labels = {"labels": self.targets(examples)} if labeled else {}
-        return collector.close(len(examples), labels, rows_per_example=2)
+        encoded = encode_texts(texts, tokenizer, config.max_seq_length, rows_per_example=2)
+        return dataclasses.replace(encoded, row_columns={"labels": self.targets(examples)} if labeled else {})
 
     def targets(self, examples: Texts) -> np.ndarray:
         """Return the similarities scaled to 0 to 1."""

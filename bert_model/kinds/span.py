@@ -24,7 +24,7 @@ from bert_model.kinds.base import (
     softmax,
     text_of,
 )
-from bert_model.kinds.encoded import EncodedSet, RowCollector, token_windows
+from bert_model.kinds.encoded import EncodedSet, Row, joined, token_windows
 from bert_model.metrics import squad
 from bert_model.metrics.analysis import confusion_matrix
 from bert_pipeline.tasks.catalogue import Task
@@ -124,32 +124,30 @@ class Span(Kind):
             arrays[context] = np.asarray(tokens, dtype=np.int32), characters, _text_ends(context, characters)
 
         # One row for each window of each question.
-        collector = RowCollector(tokenizer.pad_id)
+        rows: list[Row] = []
         targets: list[tuple[int, int]] = []
         for index, (example, question) in enumerate(zip(examples, questions)):
             ids, characters, text_ends = arrays[example.context]
             head = np.asarray([tokenizer.cls_id, *question[:query_room], tokenizer.sep_id], dtype=np.int32)
-            if len(question) > query_room:
-                collector.note_truncated(index)
             room = config.max_seq_length - len(head) - 1
             windows = token_windows(len(ids), room, config.doc_stride)
             answer = _answer_tokens(example, characters) if labeled else None
             for (first, end), is_max in zip(windows, maximum_context(windows)):
                 # Token columns: the characters that each context token covers, and whether it may start an answer here.
-                row = np.concatenate([head, ids[first:end], [tokenizer.sep_id]])
+                row = np.concatenate([head, ids[first:end], [tokenizer.sep_id]], dtype=np.int32)
                 inside = slice(len(head), len(head) + end - first)
                 columns = {name: np.full(len(row), -1, dtype=np.int32) for name in ("character_start", "character_end")}
                 columns["character_start"][inside] = characters[first:end, 0]
                 columns["character_end"][inside] = text_ends[first:end]
                 columns["is_max_context"] = np.zeros(len(row), dtype=np.int32)
                 columns["is_max_context"][inside] = is_max
-                collector.add(row, len(head), index, **columns)
+                rows.append(Row(row, len(head), index, len(question) > query_room, columns))
                 if answer is not None and first <= answer[0] and answer[1] < end:
                     targets.append((len(head) + answer[0] - first, len(head) + answer[1] - first))
                 else:  # this window has no whole answer: the target is [CLS], the first token
                     targets.append((0, 0))
-        positions = zip(("start_positions", "end_positions"), np.asarray(targets).T)
-        return collector.close(len(examples), dict(positions) if labeled else {})
+        positions = dict(zip(("start_positions", "end_positions"), np.asarray(targets).T))
+        return dataclasses.replace(joined(rows, len(examples), tokenizer), row_columns=positions if labeled else {})
 
     def loss(self, outputs: "Tensor", tensors: Mapping[str, "Tensor"], class_weights: "Tensor | None") -> "Tensor":
         """Sum the mean of both positions' entropies."""

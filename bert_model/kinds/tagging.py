@@ -28,7 +28,7 @@ from bert_model.kinds.base import (
     softmax,
     texts_of,
 )
-from bert_model.kinds.encoded import EncodedSet, RowCollector
+from bert_model.kinds.encoded import EncodedSet, Row, joined
 from bert_model.metrics import ner
 from bert_model.metrics.analysis import best_temperature, confusion_matrix, entity_scores
 from bert_model.model.config import IGNORED_LABEL
@@ -78,7 +78,7 @@ class Tagging(Kind):
         index = {label: number for number, label in enumerate(self.task.labels)}
         room = config.max_seq_length - 2
         max_pieces = max(1, room // 4)  # a longer word keeps its first pieces, so that no word is lost
-        collector = RowCollector(tokenizer.pad_id)
+        rows: list[Row] = []
         numbers = itertools.count()
         for document in documents(examples) if config.document_context else ([example] for example in examples):
             # The words of the document: pieces, (example, word index) and label.
@@ -105,8 +105,8 @@ class Tagging(Kind):
                 if labeled:
                     columns["labels"] = np.full(len(row), IGNORED_LABEL)
                     columns["labels"][begins] = labels[scored_first:scored_end]
-                collector.add(row, len(row), owners[scored_first][0], **columns)
-        return collector.close(len(examples), {})
+                rows.append(Row(np.asarray(row, np.int32), len(row), owners[scored_first][0], token_columns=columns))
+        return joined(rows, len(examples), tokenizer)
 
     def num_terms(self, tensors: Mapping[str, "Tensor"], class_weights: "Tensor | None") -> float:
         if class_weights is None:

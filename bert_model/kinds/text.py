@@ -31,7 +31,7 @@ from bert_model.kinds.base import (
     text_of,
     texts_of,
 )
-from bert_model.kinds.encoded import EncodedSet, RowCollector, token_windows
+from bert_model.kinds.encoded import EncodedSet, Row, joined, token_windows
 from bert_model.metrics import glue
 from bert_model.metrics.analysis import best_temperature, best_threshold, confusion_matrix, label_scores
 from bert_pipeline.errors import InputError
@@ -49,28 +49,24 @@ AUC = "auc"
 """The metric of probabilities, which files of predictions lack."""
 
 
-def encode_texts(pairs: Sequence[tuple[str, str | None]], tokenizer: Tokenizer, max_seq_length: int) -> EncodedSet:
-    """Encode texts or pairs of texts without labels: `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`."""
-    return encode_pairs(pairs, tokenizer, max_seq_length).close(len(pairs), {})
-
-
-def encode_pairs(
+def encode_texts(
     pairs: Sequence[tuple[str, str | None]],
     tokenizer: Tokenizer,
     max_seq_length: int,
     rows_per_example: int = 1,
     stride: int = 0,
-) -> RowCollector:
-    """Collect the rows of texts or pairs, `rows_per_example` of which belong to each example.
+) -> EncodedSet:
+    """Encode texts or pairs of texts without labels: `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`.
 
-    With a stride, a row is a window: of the longer text of a pair, beside the whole other one or half a row of it.
+    `rows_per_example` of them belong to each example. With a stride, a row is a window: of the longer text of a pair,
+    beside the whole other one or half a row of it.
     """
     # Tokenize in two large batches; pairs without a second text have none in the second.
     ids_a = tokenizer.encode_batch([text_a for text_a, _ in pairs])
     with_b = [text_b for _, text_b in pairs if text_b is not None]
     ids_b = iter(tokenizer.encode_batch(with_b) if with_b else [])
     cls, sep = tokenizer.cls_id, tokenizer.sep_id
-    collector = RowCollector(tokenizer.pad_id)
+    rows: list[Row] = []
     for index, ((_, text_b), a) in enumerate(zip(pairs, ids_a)):
         # [CLS] and [SEP] take two places around one text, and three in a pair.
         b, end_b = ([], []) if text_b is None else (next(ids_b), [sep])
@@ -78,13 +74,13 @@ def encode_pairs(
         # Windows are of the longer text, and have as many of its tokens as are kept of it without a stride.
         is_a = len(a) > len(b)
         windows = token_windows(*((len(a), keep_a) if is_a else (len(b), keep_b)), stride)
+        is_cut = windows[-1][1] + (keep_b if is_a else keep_a) < len(a) + len(b)
         for first, end in windows:
             part_a, part_b = (a[first:end], b[:keep_b]) if is_a else (a[:keep_a], b[first:end])
             # Several rows may belong to one example, whose index they share.
-            collector.add([cls, *part_a, sep, *part_b, *end_b], len(part_a) + 2, index // rows_per_example)
-        if windows[-1][1] + (keep_b if is_a else keep_a) < len(a) + len(b):
-            collector.note_truncated(index // rows_per_example)
-    return collector
+            ids = np.asarray([cls, *part_a, sep, *part_b, *end_b], dtype=np.int32)
+            rows.append(Row(ids, len(part_a) + 2, index // rows_per_example, is_cut))
+    return joined(rows, len(pairs) // rows_per_example, tokenizer, rows_per_example=rows_per_example)
 
 
 def truncated_pair(length_a: int, length_b: int, budget: int) -> tuple[int, int]:
@@ -121,10 +117,10 @@ class Classification(Kind):
         self, examples: Texts, tokenizer: Tokenizer, config: EncodingConfig, *, labeled: bool
     ) -> EncodedSet:
         pairs = [(e.text_a, e.text_b) for e in examples]
-        collector = encode_pairs(pairs, tokenizer, config.max_seq_length, stride=config.stride)
+        encoded = encode_texts(pairs, tokenizer, config.max_seq_length, stride=config.stride)
         # Every window of an example has its label.
-        labels = {"labels": self.targets(examples)[collector.example_index]} if labeled else {}
-        return dataclasses.replace(collector.close(len(examples), labels), window_pooling=config.window_pooling)
+        labels = {"labels": self.targets(examples)[encoded.example_index]} if labeled else {}
+        return dataclasses.replace(encoded, row_columns=labels, window_pooling=config.window_pooling)
 
     def targets(self, examples: Texts) -> np.ndarray:
         """Return the labels of examples as the loss takes them, (N,) numbers of classes."""
