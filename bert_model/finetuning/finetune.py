@@ -278,7 +278,7 @@ def _write(
             continue
         encoded = runner.kind.encode(examples, runner.tokenizer, runner.alone)
         logits = model.logits(encoded, num_threads=pool.num_threads)
-        evaluation = runner.kind.evaluate(examples, encoded, logits, config, fitted=fitted, labeled=False)
+        evaluation = runner.kind.evaluate(examples, encoded, logits, config, fitted=fitted)
         draft.rows |= write_predictions(draft.path, runner.kind, split, evaluation)
 
     # Counts are part of the content's hash; times and the machine's choices are not, so they are provenance.

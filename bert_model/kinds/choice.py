@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_model.kinds.base import Answers, Decision, EncodingConfig, Kind, Outputs, mean_softmax, rounded
+from bert_model.kinds.base import Answers, Decision, EncodingConfig, Fitted, Kind, Outputs, mean_softmax, rounded
 from bert_model.kinds.encoded import EncodedSet
 from bert_model.kinds.text import encode_texts
 from bert_pipeline.errors import InputError
@@ -55,9 +55,7 @@ class Choice(Kind):
     def targets(self, examples: Choices) -> np.ndarray:
         return np.asarray([example.label for example in examples], dtype=np.int64)
 
-    def decode(
-        self, examples: Choices, encoded: EncodedSet, logits: np.ndarray, fitted: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def decode(self, examples: Choices, encoded: EncodedSet, logits: np.ndarray, fitted: Fitted) -> dict[str, Any]:
         return {example.example_id: int(index) for example, index in zip(examples, logits.argmax(axis=-1))}
 
     def check_prediction(self, example: ChoiceExample, value: Any) -> None:
@@ -80,7 +78,7 @@ class Choice(Kind):
             lines.append(f"<mark>{text}</mark>" if str(number) == decision.predicted else text)
         return "\n".join(lines)
 
-    def answer(self, examples: Choices, outputs: Outputs, config: EncodingConfig, fitted: Mapping[str, Any]) -> Answers:
+    def answer(self, examples: Choices, outputs: Outputs, config: EncodingConfig, fitted: Fitted) -> Answers:
         return [
             {
                 "prediction": int(row.argmax()),

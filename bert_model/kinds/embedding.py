@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_model.kinds.base import Answers, Decision, Decisions, EncodingConfig, Evaluation, Outputs, Units, rounded
+from bert_model.kinds.base import (
+    Answers,
+    Decision,
+    Decisions,
+    EncodingConfig,
+    Evaluation,
+    Fitted,
+    Outputs,
+    Units,
+    rounded,
+)
 from bert_model.kinds.encoded import EncodedSet
 from bert_model.kinds.text import Classification, Regression, Texts, encode_texts
 from bert_model.model.config import read_document
@@ -126,9 +136,7 @@ class Embedding(Regression):
         collapsed = len(examples) >= 3 and bool(spread < 1e-3) if self.task.is_ranking else evaluation.collapsed
         return dataclasses.replace(evaluation, collapsed=collapsed)
 
-    def decode(
-        self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, fitted: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def decode(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, fitted: Fitted) -> dict[str, Any]:
         predictions, _ = self.similarities(examples, [(encoded, logits)])
         return {example.example_id: value for example, value in zip(examples, predictions)}
 
@@ -150,7 +158,7 @@ class Embedding(Regression):
             for e, value, cosine, target in rows
         ]
 
-    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, fitted: Mapping[str, Any]) -> Answers:
+    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, fitted: Fitted) -> Answers:
         return [
             {"prediction": value if self.task.is_ranking else rounded(value), "cosine": rounded(cosine)}
             for value, cosine in zip(*self.similarities(examples, outputs))

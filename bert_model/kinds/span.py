@@ -18,6 +18,7 @@ from bert_model.kinds.base import (
     Decisions,
     EncodingConfig,
     Evaluation,
+    Fitted,
     Kind,
     Outputs,
     confusion_tables,
@@ -26,9 +27,8 @@ from bert_model.kinds.base import (
 )
 from bert_model.kinds.encoded import EncodedSet, Row, joined, token_windows
 from bert_model.metrics import squad
-from bert_model.metrics.analysis import confusion_matrix
 from bert_pipeline.tasks.catalogue import Task
-from bert_pipeline.tasks.example import SpanExample
+from bert_pipeline.tasks.example import SpanExample, is_labeled
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -165,8 +165,7 @@ class Span(Kind):
         logits: np.ndarray,
         config: EncodingConfig,
         *,
-        fitted: Mapping[str, Any] | None = None,
-        labeled: bool = True,
+        fitted: Fitted | None = None,
     ) -> Evaluation:
         null_threshold = (fitted or {}).get("null_threshold")
         answers = span_answers(examples, encoded, logits, config.n_best_size, config.max_answer_length)
@@ -179,7 +178,7 @@ class Span(Kind):
         predictions = choose_answers(answers, null_threshold)
         return Evaluation(
             predictions=predictions,
-            scores=self.score(examples, predictions) if labeled else {},
+            scores=self.score(examples, predictions) if all(map(is_labeled, examples)) else {},
             collapsed=self.is_collapsed(predictions),
             fitted={} if null_threshold is None else {"null_threshold": null_threshold},
             answers=answers,
@@ -232,15 +231,12 @@ class Span(Kind):
             return {}
         sides = ([d.gold for d in decided], [d.predicted for d in decided])
         gold, predicted = ([ANSWER if text else NO_ANSWER for text in texts] for texts in sides)
-        labels = [ANSWER, NO_ANSWER]
-        return confusion_tables(confusion_matrix(gold, predicted, labels), labels)
+        return confusion_tables(gold, predicted, [ANSWER, NO_ANSWER])
 
     def page_text(self, decision: Decision) -> str:
         return f"<b>{html.escape(decision.example.question)}</b>\n{html.escape(decision.example.context)}"
 
-    def answer(
-        self, examples: Questions, outputs: Outputs, config: EncodingConfig, fitted: Mapping[str, Any]
-    ) -> Answers:
+    def answer(self, examples: Questions, outputs: Outputs, config: EncodingConfig, fitted: Fitted) -> Answers:
         threshold = fitted.get("null_threshold")
         # The models share vocabulary and windows, so their start and end logits are averaged token by token.
         logits = np.mean([output for _, output in outputs], axis=0)

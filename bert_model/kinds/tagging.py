@@ -19,18 +19,18 @@ from bert_model.kinds.base import (
     Decisions,
     EncodingConfig,
     Evaluation,
+    Fitted,
     Kind,
     Outputs,
     Units,
     confusion_tables,
-    marked,
     rounded,
     softmax,
     texts_of,
 )
 from bert_model.kinds.encoded import EncodedSet, Row, joined
 from bert_model.metrics import ner
-from bert_model.metrics.analysis import best_temperature, confusion_matrix, entity_scores
+from bert_model.metrics.analysis import best_temperature, entity_scores
 from bert_model.model.config import IGNORED_LABEL
 from bert_pipeline.errors import InputError
 from bert_pipeline.records import Source
@@ -118,9 +118,7 @@ class Tagging(Kind):
         positions, classes = [position for position, _ in gold], [self.task.labels.index(tag) for _, tag in gold]
         return {TEMPERATURE: best_temperature(logits[positions], np.asarray(classes))}
 
-    def decode(
-        self, examples: Sentences, encoded: EncodedSet, logits: np.ndarray, fitted: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def decode(self, examples: Sentences, encoded: EncodedSet, logits: np.ndarray, fitted: Fitted) -> dict[str, Any]:
         # Logits are per token, and each word is scored at one of them.
         chosen = logits.argmax(axis=-1)
         tags = [["O"] * len(example.words) for example in examples]
@@ -187,18 +185,17 @@ class Tagging(Kind):
 
     def tables(self, examples: Sentences, evaluation: Evaluation, decided: Sequence[Decision]) -> dict[str, Any]:
         """Return the tables: the confusion counts words, the classes entities, as conlleval does."""
-        labels = list(self.task.labels)
-        confusion = confusion_matrix([d.gold for d in decided], [d.predicted for d in decided], labels)
+        words = confusion_tables([d.gold for d in decided], [d.predicted for d in decided], self.task.labels)
         tags = [evaluation.predictions[example.example_id] for example in examples]
-        return confusion_tables(confusion, labels) | {"classes": entity_scores(self.gold(examples), tags)}
+        return words | {"classes": entity_scores(self.gold(examples), tags)}
 
     def page_text(self, decision: Decision) -> str:
-        words = enumerate(decision.example.words)
-        return " ".join(marked(word) if number == decision.word else html.escape(word) for number, word in words)
+        words = [html.escape(word) for word in decision.example.words]
+        if decision.word is not None:
+            words[decision.word] = f"<mark>{words[decision.word]}</mark>"
+        return " ".join(words)
 
-    def answer(
-        self, examples: Sentences, outputs: Outputs, config: EncodingConfig, fitted: Mapping[str, Any]
-    ) -> Answers:
+    def answer(self, examples: Sentences, outputs: Outputs, config: EncodingConfig, fitted: Fitted) -> Answers:
         # Models may cut documents into different windows, so their probabilities are averaged word by word.
         labels = self.task.labels
         means = [np.zeros((len(example.words), len(labels))) for example in examples]

@@ -20,6 +20,7 @@ from bert_model.kinds.base import (
     Decisions,
     EncodingConfig,
     Evaluation,
+    Fitted,
     Kind,
     Outputs,
     Units,
@@ -33,7 +34,7 @@ from bert_model.kinds.base import (
 )
 from bert_model.kinds.encoded import EncodedSet, Row, joined, token_windows
 from bert_model.metrics import glue
-from bert_model.metrics.analysis import best_temperature, best_threshold, confusion_matrix, label_scores
+from bert_model.metrics.analysis import best_temperature, best_threshold, label_scores
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.example import TextExample
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -123,7 +124,6 @@ class Classification(Kind):
         return dataclasses.replace(encoded, row_columns=labels, window_pooling=config.window_pooling)
 
     def targets(self, examples: Texts) -> np.ndarray:
-        """Return the labels of examples as the loss takes them, (N,) numbers of classes."""
         labels = self.task.labels
         for example in examples:
             if str(example.label) not in labels:
@@ -133,9 +133,7 @@ class Classification(Kind):
                 )
         return np.asarray([labels.index(str(example.label)) for example in examples], dtype=np.int64)
 
-    def decode(
-        self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, fitted: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def decode(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, fitted: Fitted) -> dict[str, Any]:
         return {e.example_id: self.task.labels[index] for e, index in zip(examples, logits.argmax(axis=-1))}
 
     def evaluate(
@@ -148,12 +146,9 @@ class Classification(Kind):
         area = glue.mean_auc(glue.label_matrix(labels, self.task.labels), self.probabilities(logits, {}))
         return dataclasses.replace(evaluation, scores={**evaluation.scores, AUC: area})
 
-    def probabilities(self, logits: np.ndarray, fitted: Mapping[str, Any]) -> np.ndarray:
+    def probabilities(self, logits: np.ndarray, fitted: Fitted) -> np.ndarray:
         """Return the probability of each label, (N, labels)."""
         return softmax(logits, fitted)
-
-    def fit(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
-        return {TEMPERATURE: best_temperature(logits, self.targets(examples))}
 
     def metrics(self, ids: Sequence[str], gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
         names = [metric for metric in self.task.metrics if metric not in (GROUPED, AUC)]
@@ -182,15 +177,13 @@ class Classification(Kind):
         return value
 
     def tables(self, examples: Texts, evaluation: Evaluation, decided: Sequence[Decision]) -> dict[str, Any]:
-        labels = list(self.task.labels)
-        confusion = confusion_matrix([d.gold for d in decided], [d.predicted for d in decided], labels)
-        return confusion_tables(confusion, labels)
+        return confusion_tables([d.gold for d in decided], [d.predicted for d in decided], self.task.labels)
 
     def page_text(self, decision: Decision) -> str:
         texts = (decision.example.text_a, decision.example.text_b)
         return "\n".join(html.escape(text) for text in texts if text is not None)
 
-    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, fitted: Mapping[str, Any]) -> Answers:
+    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, fitted: Fitted) -> Answers:
         labels = self.task.labels
         return [
             {
@@ -224,13 +217,11 @@ class Multilabel(Classification):
             outputs, tensors["labels"], pos_weight=class_weights, reduction="sum"
         )
 
-    def decode(
-        self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, fitted: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def decode(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, fitted: Fitted) -> dict[str, Any]:
         applying = self.probabilities(logits, fitted) > fitted.get("thresholds", 0.5)
         return {e.example_id: tuple(itertools.compress(self.task.labels, row)) for e, row in zip(examples, applying)}
 
-    def probabilities(self, logits: np.ndarray, fitted: Mapping[str, Any]) -> np.ndarray:
+    def probabilities(self, logits: np.ndarray, fitted: Fitted) -> np.ndarray:
         return np.asarray(1.0 / (1.0 + np.exp(-logits.astype(np.float64) / fitted.get(TEMPERATURE, 1.0))))
 
     def fit(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
@@ -283,7 +274,7 @@ class Multilabel(Classification):
         chosen = [evaluation.predictions[example.example_id] for example in examples]
         return {"classes": label_scores(self.gold(examples), chosen, list(self.task.labels))}
 
-    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, fitted: Mapping[str, Any]) -> Answers:
+    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, fitted: Fitted) -> Answers:
         labels = self.task.labels
         return [
             {
@@ -325,9 +316,7 @@ class Regression(Classification):
 
         return functional.mse_loss(outputs.squeeze(-1), tensors["labels"], reduction="sum")
 
-    def decode(
-        self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, fitted: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def decode(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, fitted: Fitted) -> dict[str, Any]:
         return {example.example_id: float(value) for example, value in zip(examples, logits[:, 0])}
 
     def is_collapsed(self, predictions: Mapping[str, Any]) -> bool:
@@ -351,6 +340,6 @@ class Regression(Classification):
     def tables(self, examples: Texts, evaluation: Evaluation, decided: Sequence[Decision]) -> dict[str, Any]:
         return {}
 
-    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, fitted: Mapping[str, Any]) -> Answers:
+    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, fitted: Fitted) -> Answers:
         scores = np.mean([logits for _, logits in outputs], axis=0)[:, 0]
         return [{"prediction": rounded(value), "score": rounded(value)} for value in scores]
