@@ -292,54 +292,42 @@ def entities(words: Sequence[str], tags: Sequence[str]) -> list[dict[str, Any]]:
 
 def score_columns(task: Task, examples: Sentences, source: Source) -> dict[str, float]:
     """Score conlleval's columns: all lines of the file, whose words and gold tags must be those of `examples`."""
-    # Collect the tags of each sentence while comparing the words with the data file's.
-    gold: list[list[str]] = [[]]
-    predicted: list[list[str]] = [[]]
     expected = ((word, tag) for example in examples for word, tag in zip(example.words, example.tags or ()))
-    has_gold: bool | None = None
+    sentences: list[list[tuple[str, str]]] = [[]]  # gold and predicted tag of each word
+    width = 0
     for record in source.lines():
         where = record.where
         if record.error:
             raise InputError(record.error)
         fields = [field for field in COLUMN_SEPARATOR.split(record.line) if field]
         if not fields:
-            gold.append([])
-            predicted.append([])
+            sentences.append([])
             continue
         # The first line decides whether there are gold tags, and every line must have the same columns.
-        if has_gold is None:
-            has_gold = len(fields) > 2
-        if len(fields) < 2 or has_gold != (len(fields) > 2):
-            raise InputError(f"{where}: {len(fields)} columns, expected {'3' if has_gold else '2'}")
+        num_columns = min(3, len(fields))
+        width = width or max(2, num_columns)
+        if num_columns != width:
+            raise InputError(f"{where}: {len(fields)} columns, expected {width}")
         # The examples leave out document marks; conlleval counts them as words outside of entities.
-        if fields[0] == DOCUMENT_MARK:
-            word, tag = fields[0], "O"
-        else:
+        word, tag = fields[0], "O"
+        if word != DOCUMENT_MARK:
             word, tag = next(expected, ("the end of the file", ""))
         if fields[0] != word:
             raise InputError(f"{where}: word {fields[0]!r}, expected {word!r} as in the data file")
-        gold[-1].append(fields[-2] if has_gold else tag)
-        predicted[-1].append(fields[-1])
+        sentences[-1].append((fields[-2] if width == 3 else tag, fields[-1]))
 
     # What the loop has not consumed has no prediction.
-    num_missing = sum(1 for _ in expected)
-    if num_missing:
+    if num_missing := sum(1 for _ in expected):
         raise InputError(
             f"{source}: ends {num_missing} words before the data file does, expected a prediction for every word"
         )
-
-    # A file without gold tags may be in another scheme than the data file.
-    if has_gold:
-        _require_same_gold(task, source.name, examples, gold)
-    else:
-        gold, predicted = ([to_iob2(tags, task.labels) for tags in sentences] for sentences in (gold, predicted))
+    gold, predicted = ([[tags[side] for tags in sentence] for sentence in sentences] for side in (0, 1))
+    as_iob2 = [to_iob2(tags, task.labels) for tags in gold]
+    if width == 3:  # whichever scheme the gold tags are in, they must be those of the data file
+        found = [tag for tags in as_iob2 for tag in tags if tag != "O"]
+        if found != [tag for example in examples for tag in example.tags or () if tag != "O"]:
+            raise InputError(f"{source.name}: its gold tags (the last column but one) are not those of the data file")
+    else:  # the predictions may be in another scheme than the data file
+        gold, predicted = as_iob2, [to_iob2(tags, task.labels) for tags in predicted]
     scores = ner.score_tags(gold, predicted)
     return {metric: scores[metric] for metric in task.metrics}
-
-
-def _require_same_gold(task: Task, name: str, examples: Sentences, gold: Sequence[Sequence[str]]) -> None:
-    """Raise InputError if the gold tags are not those of the data file, whichever scheme either is in."""
-    gold_tags = [tag for sentence in gold for tag in to_iob2(sentence, task.labels)]
-    expected = [tag for example in examples for tag in example.tags or ()]
-    if [tag for tag in gold_tags if tag != "O"] != [tag for tag in expected if tag != "O"]:
-        raise InputError(f"{name}: its gold tags (the last column but one) are not those of the data file")
