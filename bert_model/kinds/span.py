@@ -22,6 +22,7 @@ from bert_model.kinds.base import (
     Kind,
     Outputs,
     confusion_tables,
+    rounded,
     softmax,
     text_of,
 )
@@ -203,12 +204,21 @@ class Span(Kind):
         """Return the three JSON objects of the official tools, by question id: predictions, n best and null odds."""
         with_null = "null_threshold" in evaluation.fitted
         answers: Mapping[str, SpanAnswer] = evaluation.answers
-        documents: dict[str, Any] = {
-            f"{split}.json": evaluation.predictions,
-            f"{split}.nbest.json": {key: official_n_best(own, with_null=with_null) for key, own in answers.items()},
+        n_best = {
+            key: [
+                {
+                    "text": c.text,
+                    "probability": share,
+                    "start_logit": rounded(c.start_logit),
+                    "end_logit": rounded(c.end_logit),
+                }
+                for c, share in ranked(own, with_null=with_null)
+            ]
+            for key, own in answers.items()
         }
+        documents: dict[str, Any] = {f"{split}.json": evaluation.predictions, f"{split}.nbest.json": n_best}
         if with_null:
-            documents[f"{split}.null_odds.json"] = {key: round(own.null_odds, 6) for key, own in answers.items()}
+            documents[f"{split}.null_odds.json"] = {key: rounded(own.null_odds) for key, own in answers.items()}
         return {name: json.dumps(own, indent=1, ensure_ascii=False) + "\n" for name, own in documents.items()}
 
     def decisions(
@@ -244,18 +254,21 @@ class Span(Kind):
         texts = choose_answers(answers, threshold)
         documents: Answers = []
         for key, answer in answers.items():
-            candidates, text = n_best(answer), texts[key]
+            text = texts[key]
             documents.append(
                 {
                     "prediction": text,
                     "answer": text,
-                    "start": candidates[0]["start"] if text else None,
+                    "start": answer.best.start if text else None,
                     "probability": probability_of(text, answer, with_null=threshold is not None),
-                    "n_best": candidates[:SHOWN_ANSWERS],
+                    "n_best": [
+                        {"text": c.text, "probability": share, "score": rounded(c.score), "start": c.start}
+                        for c, share in ranked(answer)[:SHOWN_ANSWERS]
+                    ],
                 }
             )
             if threshold is not None:
-                documents[-1] |= {"null_odds": round(answer.null_odds, 6), "null_threshold": round(threshold, 6)}
+                documents[-1] |= {"null_odds": rounded(answer.null_odds), "null_threshold": rounded(threshold)}
         return documents
 
 
@@ -419,36 +432,18 @@ def tune_threshold(
     return float((ranked[best - 1] + ranked[best]) / 2)
 
 
-def n_best(answer: SpanAnswer) -> list[dict[str, Any]]:
-    """Return the candidates with their places and their probabilities among each other, best first."""
-    return [
-        {"text": c.text, "probability": probability, "score": round(c.score, 6), "start": c.start}
-        for c, probability in _with_probabilities(answer.candidates)
-    ]
+def ranked(answer: SpanAnswer, *, with_null: bool = False) -> list[tuple[SpanCandidate, float]]:
+    """Return the candidates with their probabilities among each other, best first.
 
-
-def probability_of(text: str, answer: SpanAnswer, *, with_null: bool) -> float:
-    """Return the share of a predicted text among the candidates of `official_n_best`; 0 if it is none of them."""
-    ranked = official_n_best(answer, with_null=with_null)
-    return next((float(entry["probability"]) for entry in ranked if entry["text"] == text), 0.0)
-
-
-def official_n_best(answer: SpanAnswer, *, with_null: bool) -> list[dict[str, Any]]:
-    """Return the candidates as google's run_squad.py writes them, for SQuAD 2.0 with "no answer" among them."""
+    With "no answer" among them they are those of google's run_squad.py for SQuAD 2.0.
+    """
     candidates = list(answer.candidates)
     if with_null and all(candidate.text for candidate in candidates):
         candidates = sorted([*candidates, answer.null], key=lambda candidate: -candidate.score)
-    return [
-        {
-            "text": c.text,
-            "probability": probability,
-            "start_logit": round(c.start_logit, 6),
-            "end_logit": round(c.end_logit, 6),
-        }
-        for c, probability in _with_probabilities(candidates)
-    ]
-
-
-def _with_probabilities(candidates: Sequence[SpanCandidate]) -> list[tuple[SpanCandidate, float]]:
     probabilities = softmax(np.asarray([candidate.score for candidate in candidates]))
-    return [(candidate, round(float(value), 6)) for candidate, value in zip(candidates, probabilities)]
+    return [(candidate, rounded(value)) for candidate, value in zip(candidates, probabilities)]
+
+
+def probability_of(text: str, answer: SpanAnswer, *, with_null: bool) -> float:
+    """Return the share of a predicted text among the candidates; 0 if it is none of them."""
+    return next((share for candidate, share in ranked(answer, with_null=with_null) if candidate.text == text), 0.0)
