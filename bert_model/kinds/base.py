@@ -178,12 +178,15 @@ class Kind:
         """
         if not examples:
             raise InputError(f"{self.task.name}: a split without examples; check the file")
-        return self.encode_rows(examples, tokenizer, config, labeled=all(map(is_labeled, examples)))
+        encoded = self.encode_rows(examples, tokenizer, config)
+        if not encoded.per_token and all(map(is_labeled, examples)):
+            # Every window of an example has its label; the rows of a choice share it.
+            labels = self.targets(examples)[encoded.example_index[:: encoded.rows_per_example]]
+            encoded = dataclasses.replace(encoded, row_columns={"labels": labels})
+        return encoded
 
-    def encode_rows(
-        self, examples: Sequence[Any], tokenizer: Tokenizer, config: EncodingConfig, *, labeled: bool
-    ) -> EncodedSet:
-        """Encode examples, of which there are some."""
+    def encode_rows(self, examples: Sequence[Any], tokenizer: Tokenizer, config: EncodingConfig) -> EncodedSet:
+        """Encode examples, of which there are some; labels of tokens and positions of answers, but none of rows."""
         raise NotImplementedError
 
     def targets(self, examples: Sequence[Any]) -> np.ndarray:

@@ -3,7 +3,6 @@
 Shapes: N examples, C endings.
 """
 
-import dataclasses
 import html
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -36,9 +35,7 @@ class Choice(Kind):
     def fields(self, example: ChoiceExample) -> dict[str, Any]:
         return {"context": example.context, "endings": example.endings}
 
-    def encode_rows(
-        self, examples: Choices, tokenizer: Tokenizer, config: EncodingConfig, *, labeled: bool
-    ) -> EncodedSet:
+    def encode_rows(self, examples: Choices, tokenizer: Tokenizer, config: EncodingConfig) -> EncodedSet:
         count = len(examples[0].endings)
         for example in examples:
             if len(example.endings) != count:
@@ -49,8 +46,7 @@ class Choice(Kind):
 
         # The rows of an example follow one another, which `rows_per_example` relies on.
         pairs: list[tuple[str, str | None]] = [(e.context, ending) for e in examples for ending in e.endings]
-        encoded = encode_texts(pairs, tokenizer, config.max_seq_length, rows_per_example=count)
-        return dataclasses.replace(encoded, row_columns={"labels": self.targets(examples)} if labeled else {})
+        return encode_texts(pairs, tokenizer, config.max_seq_length, rows_per_example=count)
 
     def targets(self, examples: Choices) -> np.ndarray:
         return np.asarray([example.label for example in examples], dtype=np.int64)

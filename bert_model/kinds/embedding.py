@@ -55,12 +55,9 @@ class Embedding(Regression):
     reads_first_token = False
     baseline_name = "a constant similarity, or for pairs without one a random rank"
 
-    def encode_rows(
-        self, examples: Texts, tokenizer: Tokenizer, config: EncodingConfig, *, labeled: bool
-    ) -> EncodedSet:
+    def encode_rows(self, examples: Texts, tokenizer: Tokenizer, config: EncodingConfig) -> EncodedSet:
         texts: list[tuple[str, str | None]] = [(text, None) for example in examples for text in example.texts]
-        encoded = encode_texts(texts, tokenizer, config.max_seq_length, rows_per_example=2)
-        return dataclasses.replace(encoded, row_columns={"labels": self.targets(examples)} if labeled else {})
+        return encode_texts(texts, tokenizer, config.max_seq_length, rows_per_example=2)
 
     def targets(self, examples: Texts) -> np.ndarray:
         """Return the similarities scaled to 0 to 1."""

@@ -106,9 +106,7 @@ class Span(Kind):
     def fields(self, example: SpanExample) -> dict[str, Any]:
         return {"question": example.question, "context": example.context}
 
-    def encode_rows(
-        self, examples: Questions, tokenizer: Tokenizer, config: EncodingConfig, *, labeled: bool
-    ) -> EncodedSet:
+    def encode_rows(self, examples: Questions, tokenizer: Tokenizer, config: EncodingConfig) -> EncodedSet:
         """Encode questions over windows of their contexts: `[CLS] question [SEP] window [SEP]`.
 
         In training, a window without the whole first answer has both positions at [CLS], as in google's run_squad.py;
@@ -125,6 +123,7 @@ class Span(Kind):
             arrays[context] = np.asarray(tokens, dtype=np.int32), characters, _text_ends(context, characters)
 
         # One row for each window of each question.
+        labeled = all(map(is_labeled, examples))
         rows: list[Row] = []
         targets: list[tuple[int, int]] = []
         for index, (example, question) in enumerate(zip(examples, questions)):

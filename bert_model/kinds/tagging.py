@@ -35,7 +35,7 @@ from bert_model.model.config import IGNORED_LABEL
 from bert_pipeline.errors import InputError
 from bert_pipeline.records import Source
 from bert_pipeline.tasks.catalogue import Task
-from bert_pipeline.tasks.example import TaggedExample
+from bert_pipeline.tasks.example import TaggedExample, is_labeled
 from bert_pipeline.tasks.ner import COLUMN_SEPARATOR, DOCUMENT_MARK, documents, to_bioes, to_iob2
 from bert_pipeline.vocabulary.tokenizer import WORDS, Tokenizer
 
@@ -66,9 +66,7 @@ class Tagging(Kind):
     def fields(self, example: TaggedExample) -> dict[str, Any]:
         return {"words": example.words, "document": example.document}
 
-    def encode_rows(
-        self, examples: Sentences, tokenizer: Tokenizer, config: EncodingConfig, *, labeled: bool
-    ) -> EncodedSet:
+    def encode_rows(self, examples: Sentences, tokenizer: Tokenizer, config: EncodingConfig) -> EncodedSet:
         """Encode sentences, with `document_context` the documents they form; each word is scored in exactly one window.
 
         What does not fit into a row becomes several windows, of a document or of a long sentence. The first piece of a
@@ -76,6 +74,7 @@ class Tagging(Kind):
         ignored.
         """
         index = {label: number for number, label in enumerate(self.task.labels)}
+        labeled = all(map(is_labeled, examples))
         room = config.max_seq_length - 2
         max_pieces = max(1, room // 4)  # a longer word keeps its first pieces, so that no word is lost
         rows: list[Row] = []

@@ -114,14 +114,10 @@ class Classification(Kind):
     def fields(self, example: TextExample) -> dict[str, Any]:
         return dict(zip(("text", "text_b"), example.texts))
 
-    def encode_rows(
-        self, examples: Texts, tokenizer: Tokenizer, config: EncodingConfig, *, labeled: bool
-    ) -> EncodedSet:
+    def encode_rows(self, examples: Texts, tokenizer: Tokenizer, config: EncodingConfig) -> EncodedSet:
         pairs = [(e.text_a, e.text_b) for e in examples]
         encoded = encode_texts(pairs, tokenizer, config.max_seq_length, stride=config.stride)
-        # Every window of an example has its label.
-        labels = {"labels": self.targets(examples)[encoded.example_index]} if labeled else {}
-        return dataclasses.replace(encoded, row_columns=labels, window_pooling=config.window_pooling)
+        return dataclasses.replace(encoded, window_pooling=config.window_pooling)
 
     def targets(self, examples: Texts) -> np.ndarray:
         labels = self.task.labels
