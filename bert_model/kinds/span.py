@@ -168,7 +168,7 @@ class Span(Kind):
         fitted: Fitted | None = None,
     ) -> Evaluation:
         null_threshold = (fitted or {}).get("null_threshold")
-        answers = span_answers(examples, encoded, logits, config.n_best_size, config.max_answer_length)
+        answers = span_answers(examples, encoded, logits, config)
         if not self.task.has_impossible:
             null_threshold = None
         elif null_threshold is None:
@@ -249,7 +249,7 @@ class Span(Kind):
         threshold = fitted.get("null_threshold")
         # The models share vocabulary and windows, so their start and end logits are averaged token by token.
         logits = np.mean([output for _, output in outputs], axis=0)
-        answers = span_answers(examples, outputs[0][0], logits, config.n_best_size, config.max_answer_length)
+        answers = span_answers(examples, outputs[0][0], logits, config)
         texts = choose_answers(answers, threshold)
         documents: Answers = []
         for key, answer in answers.items():
@@ -328,16 +328,12 @@ def maximum_context(windows: Sequence[tuple[int, int]]) -> list[np.ndarray]:
 
 
 def span_answers(
-    examples: Sequence[SpanExample],
-    encoded: EncodedSet,
-    logits: np.ndarray,
-    n_best_size: int = 20,
-    max_answer_length: int = 30,
+    examples: Questions, encoded: EncodedSet, logits: np.ndarray, config: EncodingConfig
 ) -> dict[str, SpanAnswer]:
     """Choose the answers to every question from start and end logits (T, 2) in the order of the encoded tokens.
 
     As in google's run_squad.py: the n best starts and ends of each window are paired; a start must have its maximum
-    context in its window; an answer has at most `max_answer_length` tokens. The text is cut from the original
+    context in its window; an answer has at most `config.max_answer_length` tokens. The text is cut from the original
     characters of the context, so it needs no alignment.
     """
     candidates: list[list[SpanCandidate]] = [[] for _ in examples]
@@ -347,23 +343,21 @@ def span_answers(
         # "No answer" must hold in all windows of a question, so the window that supports it least decides.
         null = SpanCandidate(text="", start=0, start_logit=float(logits[begin, 0]), end_logit=float(logits[begin, 1]))
         nulls[owner] = min(nulls.get(owner, null), null, key=lambda candidate: candidate.score)
-        candidates[owner] += _window_candidates(
-            examples[owner].context, encoded, row, logits, n_best_size, max_answer_length
-        )
+        candidates[owner] += _window_candidates(examples[owner].context, encoded, row, logits, config)
     answers = {}
     for index, example in enumerate(examples):
         # Windows overlap: keep the best candidate of each text.
         best: dict[str, SpanCandidate] = {}
         for candidate in sorted(candidates[index], key=lambda candidate: -candidate.score):
             best.setdefault(candidate.text, candidate)
-            if len(best) == n_best_size:
+            if len(best) == config.n_best_size:
                 break
         answers[example.example_id] = SpanAnswer(candidates=tuple(best.values()) or (nulls[index],), null=nulls[index])
     return answers
 
 
 def _window_candidates(
-    context: str, encoded: EncodedSet, row: int, logits: np.ndarray, n_best_size: int, max_answer_length: int
+    context: str, encoded: EncodedSet, row: int, logits: np.ndarray, config: EncodingConfig
 ) -> list[SpanCandidate]:
     """Return the best spans of one window, best first; none if it has no token of the context."""
     # Tokens of the context only: from the start of segment B to its [SEP].
@@ -374,15 +368,15 @@ def _window_candidates(
 
     # Pair the best starts with the best ends, and rank the pairs.
     may_start = np.flatnonzero(encoded.token_columns["is_max_context"][window])
-    starts = may_start[np.argsort(-start_logits[may_start], kind="stable")[:n_best_size]]
-    ends = np.argsort(-end_logits, kind="stable")[:n_best_size]
+    starts = may_start[np.argsort(-start_logits[may_start], kind="stable")[: config.n_best_size]]
+    ends = np.argsort(-end_logits, kind="stable")[: config.n_best_size]
     length = ends[None, :] - starts[:, None] + 1  # (starts, ends)
-    valid_start, valid_end = np.nonzero((length >= 1) & (length <= max_answer_length))
+    valid_start, valid_end = np.nonzero((length >= 1) & (length <= config.max_answer_length))
     # Stable sorts: equal scores keep the order of starts and ends, so that the choice is reproducible.
     scores = start_logits[starts[valid_start]] + end_logits[ends[valid_end]]
     pairs = [
         (int(starts[valid_start[index]]), int(ends[valid_end[index]]))
-        for index in np.argsort(-scores, kind="stable")[:n_best_size]
+        for index in np.argsort(-scores, kind="stable")[: config.n_best_size]
     ]
     return [
         SpanCandidate(
