@@ -260,25 +260,19 @@ def _write(
     # The model of each seed is a whole model directory of its own, as ensembles of `bert predict` take them.
     files = {best.trial: weights_name}
     if config.keep == "all":
-        chosen = {result.trial: result for result in searches[0].chosen}
-        for other in runner.jobs_of(searches[0].chosen):
+        chosen = [result for result in searches[0].chosen if not result.diverged]
+        for other, result in zip(runner.jobs_of([result.trial for result in chosen]), chosen):
             folder = f"{SEEDS}/{other.trial.seed}"
             (draft.path / folder).mkdir(parents=True)
-            write_model(draft.path / folder, other, chosen[other.trial])
+            write_model(draft.path / folder, other, result)
             files[other.trial] = f"{folder}/{weights_name}"
-    model = write_model(draft.path, job, best)
-    for split in data.dev:
-        draft.rows |= write_predictions(draft.path, runner.kind, split, evaluations[split])
-
-    # Predict the test splits without labels with as many threads as a trial has.
-    model.to(pool.devices[0])
-    for split, examples in data.test.items():
-        if split in evaluations:  # it has labels: every trial predicted it
-            draft.rows |= write_predictions(draft.path, runner.kind, split, evaluations[split])
-            continue
-        encoded = runner.kind.encode(examples, runner.tokenizer, runner.alone)
-        logits = model.logits(encoded, num_threads=pool.num_threads)
-        evaluation = runner.kind.evaluate(examples, encoded, logits, config, fitted=fitted)
+    model = write_model(draft.path, job, best).to(pool.devices[0])
+    for split, examples in {**data.dev, **data.test}.items():
+        evaluation = evaluations.get(split)
+        if evaluation is None:  # without labels, so no trial predicted it; with as many threads as a trial has
+            encoded = runner.kind.encode(examples, runner.tokenizer, runner.alone)
+            logits = model.logits(encoded, num_threads=pool.num_threads)
+            evaluation = runner.kind.evaluate(examples, encoded, logits, config, fitted=fitted)
         draft.rows |= write_predictions(draft.path, runner.kind, split, evaluation)
 
     # Counts are part of the content's hash; times and the machine's choices are not, so they are provenance.

@@ -260,25 +260,22 @@ class TrialRunner:
 
     def published(self, trial: Trial) -> tuple[TrialJob, dict[str, np.ndarray], dict[str, Evaluation]]:
         """Return the job of a trial, with its weights on disk, its outputs, and their evaluations by split."""
-        job = self._job(trial)
-        self.train_again([job])
-        output = self._output_of(trial)
+        [job], output = self.jobs_of([trial]), self._output_of(trial)
         assert output is not None, "the trial is finished"
         return job, output.logits, self._evaluate(output.logits)
 
-    def jobs_of(self, results: Sequence[TrialResult]) -> list[TrialJob]:
-        """Return the jobs of trials from pre-trained weights that did not diverge, with their weights on disk."""
-        jobs = [self._job(result.trial) for result in results if not result.diverged]
-        self.train_again(jobs)
-        return jobs
+    def jobs_of(self, trials: Sequence[Trial]) -> list[TrialJob]:
+        """Return the jobs of trials from pre-trained weights that did not diverge, with their weights on disk.
 
-    def train_again(self, jobs: Sequence[TrialJob]) -> None:
-        """Train the trials whose weights are not on disk: lost with an interrupted process, or of an earlier search."""
+        Those that were lost with an interrupted process, or are of an earlier search, are trained again.
+        """
+        jobs = [self._job(trial) for trial in trials]
         missing = [job for job in jobs if job.weights is not None and not job.weights.is_file()]
         for job in missing:
             logger.info("%s is trained again: its weights were not kept", job.trial.name)
         self._compute_features(missing)
         list(self.pool.run(missing, self._show))
+        return jobs
 
     def take_weights(self, published: Path) -> None:
         """Copy the weights that an earlier search published, if the directory is still what it published."""
