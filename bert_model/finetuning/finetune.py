@@ -254,8 +254,7 @@ def _write(
             "scores": named_scores(task.name, result),
         }
         temperature = result.fitted.get(TEMPERATURE, 1.0)
-        options = {"tokenizer": runner.tokenizer, "description": own_description, "temperature": temperature}
-        return write_task_model(directory, job=job, task=task, **options)
+        return write_task_model(directory, job, runner.tokenizer, own_description, temperature=temperature)
 
     # The model of each seed is a whole model directory of its own, as ensembles of `bert predict` take them.
     files = {best.trial: weights_name}

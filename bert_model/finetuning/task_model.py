@@ -21,7 +21,7 @@ from bert_model.kinds.encoded import EncodedSet
 from bert_model.model.bert import BertModel
 from bert_model.model.config import CONFIG_NAME, BertConfig
 from bert_model.model.cpu_kernels import limited_threads
-from bert_model.model.heads import HEAD_CLASSES, Tagger, chosen_states
+from bert_model.model.heads import HEAD_CLASSES, chosen_states
 from bert_model.model.initialization import new_model
 from bert_model.model.weights import CLASSIFIER, check_embeddings, load_model, read_weights, save_model, save_tensors
 from bert_pipeline.configuration import from_mapping, to_mapping
@@ -77,13 +77,7 @@ class TaskModel:
 
 
 def write_task_model(
-    directory: Path,
-    *,
-    job: TrialJob,
-    task: Task,
-    tokenizer: Tokenizer,
-    description: Mapping[str, Any],
-    temperature: float = 1.0,
+    directory: Path, job: TrialJob, tokenizer: Tokenizer, description: Mapping[str, Any], *, temperature: float
 ) -> TaskModel:
     """Write the model whose weights a trial saved, with its tokenizer and task.json, and return it.
 
@@ -94,7 +88,7 @@ def write_task_model(
     # The trial ran in another process, which left its weights in a file.
     tensors = load_file(job.weights)
     tensors = {name: t / temperature if name.startswith(CLASSIFIER) else t for name, t in tensors.items()}
-    feature_input = job.trial.setting.feature_input
+    task, feature_input = job.task, job.trial.setting.feature_input
     encoder: BertModel | None = None
     model: nn.Module
     if feature_input:
@@ -102,7 +96,8 @@ def write_task_model(
         encoder, _ = load_model(BertModel, job.model, log=False)
         save_model(encoder, directory, tokenizer, max_seq_length=job.config.max_seq_length)
         save_tensors(tensors, directory / TAGGER_NAME)
-        model = _load_tagger(tensors, feature_input, task, job.config, encoder)
+        model = new_tagger(task, job.config, feature_input, encoder.config)
+        model.load_state_dict(tensors)
     else:
         model = new_model(HEAD_CLASSES[job.kind.architecture], job.model_config, seed=job.trial.seed)
         model.load_state_dict(tensors)
@@ -169,7 +164,8 @@ def load_task_model(directory: Path | str, task_name: str | None = None, *, log:
     model: nn.Module
     if feature_input := description.get("feature_input"):
         encoder = load_model(BertModel, directory, config=model_config, log=log)[0].eval()
-        model = _load_tagger(load_file(directory / TAGGER_NAME), feature_input, task, config, encoder)
+        model = new_tagger(task, config, feature_input, model_config)
+        model.load_state_dict(load_file(directory / TAGGER_NAME))
     else:
         # A head of random weights would answer at chance, without any error.
         architecture = kind_of(task).architecture
@@ -285,11 +281,3 @@ def write_predictions(directory: Path, kind: Kind, split: str, evaluation: Evalu
     for name, content in contents.items():
         (folder / name).write_text(content, encoding="utf-8")
     return {f"{PREDICTIONS}/{name}": len(evaluation.predictions) for name in contents}
-
-
-def _load_tagger(
-    tensors: Mapping[str, torch.Tensor], feature_input: str, task: Task, config: FinetuningConfig, encoder: BertModel
-) -> Tagger:
-    model = new_tagger(task, config, feature_input, encoder.config)
-    model.load_state_dict(dict(tensors))
-    return model

@@ -441,17 +441,10 @@ def _mean_losses(losses: list[float]) -> tuple[float, ...]:
     return tuple(round(float(part.mean()), 6) for part in parts)
 
 
-def task_overrides(config: FinetuningConfig, task: Task) -> dict[str, Any]:
-    """Return the keys of the model's configuration that fine-tuning sets."""
-    # The other keys are those of the pre-trained model.
-    overrides: dict[str, Any] = {
-        "classifier_dropout": config.classifier_dropout,
-        "head": config.head,
-        "labels": kind_of(task).head_labels(),
-    }
+def task_model_config(model_config: BertConfig, config: FinetuningConfig, task: Task) -> BertConfig:
+    """Return the configuration of a pre-trained model with the keys that fine-tuning sets."""
+    dropouts: dict[str, Any] = {}
     if config.hidden_dropout is not None:
-        overrides |= {
-            "hidden_dropout_prob": config.hidden_dropout,
-            "attention_probs_dropout_prob": config.hidden_dropout,
-        }
-    return overrides
+        dropouts = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), config.hidden_dropout)
+    labels, dropout = kind_of(task).head_labels(), config.classifier_dropout
+    return dataclasses.replace(model_config, classifier_dropout=dropout, head=config.head, labels=labels, **dropouts)

@@ -21,7 +21,7 @@ from bert_model.finetuning.forward_passes import FeatureJob
 from bert_model.finetuning.results import WITH_CONTEXT, SearchLog
 from bert_model.finetuning.search import DivergedError, Trial, TrialResult, choose_setting
 from bert_model.finetuning.task_model import read_task_description
-from bert_model.finetuning.trial import CHECKPOINT_SUFFIX, TrialJob, TrialProgress, task_overrides
+from bert_model.finetuning.trial import CHECKPOINT_SUFFIX, TrialJob, TrialProgress, task_model_config
 from bert_model.finetuning.trial_output import OUTPUT_SUFFIX, Training, TrialOutput, read_output
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.kinds import kind_of
@@ -159,8 +159,7 @@ class TrialRunner:
 
         # What trials start from; a head is kept only where outputs and shape are the task's. Classes and numbers of
         # equal names may mean another thing in another task; spans and endings do not.
-        overrides = task_overrides(config, task)
-        self.task_config = dataclasses.replace(model_config, **overrides)
+        self.task_config = task_model_config(model_config, config, task)
         same_labels = self.task_config.labels in ((), model_config.labels)
         same_shape = same_labels and model_config.head == self.task_config.head
         weights, head_class = read_weights(model), HEAD_CLASSES[kind.architecture]
