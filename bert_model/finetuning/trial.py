@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -362,24 +361,17 @@ def _save_checkpoint(
     best, scored = epochs.state() if epochs is not None else ({}, None)
     tensors |= best
 
-    # Copies on the CPU: their size is what the warning names if the disk is full.
     held = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
 
     # A checkpoint only saves time, so the training continues without it.
     try:
         with publishing(directory, kind=CHECKPOINT_KIND, configuration={"trial": job.trial.name}, inputs={}) as draft:
-            save_file(held, draft.path / "state.safetensors")
+            save_tensors(held, draft.path / "state.safetensors")
             fields = json.dumps({"step": len(losses), "tokens": tokens, "seconds": seconds, "epochs": scored})
             (draft.path / "state.json").write_text(fields + "\n", encoding="utf-8")
-    except (OSError, DiskFullError, SafetensorError) as error:  # most likely the disk is full
-        size = sum(tensor.numel() * tensor.element_size() for tensor in held.values())
+    except (OSError, DiskFullError) as error:  # most likely the disk is full
         logger.warning(
-            "%s: step %d could not be saved (%s): %d bytes are needed, %d are free; the training continues without",
-            directory,
-            len(losses),
-            error.__cause__ or error,
-            size,
-            shutil.disk_usage(directory.parent).free,
+            "%s: step %d could not be saved (%s); the training continues without", directory, len(losses), error
         )
 
 
