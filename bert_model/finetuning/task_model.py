@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from bert_model.kinds import Kind, kind_of
 from bert_model.kinds.base import Evaluation
 from bert_model.kinds.encoded import EncodedSet
 from bert_model.model.bert import BertModel
-from bert_model.model.config import CONFIG_NAME, BertConfig
+from bert_model.model.config import CONFIG_NAME, BertConfig, read_document
 from bert_model.model.cpu_kernels import limited_threads
 from bert_model.model.heads import HEAD_CLASSES, chosen_states
 from bert_model.model.initialization import new_model
@@ -259,18 +259,14 @@ def _labels_of_head(directory: Path, task: Task, config: BertConfig) -> tuple[st
 def read_task_description(directory: Path) -> dict[str, Any] | None:
     """Return the content of task.json, None without one; an error if it is damaged or of another format."""
     path = directory / TASK_NAME
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         return None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not valid JSON ({error})") from error
-    missing = {"task", "kind", "labels", "configuration"} - set(document if isinstance(document, dict) else ())
-    if missing:
+    document = read_document(path)
+    if missing := {"task", "kind", "labels", "configuration"} - document.keys():
         raise InputError(f"{path}: lacks {', '.join(sorted(missing))}; fine-tune the model again")
     if (directory / MANIFEST_NAME).is_file():  # which it is part of, with its format
         read_manifest(directory)
-    return cast(dict[str, Any], document)
+    return document
 
 
 def write_predictions(directory: Path, kind: Kind, split: str, evaluation: Evaluation) -> dict[str, int]:
