@@ -255,11 +255,13 @@ class TaskPredictor:
                     f"{self.task.name}: an ensemble averages outputs, so the labels of its models must have the same "
                     f"order; found {', '.join(first.task.labels)} and {', '.join(model.task.labels)}"
                 )
-            if self.kind.shares_rows and _rows_key(model) != _rows_key(first):
-                raise UsageError(
-                    f"{self.task.name}: an ensemble averages start and end logits, so its models must share "
-                    "vocabulary, max_seq_length, doc_stride and max_query_length; these do not"
-                )
+        keys = ("max_seq_length", "doc_stride", "max_query_length")
+        rows = {(model.tokenizer.sha256, *(getattr(model.config, key) for key in keys)) for model in models}
+        if self.kind.shares_rows and len(rows) > 1:
+            raise UsageError(
+                f"{self.task.name}: an ensemble averages start and end logits, so its models must share vocabulary, "
+                "max_seq_length, doc_stride and max_query_length; these do not"
+            )
 
     def encode(self, inputs: Sequence[PredictionInput]) -> tuple[list[Any], list[EncodedSet]]:
         """Return the examples of inputs, and their rows for each model, which has its own tokenizer."""
@@ -410,12 +412,6 @@ def _add_offsets(text: str, answer: dict[str, Any]) -> None:
         places.append((start, end := start + len(word)))
     for entity in answer["entities"]:
         entity |= {"start": places[entity["start_word"]][0], "end": places[entity["end_word"] - 1][1]}
-
-
-def _rows_key(model: TaskModel) -> tuple[Any, ...]:
-    """Return what decides the rows that a model encodes questions as."""
-    config = model.config
-    return model.tokenizer.sha256, config.max_seq_length, config.doc_stride, config.max_query_length
 
 
 def _with_ids(inputs: Sequence[PredictionInput], answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
