@@ -9,13 +9,14 @@ size.
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import DTypeLike
 from torch import Tensor, nn
 
+from bert_model.finetuning.search import Trial
 from bert_model.kinds.encoded import EncodedSet, prediction_batches
 from bert_model.model.bert import BertModel
 from bert_model.model.config import BertConfig
@@ -138,9 +139,8 @@ def _file(directory: Path, state: int) -> Path:
 class FeatureJob:
     """The hidden states that one initialization of the encoder needs, with all that a worker needs to compute them."""
 
-    weights: Literal["pretrained", "random"]
-    seed: int
-    """Decides random weights."""
+    trial: Trial
+    """One that starts from these weights, which the seed decides if they are random."""
     states: tuple[int, ...]
     """The hidden states to store."""
     model: Path
@@ -158,8 +158,8 @@ class FeatureJob:
         """Compute and store the states; nothing is reported."""
         with limited_threads(num_threads):
             # One encoder for all sets: loading it costs more than the states of a small one.
-            if self.weights == "random":
-                encoder = new_model(BertModel, self.model_config, seed=self.seed)
+            if self.trial.initialization.weights == "random":
+                encoder = new_model(BertModel, self.model_config, seed=self.trial.seed)
             else:
                 encoder, _ = load_model(BertModel, self.model, config=self.model_config, log=False)
             encoder.to(torch.device(device))

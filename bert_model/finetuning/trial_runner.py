@@ -350,8 +350,7 @@ class TrialRunner:
         trials = {job.states: job.trial for job in jobs if job.states is not None}
         feature_jobs = [
             FeatureJob(
-                weights=trial.initialization.weights,
-                seed=trial.seed,
+                trial=trial,
                 states=states,
                 model=self.model,
                 model_config=self.model_config,
