@@ -187,10 +187,11 @@ def _run(job: TrialJob, device: torch.device, report: Report | None) -> TrialOut
         if job.weights is not None:
             tensors = {name: value.detach().to("cpu", copy=True) for name, value in model.named_parameters()}
             save_tensors(tensors, job.weights)
+    stretches = np.array_split(np.asarray(losses), min(MAX_REPORTED_LOSSES, len(losses)))
     return TrialOutput(
         logits=logits,
         steps=len(losses),
-        losses=_mean_losses(losses),
+        losses=tuple(round(float(stretch.mean()), 6) for stretch in stretches),
         diverged=diverged,
         training_seconds=seconds,
         training_tokens=tokens,
@@ -426,11 +427,6 @@ def _backward(model: nn.Module, job: TrialJob, train: EncodedSet, batch: np.ndar
         torch.autograd.backward(loss)
         total += loss.detach()
     return total
-
-
-def _mean_losses(losses: list[float]) -> tuple[float, ...]:
-    parts = np.array_split(np.asarray(losses), min(MAX_REPORTED_LOSSES, len(losses)))
-    return tuple(round(float(part.mean()), 6) for part in parts)
 
 
 def task_model_config(model_config: BertConfig, config: FinetuningConfig, task: Task) -> BertConfig:

@@ -135,7 +135,17 @@ def answer_file(predictor: Predictor, input_path: str, output_path: str) -> Pred
                 raise InputError(first_error + more)
     if not counts.lines:  # rows that are all rejected have raised
         logger.warning("%s: holds no inputs", "standard input" if input_path == "-" else input_path)
-    _log_counts(counts, first_error, output_path)
+    if counts.blank:
+        logger.warning("blank lines, whose predictions are null: %d", counts.blank)
+    if counts.truncated:
+        logger.warning(
+            f"{counts.truncated} of {counts.answers} inputs are longer than the model reads and were cut; their "
+            'answers have "truncated"'
+        )
+    if counts.rejected:
+        place = "" if output_path == "-" else f"; they are in {rejected_path(output_path)}"
+        total = counts.answers + counts.rejected
+        logger.error("%d of %d rows are not answered%s; the first: %s", counts.rejected, total, place, first_error)
     return counts
 
 
@@ -194,20 +204,6 @@ def _answer_rows(predictor: Predictor, rows: Sequence[Record], encoded: Any = No
         else:
             answer = next(answers)
             yield row, InputError(f"{row.where}: {answer}") if isinstance(answer, InputError) else answer
-
-
-def _log_counts(counts: PredictionCounts, first_error: str, output_path: str) -> None:
-    if counts.blank:
-        logger.warning("blank lines, whose predictions are null: %d", counts.blank)
-    if counts.truncated:
-        logger.warning(
-            f"{counts.truncated} of {counts.answers} inputs are longer than the model reads and were cut; their "
-            'answers have "truncated"'
-        )
-    if counts.rejected:
-        place = "" if output_path == "-" else f"; they are in {rejected_path(output_path)}"
-        total = counts.answers + counts.rejected
-        logger.error("%d of %d rows are not answered%s; the first: %s", counts.rejected, total, place, first_error)
 
 
 def answer_inputs(predictor: Predictor, inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -159,15 +159,9 @@ class Span(Kind):
         return (start + end) / 2
 
     def evaluate(
-        self,
-        examples: Questions,
-        encoded: EncodedSet,
-        logits: np.ndarray,
-        config: EncodingConfig,
-        *,
-        fitted: Fitted | None = None,
+        self, examples: Questions, encoded: EncodedSet, logits: np.ndarray, config: EncodingConfig, **options: Any
     ) -> Evaluation:
-        null_threshold = (fitted or {}).get("null_threshold")
+        null_threshold = (options.get("fitted") or {}).get("null_threshold")
         answers = span_answers(examples, encoded, logits, config)
         if not self.task.has_impossible:
             null_threshold = None
