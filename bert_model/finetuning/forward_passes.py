@@ -44,21 +44,19 @@ def predict_logits(model: nn.Module, encoded: EncodedSet, *, precision: str = "f
     model.eval()
 
     # The limit is on tokens: a unit of multiple choice has all its rows in the batch.
-    result: np.ndarray | None = None
+    places: list[np.ndarray] = []
+    computed: list[np.ndarray] = []
     for units in prediction_batches(encoded.unit_lengths() * encoded.rows_per_example, tokens_per_batch):
         tensors = {name: send(tensor, device) for name, tensor in to_tensors(encoded, units).items()}
         with autocast(device, precision):
             outputs = forward(model, tensors).float().cpu().numpy()
-        # Scatter the batch, which is sorted by length, back to the order of the rows.
-        if result is None:
-            rows = len(encoded.input_ids) if encoded.per_token else encoded.num_units
-            result = np.zeros((rows, outputs.shape[-1]), dtype=np.float32)
         if encoded.per_token:
-            inside, tokens = encoded.token_indices(units)
-            result[tokens] = outputs[inside]
-        else:
-            result[units] = outputs
-    assert result is not None, "an encoded set has rows"
+            inside, units = encoded.token_indices(units)
+            outputs = outputs[inside]
+        places.append(units)
+        computed.append(outputs)
+    # Batches are sorted by length: back to the order of the rows.
+    result = np.concatenate(computed)[np.argsort(np.concatenate(places))]
     return result if encoded.per_token else encoded.pooled(result)
 
 
