@@ -80,31 +80,30 @@ class Tagging(Kind):
         rows: list[Row] = []
         numbers = itertools.count()
         for document in documents(examples) if config.document_context else ([example] for example in examples):
-            # The words of the document: pieces, (example, word index) and label.
+            # The words of the document: pieces, example and label.
             pieces: list[list[int]] = []
-            owners: list[tuple[int, int]] = []
+            owners: list[int] = []
             labels: list[int] = []
             for example, number in zip(document, numbers):
                 own = [word[:max_pieces] for word in tokenizer.encode_words(example.words, follows=bool(pieces))]
                 pieces.extend(own)
-                owners.extend((number, word) for word in range(len(own)))
+                owners.extend([number] * len(own))
                 if labeled:
                     labels.extend(_tag_labels(self.task, example, index))
             if not pieces:  # sentences without words
                 continue
 
-            # One row for each window; -1 and IGNORED_LABEL where nothing is scored.
+            # One row for each window. Only the first piece of a scored word is scored, and has a label.
             lengths = np.asarray([len(own) for own in pieces], dtype=np.int64)
             for first, end, (scored_first, scored_end) in document_windows(lengths, room):
                 row = [tokenizer.cls_id, *itertools.chain.from_iterable(pieces[first:end]), tokenizer.sep_id]
-                columns = {name: np.full(len(row), -1) for name in ("example", "word")}
-                # Only the first piece of a scored word has an example, a word and a label.
                 begins = np.cumsum([1, *lengths[first:end]])[scored_first - first : scored_end - first]
-                columns["example"][begins], columns["word"][begins] = np.transpose(owners[scored_first:scored_end])
+                columns = {"scored": np.zeros(len(row), dtype=np.int32)}
+                columns["scored"][begins] = 1
                 if labeled:
                     columns["labels"] = np.full(len(row), IGNORED_LABEL)
                     columns["labels"][begins] = labels[scored_first:scored_end]
-                rows.append(Row(np.asarray(row, np.int32), len(row), owners[scored_first][0], token_columns=columns))
+                rows.append(Row(np.asarray(row, np.int32), len(row), owners[scored_first], token_columns=columns))
         return joined(rows, len(examples), tokenizer)
 
     def num_terms(self, tensors: Mapping[str, "Tensor"], class_weights: "Tensor | None") -> float:
@@ -113,17 +112,12 @@ class Tagging(Kind):
         return super().num_terms(tensors, class_weights)
 
     def fit(self, examples: Sentences, encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
-        gold = [(position, (examples[example].tags or ())[word]) for position, example, word in scored_words(encoded)]
-        positions, classes = [position for position, _ in gold], [self.task.labels.index(tag) for _, tag in gold]
-        return {TEMPERATURE: best_temperature(logits[positions], np.asarray(classes))}
+        scored = encoded.token_columns["scored"] > 0
+        return {TEMPERATURE: best_temperature(logits[scored], encoded.token_columns["labels"][scored])}
 
     def decode(self, examples: Sentences, encoded: EncodedSet, logits: np.ndarray, fitted: Fitted) -> dict[str, Any]:
-        # Logits are per token, and each word is scored at one of them.
-        chosen = logits.argmax(axis=-1)
-        tags = [["O"] * len(example.words) for example in examples]
-        for position, example, word in scored_words(encoded):
-            tags[example][word] = self.task.labels[chosen[position]]
-        return {example.example_id: tuple(own) for example, own in zip(examples, tags)}
+        chosen = by_word(examples, encoded, logits.argmax(axis=-1))
+        return {e.example_id: tuple(self.task.labels[index] for index in own) for e, own in zip(examples, chosen)}
 
     def is_collapsed(self, predictions: Mapping[str, Any]) -> bool:
         return len(predictions) >= 3 and len(set(itertools.chain.from_iterable(predictions.values()))) <= 1
@@ -170,10 +164,7 @@ class Tagging(Kind):
         self, examples: Sentences, encoded: EncodedSet, logits: np.ndarray, evaluation: Evaluation
     ) -> Decisions:
         """Return a decision for each word."""
-        best = softmax(logits, evaluation.fitted).max(axis=-1)
-        confidences = [np.zeros(len(example.words)) for example in examples]
-        for position, index, word in scored_words(encoded):
-            confidences[index][word] = best[position]
+        confidences = by_word(examples, encoded, softmax(logits, evaluation.fitted).max(axis=-1))
         decided = []
         for example, confidence in zip(examples, confidences):
             words = zip(
@@ -199,9 +190,8 @@ class Tagging(Kind):
         labels = self.task.labels
         means = [np.zeros((len(example.words), len(labels))) for example in examples]
         for encoded, logits in outputs:
-            probabilities = softmax(logits)
-            for position, index, word in scored_words(encoded):
-                means[index][word] += probabilities[position] / len(outputs)
+            for mean, own in zip(means, by_word(examples, encoded, softmax(logits) / len(outputs))):
+                mean += own
         # The tag of the highest mean probability, word by word.
         answers: Answers = []
         for example, rows in zip(examples, means):
@@ -224,11 +214,10 @@ def split_words(text: str) -> tuple[str, ...]:
     return tuple(word for word, _ in WORDS.pre_tokenize_str(text))
 
 
-def scored_words(encoded: EncodedSet) -> Iterator[tuple[int, int, int]]:
-    """Yield (token position, example index, word index) of each word where it is scored: every word once."""
-    examples, words = encoded.token_columns["example"], encoded.token_columns["word"]
-    for position in np.flatnonzero(examples >= 0):
-        yield int(position), int(examples[position]), int(words[position])
+def by_word(examples: Sentences, encoded: EncodedSet, values: np.ndarray) -> list[np.ndarray]:
+    """Return what the words of each example have of values of tokens, (T, …): every word is scored once, in order."""
+    ends = np.cumsum([len(example.words) for example in examples])
+    return np.split(values[encoded.token_columns["scored"] > 0], ends[:-1])
 
 
 def _tag_labels(task: Task, example: TaggedExample, index: dict[str, int]) -> list[int]:
