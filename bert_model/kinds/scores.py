@@ -93,7 +93,8 @@ def _read_values(
 ) -> dict[str, Any]:
     """Read a value for each id from the rows that `bert predict` writes, or from one JSON object of the values."""
     with open_source(path) as source:
-        if may_be_object and not _is_rows(source):
+        # A file of rows has a column of predictions.
+        if may_be_object and (source.format == "json" or "prediction" not in open_records(source.peek()).columns):
             document = source.document()
             if not isinstance(document, dict):
                 found = type(document).__name__
@@ -107,11 +108,6 @@ def _read_values(
                 raise InputError(f"{where}: the id {key!r} occurs twice, expected each once")
             values[key] = check(where, fields[name])
         return values
-
-
-def _is_rows(source: Source) -> bool:
-    """Return whether a file has a prediction a row, rather than one object of all."""
-    return source.format != "json" and "prediction" in open_records(source.peek()).columns
 
 
 def _rows(source: Source) -> Iterator[tuple[str, str, Row]]:
