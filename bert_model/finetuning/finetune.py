@@ -18,6 +18,7 @@ from bert_model.finetuning.task_model import (
     TAGGER_NAME,
     TaskModel,
     check_model_fit,
+    load_task_model,
     write_predictions,
     write_task_model,
 )
@@ -243,7 +244,7 @@ def _write(
     fitted = fitted_of(evaluations[runner.main_split].fitted)
     weights_name = TAGGER_NAME if task.feature_based else WEIGHTS_NAME
 
-    def write_model(directory: Path, job: TrialJob, result: TrialResult) -> TaskModel:
+    def write_model(directory: Path, job: TrialJob, result: TrialResult) -> None:
         own_description = {
             **description,
             "own_split": data.own_split,
@@ -254,7 +255,7 @@ def _write(
             "scores": named_scores(task.name, result),
         }
         temperature = result.fitted.get(TEMPERATURE, 1.0)
-        return write_task_model(directory, job, runner.tokenizer, own_description, temperature=temperature)
+        write_task_model(directory, job, runner.tokenizer, own_description, temperature=temperature)
 
     # The model of each seed is a whole model directory of its own, as ensembles of `bert predict` take them.
     files = {best.trial: weights_name}
@@ -265,10 +266,12 @@ def _write(
             (draft.path / folder).mkdir(parents=True)
             write_model(draft.path / folder, other, result)
             files[other.trial] = f"{folder}/{weights_name}"
-    model = write_model(draft.path, job, best).to(pool.devices[0])
+    write_model(draft.path, job, best)
+    model: TaskModel | None = None
     for split, examples in {**data.dev, **data.test}.items():
         evaluation = evaluations.get(split)
         if evaluation is None:  # without labels, so no trial predicted it; with as many threads as a trial has
+            model = model or load_task_model(draft.path, log=False).to(pool.devices[0])
             encoded = runner.kind.encode(examples, runner.tokenizer, runner.alone)
             logits = model.logits(encoded, num_threads=pool.num_threads)
             evaluation = runner.kind.evaluate(examples, encoded, logits, config, fitted=fitted)

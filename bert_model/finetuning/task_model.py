@@ -78,8 +78,8 @@ class TaskModel:
 
 def write_task_model(
     directory: Path, job: TrialJob, tokenizer: Tokenizer, description: Mapping[str, Any], *, temperature: float
-) -> TaskModel:
-    """Write the model whose weights a trial saved, with its tokenizer and task.json, and return it.
+) -> None:
+    """Write the model whose weights a trial saved, with its tokenizer and task.json.
 
     The weights of its last layer, the classifier, are divided by `temperature`.
     """
@@ -89,15 +89,11 @@ def write_task_model(
     tensors = load_file(job.weights)
     tensors = {name: t / temperature if name.startswith(CLASSIFIER) else t for name, t in tensors.items()}
     task, feature_input = job.task, job.trial.setting.feature_input
-    encoder: BertModel | None = None
-    model: nn.Module
     if feature_input:
         # The encoder is the pre-trained one, without the dropouts and labels of a task.
         encoder, _ = load_model(BertModel, job.model, log=False)
         save_model(encoder, directory, tokenizer, max_seq_length=job.config.max_seq_length)
         save_tensors(tensors, directory / TAGGER_NAME)
-        model = new_tagger(task, job.config, feature_input, encoder.config)
-        model.load_state_dict(tensors)
     else:
         model = new_model(HEAD_CLASSES[job.kind.architecture], job.model_config, seed=job.trial.seed)
         model.load_state_dict(tensors)
@@ -119,9 +115,6 @@ def write_task_model(
     }
     text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
     (directory / TASK_NAME).write_text(text, encoding="utf-8")
-    return TaskModel(
-        task=task, description=document, config=job.config, model=model.eval(), encoder=encoder, tokenizer=tokenizer
-    )
 
 
 def prediction_device() -> str:
