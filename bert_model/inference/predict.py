@@ -241,16 +241,16 @@ class TaskPredictor:
         self.fitted: dict[str, Any] = {key: np.mean([one[key] for one in own], axis=0).tolist() for key in shared}
 
         # Means over models need the same outputs, for spans also the same rows of tokens.
-        for model in models[1:]:
-            for key in ("name", "kind", "pair", "has_impossible"):
-                ours, theirs = (getattr(task, key) for task in (first.task, model.task))
-                if ours != theirs:
-                    raise UsageError(f"an ensemble of models with {key} {ours} and {theirs}: give models of one task")
-            if model.task.labels != first.task.labels:
-                raise UsageError(
-                    f"{self.task.name}: an ensemble averages outputs, so the labels of its models must have the same "
-                    f"order; found {', '.join(first.task.labels)} and {', '.join(model.task.labels)}"
-                )
+        for key in ("name", "kind", "pair", "has_impossible"):
+            ours, *others = dict.fromkeys(getattr(model.task, key) for model in models)
+            if others:
+                raise UsageError(f"an ensemble of models with {key} {ours} and {others[0]}: give models of one task")
+        labels, *others = dict.fromkeys(model.task.labels for model in models)
+        if others:
+            raise UsageError(
+                f"{self.task.name}: an ensemble averages outputs, so the labels of its models must have the same "
+                f"order; found {', '.join(labels)} and {', '.join(others[0])}"
+            )
         keys = ("max_seq_length", "doc_stride", "max_query_length")
         rows = {(model.tokenizer.sha256, *(getattr(model.config, key) for key in keys)) for model in models}
         if self.kind.shares_rows and len(rows) > 1:
