@@ -19,7 +19,6 @@ from bert_model.finetuning.task_model import (
     TaskModel,
     check_model_fit,
     load_task_model,
-    write_predictions,
     write_task_model,
 )
 from bert_model.finetuning.trial import CHECKPOINT_SUFFIX, TrialJob
@@ -45,6 +44,7 @@ from bert_pipeline.tasks.task import TaskData
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 KIND = "finetuned_model"
+PREDICTIONS = "predictions"
 SEEDS = "seeds"
 """Directory of the models of all seeds, with `keep=all`."""
 
@@ -268,6 +268,7 @@ def _write(
             files[other.trial] = f"{folder}/{weights_name}"
     write_model(draft.path, job, best)
     model: TaskModel | None = None
+    (draft.path / PREDICTIONS).mkdir()
     for split, examples in {**data.dev, **data.test}.items():
         evaluation = evaluations.get(split)
         if evaluation is None:  # without labels, so no trial predicted it; with as many threads as a trial has
@@ -275,7 +276,9 @@ def _write(
             encoded = runner.kind.encode(examples, runner.tokenizer, runner.alone)
             logits = model.logits(encoded, num_threads=pool.num_threads)
             evaluation = runner.kind.evaluate(examples, encoded, logits, config, fitted=fitted)
-        draft.rows |= write_predictions(draft.path, runner.kind, split, evaluation)
+        for name, content in runner.kind.prediction_files(split, evaluation).items():
+            (draft.path / PREDICTIONS / name).write_text(content, encoding="utf-8")
+            draft.rows[f"{PREDICTIONS}/{name}"] = len(evaluation.predictions)
 
     # Counts are part of the content's hash; times and the machine's choices are not, so they are provenance.
     results = [result for search in searches for result in search.trials]

@@ -15,8 +15,7 @@ from torch import nn
 from bert_model.finetuning.config import FinetuningConfig, task_configuration
 from bert_model.finetuning.forward_passes import compute_states, predict_logits
 from bert_model.finetuning.trial import TrialJob, new_tagger
-from bert_model.kinds import Kind, kind_of
-from bert_model.kinds.base import Evaluation
+from bert_model.kinds import kind_of
 from bert_model.kinds.encoded import EncodedSet
 from bert_model.model.bert import BertModel
 from bert_model.model.config import CONFIG_NAME, BertConfig, read_document
@@ -35,7 +34,6 @@ logger = logging.getLogger(__name__)
 
 TASK_NAME = "task.json"
 TAGGER_NAME = "tagger.safetensors"
-PREDICTIONS = "predictions"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -260,13 +258,3 @@ def read_task_description(directory: Path) -> dict[str, Any] | None:
     if (directory / MANIFEST_NAME).is_file():  # which it is part of, with its format
         read_manifest(directory)
     return document
-
-
-def write_predictions(directory: Path, kind: Kind, split: str, evaluation: Evaluation) -> dict[str, int]:
-    """Write a split's predictions below `predictions/` and return the rows of each file."""
-    folder = directory / PREDICTIONS
-    folder.mkdir(exist_ok=True)
-    contents = kind.prediction_files(split, evaluation)
-    for name, content in contents.items():
-        (folder / name).write_text(content, encoding="utf-8")
-    return {f"{PREDICTIONS}/{name}": len(evaluation.predictions) for name in contents}
