@@ -21,8 +21,7 @@ from bert_model.finetuning.task_model import (
     load_task_model,
     write_task_model,
 )
-from bert_model.finetuning.trial import CHECKPOINT_SUFFIX, TrialJob
-from bert_model.finetuning.trial_output import OUTPUT_SUFFIX
+from bert_model.finetuning.trial import CHECKPOINT_SUFFIX, OUTPUT_SUFFIX, TrialJob
 from bert_model.finetuning.trial_runner import Progress, TrialRunner, Watch, recorded_threads, trial_directory
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.kinds import kind_of

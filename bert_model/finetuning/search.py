@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from bert_model.finetuning.config import FinetuningConfig
-from bert_model.finetuning.trial_output import Training
 from bert_pipeline.errors import TrainingError
 
 
@@ -61,6 +60,22 @@ class Trial:
     def name(self) -> str:
         """Unique file name within a search, such as "pretrained-5e-05-32-3-1"."""
         return f"{self.initialization.name}-{self.key}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    """How a training went."""
+
+    steps: int
+    """Number of optimizer steps."""
+    losses: tuple[float, ...] = ()
+    """Mean training loss of at most 20 equal stretches of the training."""
+    diverged: bool
+    """True if the loss stopped being finite."""
+    epoch: float = 0.0
+    """The epoch whose weights and outputs are kept, if each was scored."""
+    epoch_scores: tuple[tuple[float, float], ...] = ()
+    """Epoch and main dev score, if each was scored."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ import logging
 import math
 import shutil
 import time
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,7 @@ from torch.optim import Optimizer
 from bert_model.finetuning.config import FinetuningConfig
 from bert_model.finetuning.epochs import Epochs, load_weights
 from bert_model.finetuning.forward_passes import forward, load_states, predict_logits, send, to_tensors
-from bert_model.finetuning.search import Trial
-from bert_model.finetuning.trial_output import TrialOutput, write_output
+from bert_model.finetuning.search import Training, Trial
 from bert_model.kinds import Kind, kind_of
 from bert_model.kinds.encoded import EncodedSet, num_training_steps, training_batches
 from bert_model.model.config import BertConfig
@@ -45,6 +45,7 @@ from bert_model.training.optimizer import (
 )
 from bert_model.training.schedule import OptimizerConfig, learning_rate_at
 from bert_model.training.throughput import system_load
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import ArtifactError, DiskFullError
 from bert_pipeline.manifest import load_manifest, publishing
 from bert_pipeline.tasks.catalogue import Task
@@ -52,6 +53,8 @@ from bert_pipeline.tasks.catalogue import Task
 logger = logging.getLogger(__name__)
 
 MAX_REPORTED_LOSSES = 20
+OUTPUT_SUFFIX = ".npz"
+OUTPUT_FIELDS = "fields"
 CHECKPOINT_SUFFIX = ".checkpoint"
 CHECKPOINT_KIND = "trial_checkpoint"
 CHECKPOINT_INTERVAL_SECONDS = 600.0
@@ -83,6 +86,39 @@ class TrialProgress:
     """Dev split -> outputs, at the end of an epoch."""
     scores: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
     """Dev split -> metric -> score of these outputs, which the process with the examples fills in."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrialOutput(Training):
+    """Predictions and costs of a finished training, before scoring."""
+
+    logits: dict[str, np.ndarray]
+    """Split -> outputs as the kind of task decodes them; empty if the training diverged."""
+    training_seconds: float
+    training_tokens: int
+    """Number of tokens trained on, without padding."""
+
+
+def write_output(path: Path, output: TrialOutput) -> None:
+    """Write a trial's output to one file, atomically."""
+    fields = {field.name: getattr(output, field.name) for field in dataclasses.fields(output) if field.name != "logits"}
+    arrays = {f"logits/{split}": logits for split, logits in output.logits.items()}
+    # All in one file, so that one rename makes it complete; JSON keeps its bytes as an array.
+    arrays[OUTPUT_FIELDS] = np.frombuffer(json.dumps(fields).encode("utf-8"), dtype=np.uint8)
+    with atomic_write(path) as temporary, open(temporary, "wb") as stream:
+        np.savez(stream, **arrays)  # type: ignore[arg-type]
+
+
+def read_output(path: Path) -> TrialOutput | None:
+    """Read what `write_output` wrote; None if the file is missing or was torn by a power cut: the trial is repeated."""
+    try:
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as stored:
+            fields = json.loads(stored[OUTPUT_FIELDS].tobytes())
+            logits = {name.partition("/")[2]: stored[name] for name in stored.files if name != OUTPUT_FIELDS}
+    except (FileNotFoundError, zipfile.BadZipFile, EOFError, ValueError, KeyError):
+        return None
+    fields |= {"losses": tuple(fields["losses"]), "epoch_scores": tuple(map(tuple, fields["epoch_scores"]))}
+    return TrialOutput(**fields, logits=logits)
 
 
 Report = Callable[[TrialProgress], None]

@@ -19,10 +19,17 @@ from bert_model.finetuning.config import SMALL_SET_STEPS, FinetuningConfig
 from bert_model.finetuning.epochs import save_examples
 from bert_model.finetuning.forward_passes import FeatureJob
 from bert_model.finetuning.results import WITH_CONTEXT, SearchLog
-from bert_model.finetuning.search import DivergedError, Trial, TrialResult, choose_setting
+from bert_model.finetuning.search import DivergedError, Training, Trial, TrialResult, choose_setting
 from bert_model.finetuning.task_model import read_task_description
-from bert_model.finetuning.trial import CHECKPOINT_SUFFIX, TrialJob, TrialProgress, task_model_config
-from bert_model.finetuning.trial_output import OUTPUT_SUFFIX, Training, TrialOutput, read_output
+from bert_model.finetuning.trial import (
+    CHECKPOINT_SUFFIX,
+    OUTPUT_SUFFIX,
+    TrialJob,
+    TrialOutput,
+    TrialProgress,
+    read_output,
+    task_model_config,
+)
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.kinds import kind_of
 from bert_model.kinds.base import Evaluation

@@ -23,8 +23,7 @@ from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.results import SearchLog, replay_search
 from bert_model.finetuning.search import Initialization, Setting, Trial
 from bert_model.finetuning.task_model import load_task_model
-from bert_model.finetuning.trial import TrialProgress
-from bert_model.finetuning.trial_output import TrialOutput
+from bert_model.finetuning.trial import TrialOutput, TrialProgress
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import TaskPredictor
 from bert_model.kinds import kind_of
