@@ -175,8 +175,10 @@ class TrialRunner:
         self.keeps_head = same_task and same_shape and weights.architecture == kind.architecture
 
         # Weights that do not fit are refused before any work, and what trials use is logged once for all of them.
-        shape = (BertModel, model_config) if task.feature_based else (head_class, self.task_config)
-        _, report = fill_model(*shape, weights, new_task_head=not self.keeps_head)
+        if task.feature_based:
+            _, report = fill_model(BertModel, model_config, weights)
+        else:
+            _, report = fill_model(head_class, self.task_config, weights, new_task_head=not self.keeps_head)
         logger.info("%s: %s", model, report)
 
         # Trials read encoded examples from disk. An interrupted process may have left sets half-written.
