@@ -36,7 +36,7 @@ from benchmarks.inputs import sample_dump, sample_instances
 from bert_model.finetuning.config import FinetuningConfig, task_configuration
 from bert_model.finetuning.forward_passes import predict_logits
 from bert_model.finetuning.search import Initialization, Setting, Trial
-from bert_model.finetuning.trial import TrialJob, initial_model, task_overrides, train_model
+from bert_model.finetuning.trial import TrialJob, initial_model, task_model_config, train_model
 from bert_model.kinds import kind_of
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
@@ -139,13 +139,12 @@ class OurFinetuning(Finetuning):
         super().__init__(case)
         config = FinetuningConfig(precision=case.precision, optimizer=case.optimizer)  # type: ignore[arg-type]
         setting = Setting(case.learning_rate, case.batch_size, case.epochs)
-        overrides = task_overrides(config, case.task)
         self.job = TrialJob(
             trial=Trial(Initialization(weights, weights), setting, seed=1),
             task=case.task,
             config=config,
             model=case.model,
-            model_config=BertConfig.from_directory(case.model, **overrides),
+            model_config=task_model_config(BertConfig.from_directory(case.model), config, case.task),
         )
         self.model = initial_model(self.job, case.train).to(case.device)
 

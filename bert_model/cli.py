@@ -323,20 +323,16 @@ def build_parser() -> argparse.ArgumentParser:
 
 def split_beam_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split a command line at its first `--`; the words after it are Beam's."""
-    words = list(words)
-    if "--" not in words:
-        return words, []
-    cut = words.index("--")
-    return words[:cut], words[cut + 1 :]
+    cut = [*words, "--"].index("--")
+    return list(words[:cut]), list(words[cut + 1 :])
 
 
 def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
     """Parse a command line with key=value words in any position, which argparse does not support."""
     words = list(words)
-    for index, word in enumerate(words[:-1]):
-        if word == "--layers":  # argparse takes -1,-2 for an option unless it is joined
-            words[index : index + 2] = [f"{word}={words[index + 1]}"]
-            break
+    if "--layers" in words[:-1]:  # argparse takes -1,-2 for an option unless it is joined
+        index = words.index("--layers")
+        words[index : index + 2] = ["=".join(words[index : index + 2])]
 
     # Words that argparse could not place are assignments, if the command takes any.
     arguments, rest = parser.parse_known_args(words)

@@ -18,11 +18,10 @@ from bert_model.finetuning.task_model import (
     TAGGER_NAME,
     TaskModel,
     check_model_fit,
-    write_predictions,
+    load_task_model,
     write_task_model,
 )
-from bert_model.finetuning.trial import CHECKPOINT_SUFFIX, TrialJob
-from bert_model.finetuning.trial_output import OUTPUT_SUFFIX
+from bert_model.finetuning.trial import CHECKPOINT_SUFFIX, OUTPUT_SUFFIX, TrialJob
 from bert_model.finetuning.trial_runner import Progress, TrialRunner, Watch, recorded_threads, trial_directory
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.kinds import kind_of
@@ -44,6 +43,7 @@ from bert_pipeline.tasks.task import TaskData
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 KIND = "finetuned_model"
+PREDICTIONS = "predictions"
 SEEDS = "seeds"
 """Directory of the models of all seeds, with `keep=all`."""
 
@@ -243,7 +243,7 @@ def _write(
     fitted = fitted_of(evaluations[runner.main_split].fitted)
     weights_name = TAGGER_NAME if task.feature_based else WEIGHTS_NAME
 
-    def write_model(directory: Path, job: TrialJob, result: TrialResult) -> TaskModel:
+    def write_model(directory: Path, job: TrialJob, result: TrialResult) -> None:
         own_description = {
             **description,
             "own_split": data.own_split,
@@ -254,32 +254,30 @@ def _write(
             "scores": named_scores(task.name, result),
         }
         temperature = result.fitted.get(TEMPERATURE, 1.0)
-        options = {"tokenizer": runner.tokenizer, "description": own_description, "temperature": temperature}
-        return write_task_model(directory, job=job, task=task, **options)
+        write_task_model(directory, job, runner.tokenizer, own_description, temperature=temperature)
 
     # The model of each seed is a whole model directory of its own, as ensembles of `bert predict` take them.
     files = {best.trial: weights_name}
     if config.keep == "all":
-        chosen = {result.trial: result for result in searches[0].chosen}
-        for other in runner.jobs_of(searches[0].chosen):
+        chosen = [result for result in searches[0].chosen if not result.diverged]
+        for other, result in zip(runner.jobs_of([result.trial for result in chosen]), chosen):
             folder = f"{SEEDS}/{other.trial.seed}"
             (draft.path / folder).mkdir(parents=True)
-            write_model(draft.path / folder, other, chosen[other.trial])
+            write_model(draft.path / folder, other, result)
             files[other.trial] = f"{folder}/{weights_name}"
-    model = write_model(draft.path, job, best)
-    for split in data.dev:
-        draft.rows |= write_predictions(draft.path, runner.kind, split, evaluations[split])
-
-    # Predict the test splits without labels with as many threads as a trial has.
-    model.to(pool.devices[0])
-    for split, examples in data.test.items():
-        if split in evaluations:  # it has labels: every trial predicted it
-            draft.rows |= write_predictions(draft.path, runner.kind, split, evaluations[split])
-            continue
-        encoded = runner.kind.encode(examples, runner.tokenizer, runner.alone)
-        logits = model.logits(encoded, num_threads=pool.num_threads)
-        evaluation = runner.kind.evaluate(examples, encoded, logits, config, fitted=fitted, labeled=False)
-        draft.rows |= write_predictions(draft.path, runner.kind, split, evaluation)
+    write_model(draft.path, job, best)
+    model: TaskModel | None = None
+    (draft.path / PREDICTIONS).mkdir()
+    for split, examples in {**data.dev, **data.test}.items():
+        evaluation = evaluations.get(split)
+        if evaluation is None:  # without labels, so no trial predicted it; with as many threads as a trial has
+            model = model or load_task_model(draft.path, log=False).to(pool.devices[0])
+            encoded = runner.kind.encode(examples, runner.tokenizer, runner.alone)
+            logits = model.logits(encoded, num_threads=pool.num_threads)
+            evaluation = runner.kind.evaluate(examples, encoded, logits, config, fitted=fitted)
+        for name, content in runner.kind.prediction_files(split, evaluation).items():
+            (draft.path / PREDICTIONS / name).write_text(content, encoding="utf-8")
+            draft.rows[f"{PREDICTIONS}/{name}"] = len(evaluation.predictions)
 
     # Counts are part of the content's hash; times and the machine's choices are not, so they are provenance.
     results = [result for search in searches for result in search.trials]

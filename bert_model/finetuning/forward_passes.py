@@ -9,13 +9,14 @@ size.
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import DTypeLike
 from torch import Tensor, nn
 
+from bert_model.finetuning.search import Trial
 from bert_model.kinds.encoded import EncodedSet, prediction_batches
 from bert_model.model.bert import BertModel
 from bert_model.model.config import BertConfig
@@ -43,21 +44,19 @@ def predict_logits(model: nn.Module, encoded: EncodedSet, *, precision: str = "f
     model.eval()
 
     # The limit is on tokens: a unit of multiple choice has all its rows in the batch.
-    result: np.ndarray | None = None
+    places: list[np.ndarray] = []
+    computed: list[np.ndarray] = []
     for units in prediction_batches(encoded.unit_lengths() * encoded.rows_per_example, tokens_per_batch):
         tensors = {name: send(tensor, device) for name, tensor in to_tensors(encoded, units).items()}
         with autocast(device, precision):
             outputs = forward(model, tensors).float().cpu().numpy()
-        # Scatter the batch, which is sorted by length, back to the order of the rows.
-        if result is None:
-            rows = len(encoded.input_ids) if encoded.per_token else encoded.num_units
-            result = np.zeros((rows, outputs.shape[-1]), dtype=np.float32)
         if encoded.per_token:
-            inside, tokens = encoded.token_indices(units)
-            result[tokens] = outputs[inside]
-        else:
-            result[units] = outputs
-    assert result is not None, "an encoded set has rows"
+            inside, units = encoded.token_indices(units)
+            outputs = outputs[inside]
+        places.append(units)
+        computed.append(outputs)
+    # Batches are sorted by length: back to the order of the rows.
+    result = np.concatenate(computed)[np.argsort(np.concatenate(places))]
     return result if encoded.per_token else encoded.pooled(result)
 
 
@@ -138,9 +137,8 @@ def _file(directory: Path, state: int) -> Path:
 class FeatureJob:
     """The hidden states that one initialization of the encoder needs, with all that a worker needs to compute them."""
 
-    weights: Literal["pretrained", "random"]
-    seed: int
-    """Decides random weights."""
+    trial: Trial
+    """One that starts from these weights, which the seed decides if they are random."""
     states: tuple[int, ...]
     """The hidden states to store."""
     model: Path
@@ -158,8 +156,8 @@ class FeatureJob:
         """Compute and store the states; nothing is reported."""
         with limited_threads(num_threads):
             # One encoder for all sets: loading it costs more than the states of a small one.
-            if self.weights == "random":
-                encoder = new_model(BertModel, self.model_config, seed=self.seed)
+            if self.trial.initialization.weights == "random":
+                encoder = new_model(BertModel, self.model_config, seed=self.trial.seed)
             else:
                 encoder, _ = load_model(BertModel, self.model, config=self.model_config, log=False)
             encoder.to(torch.device(device))

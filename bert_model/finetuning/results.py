@@ -211,6 +211,15 @@ def _log_directory(output: Path, identity: str) -> Path:
     return output.parent / LOGS / f"{output.name}-{identity[:16]}"
 
 
+@dataclasses.dataclass
+class _RunningTrial:
+    """Log of a running trial, which is opened with the first line, and its reports since the last line."""
+
+    tracker: Tracker | None = None
+    is_due: RateLimit = dataclasses.field(default_factory=RateLimit)
+    unlogged: list["TrialProgress"] = dataclasses.field(default_factory=list)
+
+
 class SearchLog:
     """Log of one search: a parent run, and a child run for each trial from pre-trained weights.
 
@@ -256,9 +265,19 @@ class SearchLog:
         if report.trial.initialization.weights != "pretrained":
             return
         running = self._running.setdefault(report.trial, _RunningTrial())
+        running.unlogged.append(report)
+        metrics, scores = {}, named_scores(self.task, report)
+        if running.is_due():
+            metrics = {
+                "train/loss": sum(own.loss * own.num_steps for own in running.unlogged)
+                / sum(own.num_steps for own in running.unlogged),
+                "train/learning_rate": report.learning_rate,
+                "train/tokens_per_second": report.tokens_per_second,
+                **report.load,
+            }
+            running.unlogged.clear()
 
         # A child run is opened with its first line, so that trials of seconds do not open one here.
-        metrics, scores = running.add(report), named_scores(self.task, report)
         if (metrics or scores) and running.tracker is None:
             running.tracker = self._child(report.trial)
         for event, values in (("evaluation", scores), (PROGRESS_EVENT, metrics)):
@@ -350,27 +369,3 @@ class SearchLog:
         score = {SCORE: result.main_score} if result.scores else {}
         child.record("evaluation", result.steps, named_scores(self.task, result) | score)
         child.close("FAILED" if result.diverged else "FINISHED")
-
-
-class _RunningTrial:
-    """Losses of a running trial between two lines of its log, which is opened with the first one."""
-
-    def __init__(self) -> None:
-        self.tracker: Tracker | None = None
-        self._is_due = RateLimit()
-        self._loss_sum, self._num_steps = 0.0, 0
-
-    def add(self, report: "TrialProgress") -> dict[str, float]:
-        """Return the metrics of all steps since the last line if one is due, else {}."""
-        self._loss_sum += report.loss * report.num_steps
-        self._num_steps += report.num_steps
-        if not self._is_due():
-            return {}
-        loss = self._loss_sum / self._num_steps
-        self._loss_sum, self._num_steps = 0.0, 0
-        return {
-            "train/loss": loss,
-            "train/learning_rate": report.learning_rate,
-            "train/tokens_per_second": report.tokens_per_second,
-            **report.load,
-        }

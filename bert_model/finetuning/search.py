@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from bert_model.finetuning.config import FinetuningConfig
-from bert_model.finetuning.trial_output import Training
 from bert_pipeline.errors import TrainingError
 
 
@@ -61,6 +60,22 @@ class Trial:
     def name(self) -> str:
         """Unique file name within a search, such as "pretrained-5e-05-32-3-1"."""
         return f"{self.initialization.name}-{self.key}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    """How a training went."""
+
+    steps: int
+    """Number of optimizer steps."""
+    losses: tuple[float, ...] = ()
+    """Mean training loss of at most 20 equal stretches of the training."""
+    diverged: bool
+    """True if the loss stopped being finite."""
+    epoch: float = 0.0
+    """The epoch whose weights and outputs are kept, if each was scored."""
+    epoch_scores: tuple[tuple[float, float], ...] = ()
+    """Epoch and main dev score, if each was scored."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -166,23 +181,20 @@ def search(config: FinetuningConfig, run_trials: RunTrials, *, feature_based: bo
     searched: it runs the setting chosen for its weights with every seed. Each feature input is searched by itself, and
     the best of their chosen settings is reported. DivergedError if every trial of a chosen setting diverged.
     """
-    # Random weights are searched once; their longer training reuses the setting chosen here.
-    # Train the grid.
     grid = first_trials(config, feature_based=feature_based)
     results = run_trials(grid)
 
-    # Choose a setting for the weights of each initialization and for each feature input.
-    feature_inputs = dict.fromkeys(trial.setting.feature_input for trial in grid)
+    # Choose a setting for the weights of each initialization and for each feature input. Random weights are searched
+    # once: their longer training reuses the setting chosen here.
+    searched: dict[tuple[str, str], list[TrialResult]] = {}
+    for result in results:
+        key = result.trial.initialization.weights, result.trial.setting.feature_input
+        searched.setdefault(key, []).append(result)
     chosen: dict[Initialization, list[Setting]] = {}
     for initialization in initializations_of(config):
-        searched = [result for result in results if result.trial.initialization.weights == initialization.weights]
-        settings = [
-            choose_setting([result for result in searched if result.trial.setting.feature_input == feature_input])
-            for feature_input in feature_inputs
-        ]
-        multiple = initialization.epoch_multiple
+        settings = [choose_setting(own) for (weights, _), own in searched.items() if weights == initialization.weights]
         chosen[initialization] = [
-            dataclasses.replace(setting, epochs=setting.epochs * multiple) for setting in settings
+            dataclasses.replace(setting, epochs=setting.epochs * initialization.epoch_multiple) for setting in settings
         ]
 
     # Train the chosen settings with the remaining seeds, and the longer trainings.

@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,13 +15,12 @@ from torch import nn
 from bert_model.finetuning.config import FinetuningConfig, task_configuration
 from bert_model.finetuning.forward_passes import compute_states, predict_logits
 from bert_model.finetuning.trial import TrialJob, new_tagger
-from bert_model.kinds import Kind, kind_of
-from bert_model.kinds.base import Evaluation
+from bert_model.kinds import kind_of
 from bert_model.kinds.encoded import EncodedSet
 from bert_model.model.bert import BertModel
-from bert_model.model.config import CONFIG_NAME, BertConfig
+from bert_model.model.config import CONFIG_NAME, BertConfig, read_document
 from bert_model.model.cpu_kernels import limited_threads
-from bert_model.model.heads import HEAD_CLASSES, Tagger, chosen_states
+from bert_model.model.heads import HEAD_CLASSES, chosen_states
 from bert_model.model.initialization import new_model
 from bert_model.model.weights import CLASSIFIER, check_embeddings, load_model, read_weights, save_model, save_tensors
 from bert_pipeline.configuration import from_mapping, to_mapping
@@ -35,7 +34,6 @@ logger = logging.getLogger(__name__)
 
 TASK_NAME = "task.json"
 TAGGER_NAME = "tagger.safetensors"
-PREDICTIONS = "predictions"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,15 +75,9 @@ class TaskModel:
 
 
 def write_task_model(
-    directory: Path,
-    *,
-    job: TrialJob,
-    task: Task,
-    tokenizer: Tokenizer,
-    description: Mapping[str, Any],
-    temperature: float = 1.0,
-) -> TaskModel:
-    """Write the model whose weights a trial saved, with its tokenizer and task.json, and return it.
+    directory: Path, job: TrialJob, tokenizer: Tokenizer, description: Mapping[str, Any], *, temperature: float
+) -> None:
+    """Write the model whose weights a trial saved, with its tokenizer and task.json.
 
     The weights of its last layer, the classifier, are divided by `temperature`.
     """
@@ -94,15 +86,12 @@ def write_task_model(
     # The trial ran in another process, which left its weights in a file.
     tensors = load_file(job.weights)
     tensors = {name: t / temperature if name.startswith(CLASSIFIER) else t for name, t in tensors.items()}
-    feature_input = job.trial.setting.feature_input
-    encoder: BertModel | None = None
-    model: nn.Module
+    task, feature_input = job.task, job.trial.setting.feature_input
     if feature_input:
         # The encoder is the pre-trained one, without the dropouts and labels of a task.
         encoder, _ = load_model(BertModel, job.model, log=False)
         save_model(encoder, directory, tokenizer, max_seq_length=job.config.max_seq_length)
         save_tensors(tensors, directory / TAGGER_NAME)
-        model = _load_tagger(tensors, feature_input, task, job.config, encoder)
     else:
         model = new_model(HEAD_CLASSES[job.kind.architecture], job.model_config, seed=job.trial.seed)
         model.load_state_dict(tensors)
@@ -124,9 +113,6 @@ def write_task_model(
     }
     text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
     (directory / TASK_NAME).write_text(text, encoding="utf-8")
-    return TaskModel(
-        task=task, description=document, config=job.config, model=model.eval(), encoder=encoder, tokenizer=tokenizer
-    )
 
 
 def prediction_device() -> str:
@@ -169,7 +155,8 @@ def load_task_model(directory: Path | str, task_name: str | None = None, *, log:
     model: nn.Module
     if feature_input := description.get("feature_input"):
         encoder = load_model(BertModel, directory, config=model_config, log=log)[0].eval()
-        model = _load_tagger(load_file(directory / TAGGER_NAME), feature_input, task, config, encoder)
+        model = new_tagger(task, config, feature_input, model_config)
+        model.load_state_dict(load_file(directory / TAGGER_NAME))
     else:
         # A head of random weights would answer at chance, without any error.
         architecture = kind_of(task).architecture
@@ -263,33 +250,11 @@ def _labels_of_head(directory: Path, task: Task, config: BertConfig) -> tuple[st
 def read_task_description(directory: Path) -> dict[str, Any] | None:
     """Return the content of task.json, None without one; an error if it is damaged or of another format."""
     path = directory / TASK_NAME
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         return None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not valid JSON ({error})") from error
-    missing = {"task", "kind", "labels", "configuration"} - set(document if isinstance(document, dict) else ())
-    if missing:
+    document = read_document(path)
+    if missing := {"task", "kind", "labels", "configuration"} - document.keys():
         raise InputError(f"{path}: lacks {', '.join(sorted(missing))}; fine-tune the model again")
     if (directory / MANIFEST_NAME).is_file():  # which it is part of, with its format
         read_manifest(directory)
-    return cast(dict[str, Any], document)
-
-
-def write_predictions(directory: Path, kind: Kind, split: str, evaluation: Evaluation) -> dict[str, int]:
-    """Write a split's predictions below `predictions/` and return the rows of each file."""
-    folder = directory / PREDICTIONS
-    folder.mkdir(exist_ok=True)
-    contents = kind.prediction_files(split, evaluation)
-    for name, content in contents.items():
-        (folder / name).write_text(content, encoding="utf-8")
-    return {f"{PREDICTIONS}/{name}": len(evaluation.predictions) for name in contents}
-
-
-def _load_tagger(
-    tensors: Mapping[str, torch.Tensor], feature_input: str, task: Task, config: FinetuningConfig, encoder: BertModel
-) -> Tagger:
-    model = new_tagger(task, config, feature_input, encoder.config)
-    model.load_state_dict(dict(tensors))
-    return model
+    return document

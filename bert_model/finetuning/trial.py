@@ -13,22 +13,21 @@ import logging
 import math
 import shutil
 import time
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bert_model.finetuning.config import FinetuningConfig
 from bert_model.finetuning.epochs import Epochs, load_weights
 from bert_model.finetuning.forward_passes import forward, load_states, predict_logits, send, to_tensors
-from bert_model.finetuning.search import Trial
-from bert_model.finetuning.trial_output import TrialOutput, write_output
+from bert_model.finetuning.search import Training, Trial
 from bert_model.kinds import Kind, kind_of
 from bert_model.kinds.encoded import EncodedSet, num_training_steps, training_batches
 from bert_model.model.config import BertConfig
@@ -46,6 +45,7 @@ from bert_model.training.optimizer import (
 )
 from bert_model.training.schedule import OptimizerConfig, learning_rate_at
 from bert_model.training.throughput import system_load
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import ArtifactError, DiskFullError
 from bert_pipeline.manifest import load_manifest, publishing
 from bert_pipeline.tasks.catalogue import Task
@@ -53,6 +53,8 @@ from bert_pipeline.tasks.catalogue import Task
 logger = logging.getLogger(__name__)
 
 MAX_REPORTED_LOSSES = 20
+OUTPUT_SUFFIX = ".npz"
+OUTPUT_FIELDS = "fields"
 CHECKPOINT_SUFFIX = ".checkpoint"
 CHECKPOINT_KIND = "trial_checkpoint"
 CHECKPOINT_INTERVAL_SECONDS = 600.0
@@ -84,6 +86,39 @@ class TrialProgress:
     """Dev split -> outputs, at the end of an epoch."""
     scores: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
     """Dev split -> metric -> score of these outputs, which the process with the examples fills in."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrialOutput(Training):
+    """Predictions and costs of a finished training, before scoring."""
+
+    logits: dict[str, np.ndarray]
+    """Split -> outputs as the kind of task decodes them; empty if the training diverged."""
+    training_seconds: float
+    training_tokens: int
+    """Number of tokens trained on, without padding."""
+
+
+def write_output(path: Path, output: TrialOutput) -> None:
+    """Write a trial's output to one file, atomically."""
+    fields = {field.name: getattr(output, field.name) for field in dataclasses.fields(output) if field.name != "logits"}
+    arrays = {f"logits/{split}": logits for split, logits in output.logits.items()}
+    # All in one file, so that one rename makes it complete; JSON keeps its bytes as an array.
+    arrays[OUTPUT_FIELDS] = np.frombuffer(json.dumps(fields).encode("utf-8"), dtype=np.uint8)
+    with atomic_write(path) as temporary, open(temporary, "wb") as stream:
+        np.savez(stream, **arrays)  # type: ignore[arg-type]
+
+
+def read_output(path: Path) -> TrialOutput | None:
+    """Read what `write_output` wrote; None if the file is missing or was torn by a power cut: the trial is repeated."""
+    try:
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as stored:
+            fields = json.loads(stored[OUTPUT_FIELDS].tobytes())
+            logits = {name.partition("/")[2]: stored[name] for name in stored.files if name != OUTPUT_FIELDS}
+    except (FileNotFoundError, zipfile.BadZipFile, EOFError, ValueError, KeyError):
+        return None
+    fields |= {"losses": tuple(fields["losses"]), "epoch_scores": tuple(map(tuple, fields["epoch_scores"]))}
+    return TrialOutput(**fields, logits=logits)
 
 
 Report = Callable[[TrialProgress], None]
@@ -188,10 +223,11 @@ def _run(job: TrialJob, device: torch.device, report: Report | None) -> TrialOut
         if job.weights is not None:
             tensors = {name: value.detach().to("cpu", copy=True) for name, value in model.named_parameters()}
             save_tensors(tensors, job.weights)
+    stretches = np.array_split(np.asarray(losses), min(MAX_REPORTED_LOSSES, len(losses)))
     return TrialOutput(
         logits=logits,
         steps=len(losses),
-        losses=_mean_losses(losses),
+        losses=tuple(round(float(stretch.mean()), 6) for stretch in stretches),
         diverged=diverged,
         training_seconds=seconds,
         training_tokens=tokens,
@@ -362,24 +398,17 @@ def _save_checkpoint(
     best, scored = epochs.state() if epochs is not None else ({}, None)
     tensors |= best
 
-    # Copies on the CPU: their size is what the warning names if the disk is full.
     held = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
 
     # A checkpoint only saves time, so the training continues without it.
     try:
         with publishing(directory, kind=CHECKPOINT_KIND, configuration={"trial": job.trial.name}, inputs={}) as draft:
-            save_file(held, draft.path / "state.safetensors")
+            save_tensors(held, draft.path / "state.safetensors")
             fields = json.dumps({"step": len(losses), "tokens": tokens, "seconds": seconds, "epochs": scored})
             (draft.path / "state.json").write_text(fields + "\n", encoding="utf-8")
-    except (OSError, DiskFullError, SafetensorError) as error:  # most likely the disk is full
-        size = sum(tensor.numel() * tensor.element_size() for tensor in held.values())
+    except (OSError, DiskFullError) as error:  # most likely the disk is full
         logger.warning(
-            "%s: step %d could not be saved (%s): %d bytes are needed, %d are free; the training continues without",
-            directory,
-            len(losses),
-            error.__cause__ or error,
-            size,
-            shutil.disk_usage(directory.parent).free,
+            "%s: step %d could not be saved (%s); the training continues without", directory, len(losses), error
         )
 
 
@@ -436,22 +465,10 @@ def _backward(model: nn.Module, job: TrialJob, train: EncodedSet, batch: np.ndar
     return total
 
 
-def _mean_losses(losses: list[float]) -> tuple[float, ...]:
-    parts = np.array_split(np.asarray(losses), min(MAX_REPORTED_LOSSES, len(losses)))
-    return tuple(round(float(part.mean()), 6) for part in parts)
-
-
-def task_overrides(config: FinetuningConfig, task: Task) -> dict[str, Any]:
-    """Return the keys of the model's configuration that fine-tuning sets."""
-    # The other keys are those of the pre-trained model.
-    overrides: dict[str, Any] = {
-        "classifier_dropout": config.classifier_dropout,
-        "head": config.head,
-        "labels": kind_of(task).head_labels(),
-    }
+def task_model_config(model_config: BertConfig, config: FinetuningConfig, task: Task) -> BertConfig:
+    """Return the configuration of a pre-trained model with the keys that fine-tuning sets."""
+    dropouts: dict[str, Any] = {}
     if config.hidden_dropout is not None:
-        overrides |= {
-            "hidden_dropout_prob": config.hidden_dropout,
-            "attention_probs_dropout_prob": config.hidden_dropout,
-        }
-    return overrides
+        dropouts = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), config.hidden_dropout)
+    labels, dropout = kind_of(task).head_labels(), config.classifier_dropout
+    return dataclasses.replace(model_config, classifier_dropout=dropout, head=config.head, labels=labels, **dropouts)

@@ -19,10 +19,17 @@ from bert_model.finetuning.config import SMALL_SET_STEPS, FinetuningConfig
 from bert_model.finetuning.epochs import save_examples
 from bert_model.finetuning.forward_passes import FeatureJob
 from bert_model.finetuning.results import WITH_CONTEXT, SearchLog
-from bert_model.finetuning.search import DivergedError, Trial, TrialResult, choose_setting
+from bert_model.finetuning.search import DivergedError, Training, Trial, TrialResult, choose_setting
 from bert_model.finetuning.task_model import read_task_description
-from bert_model.finetuning.trial import CHECKPOINT_SUFFIX, TrialJob, TrialProgress, task_overrides
-from bert_model.finetuning.trial_output import OUTPUT_SUFFIX, Training, TrialOutput, read_output
+from bert_model.finetuning.trial import (
+    CHECKPOINT_SUFFIX,
+    OUTPUT_SUFFIX,
+    TrialJob,
+    TrialOutput,
+    TrialProgress,
+    read_output,
+    task_model_config,
+)
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.kinds import kind_of
 from bert_model.kinds.base import Evaluation
@@ -159,8 +166,7 @@ class TrialRunner:
 
         # What trials start from; a head is kept only where outputs and shape are the task's. Classes and numbers of
         # equal names may mean another thing in another task; spans and endings do not.
-        overrides = task_overrides(config, task)
-        self.task_config = dataclasses.replace(model_config, **overrides)
+        self.task_config = task_model_config(model_config, config, task)
         same_labels = self.task_config.labels in ((), model_config.labels)
         same_shape = same_labels and model_config.head == self.task_config.head
         weights, head_class = read_weights(model), HEAD_CLASSES[kind.architecture]
@@ -260,25 +266,22 @@ class TrialRunner:
 
     def published(self, trial: Trial) -> tuple[TrialJob, dict[str, np.ndarray], dict[str, Evaluation]]:
         """Return the job of a trial, with its weights on disk, its outputs, and their evaluations by split."""
-        job = self._job(trial)
-        self.train_again([job])
-        output = self._output_of(trial)
+        [job], output = self.jobs_of([trial]), self._output_of(trial)
         assert output is not None, "the trial is finished"
         return job, output.logits, self._evaluate(output.logits)
 
-    def jobs_of(self, results: Sequence[TrialResult]) -> list[TrialJob]:
-        """Return the jobs of trials from pre-trained weights that did not diverge, with their weights on disk."""
-        jobs = [self._job(result.trial) for result in results if not result.diverged]
-        self.train_again(jobs)
-        return jobs
+    def jobs_of(self, trials: Sequence[Trial]) -> list[TrialJob]:
+        """Return the jobs of trials from pre-trained weights that did not diverge, with their weights on disk.
 
-    def train_again(self, jobs: Sequence[TrialJob]) -> None:
-        """Train the trials whose weights are not on disk: lost with an interrupted process, or of an earlier search."""
+        Those that were lost with an interrupted process, or are of an earlier search, are trained again.
+        """
+        jobs = [self._job(trial) for trial in trials]
         missing = [job for job in jobs if job.weights is not None and not job.weights.is_file()]
         for job in missing:
             logger.info("%s is trained again: its weights were not kept", job.trial.name)
         self._compute_features(missing)
         list(self.pool.run(missing, self._show))
+        return jobs
 
     def take_weights(self, published: Path) -> None:
         """Copy the weights that an earlier search published, if the directory is still what it published."""
@@ -354,8 +357,7 @@ class TrialRunner:
         trials = {job.states: job.trial for job in jobs if job.states is not None}
         feature_jobs = [
             FeatureJob(
-                weights=trial.initialization.weights,
-                seed=trial.seed,
+                trial=trial,
                 states=states,
                 model=self.model,
                 model_config=self.model_config,

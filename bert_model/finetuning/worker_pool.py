@@ -83,25 +83,14 @@ class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
         a job is raised here; it ends the other jobs, and so does an interruption. WorkerDiedError if a worker dies or
         its GPU has too little memory. Jobs that report start when the first has, and shown its size (`_num_in_memory`).
         """
-        try:
-            yield from self._run(jobs, on_report)
-        except torch.OutOfMemoryError as error:
-            raise WorkerDiedError(
-                "a GPU has too little memory for a fine-tuning; give gradient_accumulation=2 or more, which computes "
-                f"the same, or a smaller max_seq_length ({error})"
-            ) from error
-
-    def _run(self, jobs: Sequence[Job[Result]], on_report: Report | None) -> Iterator[Result]:
         hand_on = on_report or (lambda report: None)
-        if self.num_workers == 0:
-            for job in jobs:
-                yield job.run(device=self.devices[0], num_threads=self.num_threads, report=hand_on)
-            return
-
-        # Reports of an earlier run that was broken off concern none of these jobs.
-        self._reports.clear()
+        self._reports.clear()  # those of an earlier run that was broken off concern none of these jobs
         futures: list[Future[Result]] = []
         try:
+            if self.num_workers == 0:
+                for job in jobs:
+                    yield job.run(device=self.devices[0], num_threads=self.num_threads, report=hand_on)
+                return
             executor = self.workers()
             # All jobs are submitted, so that no worker waits for a parent that is busy scoring; permits limit them.
             while self._permits.acquire(block=False):
@@ -121,6 +110,11 @@ class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
                     while self._reports:
                         hand_on(self._reports.popleft())
                 yield future.result()
+        except torch.OutOfMemoryError as error:
+            raise WorkerDiedError(
+                "a GPU has too little memory for a fine-tuning; give gradient_accumulation=2 or more, which computes "
+                f"the same, or a smaller max_seq_length ({error})"
+            ) from error
         except BrokenProcessPool as error:
             self.close()
             raise WorkerDiedError(

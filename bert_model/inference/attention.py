@@ -39,8 +39,17 @@ def write_attention(
     encoder, _ = load_model(BertModel, directory)
     check_embeddings(directory, encoder.config, tokenizer, pair_task="" if text_b is None else "bert attention")
     tokens, segment_b_start, weights = attention_weights(encoder, tokenizer, text_a, text_b)
-    data = page_data(model_name or str(directory), tokens, segment_b_start, weights)
-    data["causal"] = encoder.config.attention == "causal"
+    # A weight is stored as its square root: accurate to 0.003 at 0.5, and finer for small weights.
+    levels = np.rint(np.sqrt(np.clip(weights, 0.0, 1.0)) * LEVELS).astype(np.uint8)
+    data = {
+        "model": model_name or str(directory),
+        "tokens": tokens,
+        "segmentBStart": segment_b_start,
+        "layers": int(weights.shape[0]),
+        "heads": int(weights.shape[1]),
+        "weights": base64.b64encode(levels.tobytes()).decode("ascii"),
+        "causal": encoder.config.attention == "causal",
+    }
     with writing(str(output)) as stream:
         stream.write(render(data))
     return len(tokens)
@@ -69,22 +78,6 @@ def attention_weights(
     weights = torch.stack([layer[0] for layer in attentions]).float().numpy()  # (L, A, S, S)
     tokens = [tokenizer.tokens[index] for index in encoded.input_ids]
     return tokens, int(encoded.segment_b_start[0]), weights
-
-
-def page_data(model: str, tokens: list[str], segment_b_start: int, weights: np.ndarray) -> dict[str, Any]:
-    """Return the data of the page as JSON.
-
-    A weight is stored as its square root in 255 levels: accurate to 0.003 at 0.5, and finer for small weights.
-    """
-    levels = np.rint(np.sqrt(np.clip(weights, 0.0, 1.0)) * LEVELS).astype(np.uint8)
-    return {
-        "model": model,
-        "tokens": tokens,
-        "segmentBStart": segment_b_start,
-        "layers": int(weights.shape[0]),
-        "heads": int(weights.shape[1]),
-        "weights": base64.b64encode(levels.tobytes()).decode("ascii"),
-    }
 
 
 def render(data: dict[str, Any]) -> str:

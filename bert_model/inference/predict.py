@@ -135,7 +135,17 @@ def answer_file(predictor: Predictor, input_path: str, output_path: str) -> Pred
                 raise InputError(first_error + more)
     if not counts.lines:  # rows that are all rejected have raised
         logger.warning("%s: holds no inputs", "standard input" if input_path == "-" else input_path)
-    _log_counts(counts, first_error, output_path)
+    if counts.blank:
+        logger.warning("blank lines, whose predictions are null: %d", counts.blank)
+    if counts.truncated:
+        logger.warning(
+            f"{counts.truncated} of {counts.answers} inputs are longer than the model reads and were cut; their "
+            'answers have "truncated"'
+        )
+    if counts.rejected:
+        place = "" if output_path == "-" else f"; they are in {rejected_path(output_path)}"
+        total = counts.answers + counts.rejected
+        logger.error("%d of %d rows are not answered%s; the first: %s", counts.rejected, total, place, first_error)
     return counts
 
 
@@ -196,20 +206,6 @@ def _answer_rows(predictor: Predictor, rows: Sequence[Record], encoded: Any = No
             yield row, InputError(f"{row.where}: {answer}") if isinstance(answer, InputError) else answer
 
 
-def _log_counts(counts: PredictionCounts, first_error: str, output_path: str) -> None:
-    if counts.blank:
-        logger.warning("blank lines, whose predictions are null: %d", counts.blank)
-    if counts.truncated:
-        logger.warning(
-            f"{counts.truncated} of {counts.answers} inputs are longer than the model reads and were cut; their "
-            'answers have "truncated"'
-        )
-    if counts.rejected:
-        place = "" if output_path == "-" else f"; they are in {rejected_path(output_path)}"
-        total = counts.answers + counts.rejected
-        logger.error("%d of %d rows are not answered%s; the first: %s", counts.rejected, total, place, first_error)
-
-
 def answer_inputs(predictor: Predictor, inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Check and answer inputs that do not come from a file; an input without "id" has its number from 0 as id.
 
@@ -245,21 +241,23 @@ class TaskPredictor:
         self.fitted: dict[str, Any] = {key: np.mean([one[key] for one in own], axis=0).tolist() for key in shared}
 
         # Means over models need the same outputs, for spans also the same rows of tokens.
-        for model in models[1:]:
-            for key in ("name", "kind", "pair", "has_impossible"):
-                ours, theirs = (getattr(task, key) for task in (first.task, model.task))
-                if ours != theirs:
-                    raise UsageError(f"an ensemble of models with {key} {ours} and {theirs}: give models of one task")
-            if model.task.labels != first.task.labels:
-                raise UsageError(
-                    f"{self.task.name}: an ensemble averages outputs, so the labels of its models must have the same "
-                    f"order; found {', '.join(first.task.labels)} and {', '.join(model.task.labels)}"
-                )
-            if self.kind.shares_rows and _rows_key(model) != _rows_key(first):
-                raise UsageError(
-                    f"{self.task.name}: an ensemble averages start and end logits, so its models must share "
-                    "vocabulary, max_seq_length, doc_stride and max_query_length; these do not"
-                )
+        for key in ("name", "kind", "pair", "has_impossible"):
+            ours, *others = dict.fromkeys(getattr(model.task, key) for model in models)
+            if others:
+                raise UsageError(f"an ensemble of models with {key} {ours} and {others[0]}: give models of one task")
+        labels, *others = dict.fromkeys(model.task.labels for model in models)
+        if others:
+            raise UsageError(
+                f"{self.task.name}: an ensemble averages outputs, so the labels of its models must have the same "
+                f"order; found {', '.join(labels)} and {', '.join(others[0])}"
+            )
+        keys = ("max_seq_length", "doc_stride", "max_query_length")
+        rows = {(model.tokenizer.sha256, *(getattr(model.config, key) for key in keys)) for model in models}
+        if self.kind.shares_rows and len(rows) > 1:
+            raise UsageError(
+                f"{self.task.name}: an ensemble averages start and end logits, so its models must share vocabulary, "
+                "max_seq_length, doc_stride and max_query_length; these do not"
+            )
 
     def encode(self, inputs: Sequence[PredictionInput]) -> tuple[list[Any], list[EncodedSet]]:
         """Return the examples of inputs, and their rows for each model, which has its own tokenizer."""
@@ -410,12 +408,6 @@ def _add_offsets(text: str, answer: dict[str, Any]) -> None:
         places.append((start, end := start + len(word)))
     for entity in answer["entities"]:
         entity |= {"start": places[entity["start_word"]][0], "end": places[entity["end_word"] - 1][1]}
-
-
-def _rows_key(model: TaskModel) -> tuple[Any, ...]:
-    """Return what decides the rows that a model encodes questions as."""
-    config = model.config
-    return model.tokenizer.sha256, config.max_seq_length, config.doc_stride, config.max_query_length
 
 
 def _with_ids(inputs: Sequence[PredictionInput], answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ Shapes: N examples, T tokens of all rows, B units of a batch, C choices, S posit
 """
 
 import dataclasses
-import html
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from bert_model.kinds.encoded import EncodedSet
 from bert_model.metrics import glue
-from bert_model.metrics.analysis import class_scores
+from bert_model.metrics.analysis import best_temperature, class_scores
 from bert_model.metrics.uncertainty import UnitStatistics
 from bert_model.model.config import IGNORED_LABEL
 from bert_pipeline.configuration import configuration
@@ -39,6 +38,8 @@ Answers = list[dict[str, Any]]
 FITTED = ("null_threshold", "thresholds")
 """What a model's task.json may have of its dev set: SQuAD 2.0's τ (null odds above it mean "no answer"), and the
 probability from which each label of a multilabel task applies."""
+Fitted = Mapping[str, Any]
+"""What was chosen on dev beside the weights: keys of `FITTED`, and the temperature."""
 TEMPERATURE = "temperature"
 """What logits are divided by for probabilities that are right as often as they say. A published model's last layer is
 divided by it, so that every program that reads the model has these probabilities."""
@@ -86,8 +87,7 @@ class Evaluation:
     """Metric -> score from 0 to 100; empty if the split has no labels."""
     collapsed: bool
     """True if every example gets the same prediction, as after a collapsed fine-tuning."""
-    fitted: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """What was chosen on dev for the predictions: keys of `FITTED`, and the temperature."""
+    fitted: Fitted = dataclasses.field(default_factory=dict)
     answers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """The n best answers by example id, for spans."""
 
@@ -178,12 +178,19 @@ class Kind:
         """
         if not examples:
             raise InputError(f"{self.task.name}: a split without examples; check the file")
-        return self.encode_rows(examples, tokenizer, config, labeled=all(map(is_labeled, examples)))
+        encoded = self.encode_rows(examples, tokenizer, config)
+        if not encoded.per_token and all(map(is_labeled, examples)):
+            # Every window of an example has its label; the rows of a choice share it.
+            labels = self.targets(examples)[encoded.example_index[:: encoded.rows_per_example]]
+            encoded = dataclasses.replace(encoded, row_columns={"labels": labels})
+        return encoded
 
-    def encode_rows(
-        self, examples: Sequence[Any], tokenizer: Tokenizer, config: EncodingConfig, *, labeled: bool
-    ) -> EncodedSet:
-        """Encode examples, of which there are some."""
+    def encode_rows(self, examples: Sequence[Any], tokenizer: Tokenizer, config: EncodingConfig) -> EncodedSet:
+        """Encode examples, of which there are some; labels of tokens and positions of answers, but none of rows."""
+        raise NotImplementedError
+
+    def targets(self, examples: Sequence[Any]) -> np.ndarray:
+        """Return the labels of examples as the loss takes them, one for each example."""
         raise NotImplementedError
 
     # --- training ---
@@ -233,10 +240,13 @@ class Kind:
         logits: np.ndarray,
         config: EncodingConfig,
         *,
-        fitted: Mapping[str, Any] | None = None,
-        labeled: bool = True,
+        fitted: Fitted | None = None,
     ) -> Evaluation:
-        """Decode and score outputs; what is chosen on dev is chosen on these examples unless it is given."""
+        """Decode outputs, and score them if all examples are labeled.
+
+        What is chosen on dev is chosen on these examples unless it is given.
+        """
+        labeled = all(map(is_labeled, examples))
         if fitted is None:
             fitted = self.fit(examples, encoded, logits) if labeled else {}
         predictions = self.decode(examples, encoded, logits, fitted)
@@ -248,11 +258,11 @@ class Kind:
         )
 
     def fit(self, examples: Sequence[Any], encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
-        """Choose on dev what predictions and probabilities depend on beside the weights, as `Evaluation.fitted`."""
-        return {}
+        """Choose on dev what predictions and probabilities depend on beside the weights: the temperature."""
+        return {TEMPERATURE: best_temperature(logits, self.targets(examples))}
 
     def decode(
-        self, examples: Sequence[Any], encoded: EncodedSet, logits: np.ndarray, fitted: Mapping[str, Any]
+        self, examples: Sequence[Any], encoded: EncodedSet, logits: np.ndarray, fitted: Fitted
     ) -> dict[str, Any]:
         """Return the predictions by example id, of all kinds but spans."""
         raise NotImplementedError
@@ -385,9 +395,7 @@ class Kind:
 
     # --- answers ---
 
-    def answer(
-        self, examples: Sequence[Any], outputs: Outputs, config: EncodingConfig, fitted: Mapping[str, Any]
-    ) -> Answers:
+    def answer(self, examples: Sequence[Any], outputs: Outputs, config: EncodingConfig, fitted: Fitted) -> Answers:
         """Return the answers of one model or an ensemble; the `prediction` of each is what `bert score` takes."""
         raise NotImplementedError
 
@@ -422,17 +430,13 @@ def texts_of(where: str, value: Any, what: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def confusion_tables(confusion: np.ndarray, labels: Sequence[str]) -> dict[str, Any]:
-    """Return the tables of an analysis by class from counts (gold classes, predicted classes)."""
+def confusion_tables(gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
+    """Return the tables of an analysis by class."""
+    confusion = glue.confusion_matrix(gold, predicted, labels)
     return {
         "classes": class_scores(confusion, labels),
         "confusion": {"labels": list(labels), "rows": confusion.tolist()},
     }
-
-
-def marked(text: str) -> str:
-    """Return a text as HTML that is marked."""
-    return f"<mark>{html.escape(text)}</mark>"
 
 
 def rounded(value: float) -> float:
@@ -445,7 +449,7 @@ def mean_softmax(outputs: Outputs) -> np.ndarray:
     return np.asarray(np.mean([softmax(logits) for _, logits in outputs], axis=0))
 
 
-def softmax(logits: np.ndarray, fitted: Mapping[str, Any] = MappingProxyType({})) -> np.ndarray:
+def softmax(logits: np.ndarray, fitted: Fitted = MappingProxyType({})) -> np.ndarray:
     """Return the softmax over the last axis, of logits divided by the temperature."""
     logits = logits / fitted.get(TEMPERATURE, 1.0)
     exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))

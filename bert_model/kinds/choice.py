@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from bert_model.kinds.base import TEMPERATURE, Answers, Decision, EncodingConfig, Kind, Outputs, mean_softmax, rounded
+from bert_model.kinds.base import Answers, Decision, EncodingConfig, Fitted, Kind, Outputs, mean_softmax, rounded
 from bert_model.kinds.encoded import EncodedSet
-from bert_model.kinds.text import encode_pairs
-from bert_model.metrics.analysis import best_temperature
+from bert_model.kinds.text import encode_texts
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.example import ChoiceExample
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -36,9 +35,7 @@ class Choice(Kind):
     def fields(self, example: ChoiceExample) -> dict[str, Any]:
         return {"context": example.context, "endings": example.endings}
 
-    def encode_rows(
-        self, examples: Choices, tokenizer: Tokenizer, config: EncodingConfig, *, labeled: bool
-    ) -> EncodedSet:
+    def encode_rows(self, examples: Choices, tokenizer: Tokenizer, config: EncodingConfig) -> EncodedSet:
         count = len(examples[0].endings)
         for example in examples:
             if len(example.endings) != count:
@@ -49,16 +46,12 @@ class Choice(Kind):
 
         # The rows of an example follow one another, which `rows_per_example` relies on.
         pairs: list[tuple[str, str | None]] = [(e.context, ending) for e in examples for ending in e.endings]
-        collector = encode_pairs(pairs, tokenizer, config.max_seq_length, rows_per_example=count)
-        labels = {"labels": np.asarray([example.label for example in examples], dtype=np.int64)} if labeled else {}
-        return collector.close(len(examples), labels, rows_per_example=count)
+        return encode_texts(pairs, tokenizer, config.max_seq_length, rows_per_example=count)
 
-    def fit(self, examples: Choices, encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
-        return {TEMPERATURE: best_temperature(logits, np.asarray([example.label for example in examples]))}
+    def targets(self, examples: Choices) -> np.ndarray:
+        return np.asarray([example.label for example in examples], dtype=np.int64)
 
-    def decode(
-        self, examples: Choices, encoded: EncodedSet, logits: np.ndarray, fitted: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def decode(self, examples: Choices, encoded: EncodedSet, logits: np.ndarray, fitted: Fitted) -> dict[str, Any]:
         return {example.example_id: int(index) for example, index in zip(examples, logits.argmax(axis=-1))}
 
     def check_prediction(self, example: ChoiceExample, value: Any) -> None:
@@ -81,7 +74,7 @@ class Choice(Kind):
             lines.append(f"<mark>{text}</mark>" if str(number) == decision.predicted else text)
         return "\n".join(lines)
 
-    def answer(self, examples: Choices, outputs: Outputs, config: EncodingConfig, fitted: Mapping[str, Any]) -> Answers:
+    def answer(self, examples: Choices, outputs: Outputs, config: EncodingConfig, fitted: Fitted) -> Answers:
         return [
             {
                 "prediction": int(row.argmax()),

@@ -13,9 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_model.kinds.base import Answers, Decision, Decisions, EncodingConfig, Evaluation, Outputs, Units, rounded
+from bert_model.kinds.base import (
+    Answers,
+    Decision,
+    Decisions,
+    EncodingConfig,
+    Evaluation,
+    Fitted,
+    Outputs,
+    Units,
+    rounded,
+)
 from bert_model.kinds.encoded import EncodedSet
-from bert_model.kinds.text import Classification, Regression, Texts, encode_pairs
+from bert_model.kinds.text import Classification, Regression, Texts, encode_texts
 from bert_model.model.config import read_document
 from bert_pipeline.errors import UsageError
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -45,13 +55,9 @@ class Embedding(Regression):
     reads_first_token = False
     baseline_name = "a constant similarity, or for pairs without one a random rank"
 
-    def encode_rows(
-        self, examples: Texts, tokenizer: Tokenizer, config: EncodingConfig, *, labeled: bool
-    ) -> EncodedSet:
+    def encode_rows(self, examples: Texts, tokenizer: Tokenizer, config: EncodingConfig) -> EncodedSet:
         texts: list[tuple[str, str | None]] = [(text, None) for example in examples for text in example.texts]
-        collector = encode_pairs(texts, tokenizer, config.max_seq_length, rows_per_example=2)
-        labels = {"labels": self.targets(examples)} if labeled else {}
-        return collector.close(len(examples), labels, rows_per_example=2)
+        return encode_texts(texts, tokenizer, config.max_seq_length, rows_per_example=2)
 
     def targets(self, examples: Texts) -> np.ndarray:
         """Return the similarities scaled to 0 to 1."""
@@ -127,9 +133,7 @@ class Embedding(Regression):
         collapsed = len(examples) >= 3 and bool(spread < 1e-3) if self.task.is_ranking else evaluation.collapsed
         return dataclasses.replace(evaluation, collapsed=collapsed)
 
-    def decode(
-        self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, fitted: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def decode(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, fitted: Fitted) -> dict[str, Any]:
         predictions, _ = self.similarities(examples, [(encoded, logits)])
         return {example.example_id: value for example, value in zip(examples, predictions)}
 
@@ -151,7 +155,7 @@ class Embedding(Regression):
             for e, value, cosine, target in rows
         ]
 
-    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, fitted: Mapping[str, Any]) -> Answers:
+    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, fitted: Fitted) -> Answers:
         return [
             {"prediction": value if self.task.is_ranking else rounded(value), "cosine": rounded(cosine)}
             for value, cosine in zip(*self.similarities(examples, outputs))

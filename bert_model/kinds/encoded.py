@@ -9,13 +9,15 @@ S positions, K hidden states of a frozen encoder, H hidden size.
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
 from bert_model.model.config import IGNORED_LABEL
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 ARRAYS = ("input_ids", "offsets", "segment_b_start", "example_index", "truncated")
 """Fields of a set that are stored as they are."""
@@ -164,56 +166,34 @@ class EncodedSet:
         return cls(**description, **main, row_columns=row_columns, token_columns=token_columns)
 
 
-class RowCollector:
-    """Builder of an `EncodedSet`, row by row."""
+class Row(NamedTuple):
+    """A row of a set in the making."""
 
-    def __init__(self, pad_id: int) -> None:
-        self._pad_id = pad_id
-        self._rows: list[np.ndarray] = []
-        self._segment_b_start: list[int] = []
-        self.example_index: list[int] = []
-        """The example of each row so far."""
-        self._token_columns: dict[str, list[np.ndarray]] = {}
-        self._truncated: set[int] = set()
-
-    def add(
-        self, input_ids: list[int] | np.ndarray, segment_b_start: int, example_index: int, **token_columns: Any
-    ) -> None:
-        """Add a row; each token column has one value for each of its tokens."""
-        row = np.asarray(input_ids, dtype=np.int32)
-        self._rows.append(row)
-        self._segment_b_start.append(segment_b_start)
-        self.example_index.append(example_index)
-        for name, values in token_columns.items():
-            assert len(values) == len(row), f"{name}: {len(values)} values for {len(row)} tokens"
-            self._token_columns.setdefault(name, []).append(np.asarray(values, dtype=np.int32))
-
-    def note_truncated(self, example_index: int) -> None:
-        """Record that texts of an example were cut to fit."""
-        self._truncated.add(example_index)
-
-    def close(
-        self, num_examples: int, row_columns: Mapping[str, np.ndarray], *, rows_per_example: int = 1
-    ) -> EncodedSet:
-        """Return the set of all rows added."""
-        # Rows are joined end to end; `offsets` tells them apart.
-        lengths = [len(row) for row in self._rows]
-        return EncodedSet(
-            num_examples=num_examples,
-            rows_per_example=rows_per_example,
-            input_ids=_joined(self._rows),
-            offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-            segment_b_start=np.asarray(self._segment_b_start, dtype=np.int32),
-            example_index=np.asarray(self.example_index, dtype=np.int32),
-            row_columns=dict(row_columns),
-            token_columns={name: _joined(arrays) for name, arrays in self._token_columns.items()},
-            truncated=np.asarray(sorted(self._truncated), dtype=np.int32),
-            pad_id=self._pad_id,
-        )
+    input_ids: np.ndarray
+    """int32, as all arrays of tokens."""
+    segment_b_start: int
+    example_index: int
+    is_cut: bool = False
+    """Whether texts of the example were cut to fit."""
+    token_columns: Mapping[str, np.ndarray] = MappingProxyType({})
+    """Each has one value for each token; all rows of a set have the same columns."""
 
 
-def _joined(arrays: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int32)
+def joined(rows: Sequence[Row], num_examples: int, tokenizer: Tokenizer, *, rows_per_example: int = 1) -> EncodedSet:
+    """Return a set of rows, end to end, without row columns."""
+    columns = {name: [row.token_columns[name] for row in rows] for name in (rows[0].token_columns if rows else ())}
+    return EncodedSet(
+        num_examples=num_examples,
+        rows_per_example=rows_per_example,
+        input_ids=np.concatenate([np.zeros(0, dtype=np.int32), *(row.input_ids for row in rows)]),
+        offsets=np.cumsum([0, *(len(row.input_ids) for row in rows)], dtype=np.int64),
+        segment_b_start=np.asarray([row.segment_b_start for row in rows], dtype=np.int32),
+        example_index=np.asarray([row.example_index for row in rows], dtype=np.int32),
+        row_columns={},
+        token_columns={name: np.concatenate(arrays, dtype=np.int32) for name, arrays in columns.items()},
+        truncated=np.unique([row.example_index for row in rows if row.is_cut]).astype(np.int32),
+        pad_id=tokenizer.pad_id,
+    )
 
 
 def token_windows(num_tokens: int, room: int, stride: int) -> list[tuple[int, int]]:

@@ -45,7 +45,8 @@ def score_files(
     if na_prob_file is not None:
         if not task.has_impossible:
             raise UsageError(f"{task.name}: null odds were given, but its questions all have answers; leave them out")
-        null_odds = {"na_probs": _read_null_odds(Path(na_prob_file)), "na_threshold": na_threshold}
+        odds = _read_values(Path(na_prob_file), "null_odds", number_of, may_be_object=True)
+        null_odds = {"na_probs": odds, "na_threshold": na_threshold}
 
     # conlleval's columns have no ids: their words tell which example a line belongs to.
     scores: dict[str, Any]
@@ -84,33 +85,29 @@ def score_files(
 def read_predictions(task: Task, path: Path | Source) -> dict[str, Any]:
     """Read predictions from JSON lines or a table of id and prediction, or from SQuAD's JSON object."""
     kind = kind_of(task)
+    return _read_values(path, "prediction", kind.checked, may_be_object=kind.predicts_object)
+
+
+def _read_values(
+    path: Path | Source, name: str, check: Callable[[str, Any], Any], *, may_be_object: bool
+) -> dict[str, Any]:
+    """Read a value for each id from the rows that `bert predict` writes, or from one JSON object of the values."""
     with open_source(path) as source:
-        if kind.predicts_object and not _is_rows(source):
-            return _read_object(source, kind.checked)
-        result: dict[str, Any] = {}
+        # A file of rows has a column of predictions.
+        if may_be_object and (source.format == "json" or "prediction" not in open_records(source.peek()).columns):
+            document = source.document()
+            if not isinstance(document, dict):
+                found = type(document).__name__
+                raise InputError(f"{source.name}: found a {found}, expected one JSON object of question ids")
+            return {key: check(f"{source.name}: question {key!r}", value) for key, value in document.items()}
+        values: dict[str, Any] = {}
         for where, key, fields in _rows(source):
-            if key in result:
+            if name not in fields:
+                raise InputError(f"{where}: no {name}; give answers of a model for SQuAD 2.0")
+            if key in values:
                 raise InputError(f"{where}: the id {key!r} occurs twice, expected each once")
-            result[key] = kind.checked(where, fields["prediction"])
-        return result
-
-
-def _read_null_odds(path: Path) -> dict[str, float]:
-    """Read null odds by question: the official script's JSON object, or the answers of `bert predict`."""
-    with open_source(path) as source:
-        if not _is_rows(source):
-            return _read_object(source, number_of)
-        odds = {}
-        for where, key, fields in _rows(source):
-            if "null_odds" not in fields:
-                raise InputError(f"{where}: no null_odds; give answers of a model for SQuAD 2.0")
-            odds[key] = number_of(where, fields["null_odds"])
-        return odds
-
-
-def _is_rows(source: Source) -> bool:
-    """Return whether a file has a prediction a row, rather than one object of all."""
-    return source.format != "json" and "prediction" in open_records(source.peek()).columns
+            values[key] = check(where, fields[name])
+        return values
 
 
 def _rows(source: Source) -> Iterator[tuple[str, str, Row]]:
@@ -130,10 +127,3 @@ def _rows(source: Source) -> Iterator[tuple[str, str, Row]]:
             raise InputError(f"{record.where}: found {', '.join(fields)}; {expected}")
         if fields["prediction"] is not None:  # a blank line that `bert predict` was given
             yield record.where, str(key), fields
-
-
-def _read_object(source: Source, check: Callable[[str, Any], Any]) -> dict[str, Any]:
-    document = source.document()
-    if not isinstance(document, dict):
-        raise InputError(f"{source.name}: found a {type(document).__name__}, expected one JSON object of question ids")
-    return {key: check(f"{source.name}: question {key!r}", value) for key, value in document.items()}

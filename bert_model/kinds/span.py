@@ -18,17 +18,18 @@ from bert_model.kinds.base import (
     Decisions,
     EncodingConfig,
     Evaluation,
+    Fitted,
     Kind,
     Outputs,
     confusion_tables,
+    rounded,
     softmax,
     text_of,
 )
-from bert_model.kinds.encoded import EncodedSet, RowCollector, token_windows
+from bert_model.kinds.encoded import EncodedSet, Row, joined, token_windows
 from bert_model.metrics import squad
-from bert_model.metrics.glue import confusion_matrix
 from bert_pipeline.tasks.catalogue import Task
-from bert_pipeline.tasks.example import SpanExample
+from bert_pipeline.tasks.example import SpanExample, is_labeled
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -105,9 +106,7 @@ class Span(Kind):
     def fields(self, example: SpanExample) -> dict[str, Any]:
         return {"question": example.question, "context": example.context}
 
-    def encode_rows(
-        self, examples: Questions, tokenizer: Tokenizer, config: EncodingConfig, *, labeled: bool
-    ) -> EncodedSet:
+    def encode_rows(self, examples: Questions, tokenizer: Tokenizer, config: EncodingConfig) -> EncodedSet:
         """Encode questions over windows of their contexts: `[CLS] question [SEP] window [SEP]`.
 
         In training, a window without the whole first answer has both positions at [CLS], as in google's run_squad.py;
@@ -124,32 +123,31 @@ class Span(Kind):
             arrays[context] = np.asarray(tokens, dtype=np.int32), characters, _text_ends(context, characters)
 
         # One row for each window of each question.
-        collector = RowCollector(tokenizer.pad_id)
+        labeled = all(map(is_labeled, examples))
+        rows: list[Row] = []
         targets: list[tuple[int, int]] = []
         for index, (example, question) in enumerate(zip(examples, questions)):
             ids, characters, text_ends = arrays[example.context]
             head = np.asarray([tokenizer.cls_id, *question[:query_room], tokenizer.sep_id], dtype=np.int32)
-            if len(question) > query_room:
-                collector.note_truncated(index)
             room = config.max_seq_length - len(head) - 1
             windows = token_windows(len(ids), room, config.doc_stride)
             answer = _answer_tokens(example, characters) if labeled else None
             for (first, end), is_max in zip(windows, maximum_context(windows)):
                 # Token columns: the characters that each context token covers, and whether it may start an answer here.
-                row = np.concatenate([head, ids[first:end], [tokenizer.sep_id]])
+                row = np.concatenate([head, ids[first:end], [tokenizer.sep_id]], dtype=np.int32)
                 inside = slice(len(head), len(head) + end - first)
                 columns = {name: np.full(len(row), -1, dtype=np.int32) for name in ("character_start", "character_end")}
                 columns["character_start"][inside] = characters[first:end, 0]
                 columns["character_end"][inside] = text_ends[first:end]
                 columns["is_max_context"] = np.zeros(len(row), dtype=np.int32)
                 columns["is_max_context"][inside] = is_max
-                collector.add(row, len(head), index, **columns)
+                rows.append(Row(row, len(head), index, len(question) > query_room, columns))
                 if answer is not None and first <= answer[0] and answer[1] < end:
                     targets.append((len(head) + answer[0] - first, len(head) + answer[1] - first))
                 else:  # this window has no whole answer: the target is [CLS], the first token
                     targets.append((0, 0))
-        positions = zip(("start_positions", "end_positions"), np.asarray(targets).T)
-        return collector.close(len(examples), dict(positions) if labeled else {})
+        positions = dict(zip(("start_positions", "end_positions"), np.asarray(targets).T))
+        return dataclasses.replace(joined(rows, len(examples), tokenizer), row_columns=positions if labeled else {})
 
     def loss(self, outputs: "Tensor", tensors: Mapping[str, "Tensor"], class_weights: "Tensor | None") -> "Tensor":
         """Sum the mean of both positions' entropies."""
@@ -161,17 +159,10 @@ class Span(Kind):
         return (start + end) / 2
 
     def evaluate(
-        self,
-        examples: Questions,
-        encoded: EncodedSet,
-        logits: np.ndarray,
-        config: EncodingConfig,
-        *,
-        fitted: Mapping[str, Any] | None = None,
-        labeled: bool = True,
+        self, examples: Questions, encoded: EncodedSet, logits: np.ndarray, config: EncodingConfig, **options: Any
     ) -> Evaluation:
-        null_threshold = (fitted or {}).get("null_threshold")
-        answers = span_answers(examples, encoded, logits, config.n_best_size, config.max_answer_length)
+        null_threshold = (options.get("fitted") or {}).get("null_threshold")
+        answers = span_answers(examples, encoded, logits, config)
         if not self.task.has_impossible:
             null_threshold = None
         elif null_threshold is None:
@@ -181,7 +172,7 @@ class Span(Kind):
         predictions = choose_answers(answers, null_threshold)
         return Evaluation(
             predictions=predictions,
-            scores=self.score(examples, predictions) if labeled else {},
+            scores=self.score(examples, predictions) if all(map(is_labeled, examples)) else {},
             collapsed=self.is_collapsed(predictions),
             fitted={} if null_threshold is None else {"null_threshold": null_threshold},
             answers=answers,
@@ -206,12 +197,21 @@ class Span(Kind):
         """Return the three JSON objects of the official tools, by question id: predictions, n best and null odds."""
         with_null = "null_threshold" in evaluation.fitted
         answers: Mapping[str, SpanAnswer] = evaluation.answers
-        documents: dict[str, Any] = {
-            f"{split}.json": evaluation.predictions,
-            f"{split}.nbest.json": {key: official_n_best(own, with_null=with_null) for key, own in answers.items()},
+        n_best = {
+            key: [
+                {
+                    "text": c.text,
+                    "probability": share,
+                    "start_logit": rounded(c.start_logit),
+                    "end_logit": rounded(c.end_logit),
+                }
+                for c, share in ranked(own, with_null=with_null)
+            ]
+            for key, own in answers.items()
         }
+        documents: dict[str, Any] = {f"{split}.json": evaluation.predictions, f"{split}.nbest.json": n_best}
         if with_null:
-            documents[f"{split}.null_odds.json"] = {key: round(own.null_odds, 6) for key, own in answers.items()}
+            documents[f"{split}.null_odds.json"] = {key: rounded(own.null_odds) for key, own in answers.items()}
         return {name: json.dumps(own, indent=1, ensure_ascii=False) + "\n" for name, own in documents.items()}
 
     def decisions(
@@ -234,34 +234,34 @@ class Span(Kind):
             return {}
         sides = ([d.gold for d in decided], [d.predicted for d in decided])
         gold, predicted = ([ANSWER if text else NO_ANSWER for text in texts] for texts in sides)
-        labels = [ANSWER, NO_ANSWER]
-        return confusion_tables(confusion_matrix(gold, predicted, labels), labels)
+        return confusion_tables(gold, predicted, [ANSWER, NO_ANSWER])
 
     def page_text(self, decision: Decision) -> str:
         return f"<b>{html.escape(decision.example.question)}</b>\n{html.escape(decision.example.context)}"
 
-    def answer(
-        self, examples: Questions, outputs: Outputs, config: EncodingConfig, fitted: Mapping[str, Any]
-    ) -> Answers:
+    def answer(self, examples: Questions, outputs: Outputs, config: EncodingConfig, fitted: Fitted) -> Answers:
         threshold = fitted.get("null_threshold")
         # The models share vocabulary and windows, so their start and end logits are averaged token by token.
         logits = np.mean([output for _, output in outputs], axis=0)
-        answers = span_answers(examples, outputs[0][0], logits, config.n_best_size, config.max_answer_length)
+        answers = span_answers(examples, outputs[0][0], logits, config)
         texts = choose_answers(answers, threshold)
         documents: Answers = []
         for key, answer in answers.items():
-            candidates, text = n_best(answer), texts[key]
+            text = texts[key]
             documents.append(
                 {
                     "prediction": text,
                     "answer": text,
-                    "start": candidates[0]["start"] if text else None,
+                    "start": answer.best.start if text else None,
                     "probability": probability_of(text, answer, with_null=threshold is not None),
-                    "n_best": candidates[:SHOWN_ANSWERS],
+                    "n_best": [
+                        {"text": c.text, "probability": share, "score": rounded(c.score), "start": c.start}
+                        for c, share in ranked(answer)[:SHOWN_ANSWERS]
+                    ],
                 }
             )
             if threshold is not None:
-                documents[-1] |= {"null_odds": round(answer.null_odds, 6), "null_threshold": round(threshold, 6)}
+                documents[-1] |= {"null_odds": rounded(answer.null_odds), "null_threshold": rounded(threshold)}
         return documents
 
 
@@ -322,16 +322,12 @@ def maximum_context(windows: Sequence[tuple[int, int]]) -> list[np.ndarray]:
 
 
 def span_answers(
-    examples: Sequence[SpanExample],
-    encoded: EncodedSet,
-    logits: np.ndarray,
-    n_best_size: int = 20,
-    max_answer_length: int = 30,
+    examples: Questions, encoded: EncodedSet, logits: np.ndarray, config: EncodingConfig
 ) -> dict[str, SpanAnswer]:
     """Choose the answers to every question from start and end logits (T, 2) in the order of the encoded tokens.
 
     As in google's run_squad.py: the n best starts and ends of each window are paired; a start must have its maximum
-    context in its window; an answer has at most `max_answer_length` tokens. The text is cut from the original
+    context in its window; an answer has at most `config.max_answer_length` tokens. The text is cut from the original
     characters of the context, so it needs no alignment.
     """
     candidates: list[list[SpanCandidate]] = [[] for _ in examples]
@@ -341,23 +337,21 @@ def span_answers(
         # "No answer" must hold in all windows of a question, so the window that supports it least decides.
         null = SpanCandidate(text="", start=0, start_logit=float(logits[begin, 0]), end_logit=float(logits[begin, 1]))
         nulls[owner] = min(nulls.get(owner, null), null, key=lambda candidate: candidate.score)
-        candidates[owner] += _window_candidates(
-            examples[owner].context, encoded, row, logits, n_best_size, max_answer_length
-        )
+        candidates[owner] += _window_candidates(examples[owner].context, encoded, row, logits, config)
     answers = {}
     for index, example in enumerate(examples):
         # Windows overlap: keep the best candidate of each text.
         best: dict[str, SpanCandidate] = {}
         for candidate in sorted(candidates[index], key=lambda candidate: -candidate.score):
             best.setdefault(candidate.text, candidate)
-            if len(best) == n_best_size:
+            if len(best) == config.n_best_size:
                 break
         answers[example.example_id] = SpanAnswer(candidates=tuple(best.values()) or (nulls[index],), null=nulls[index])
     return answers
 
 
 def _window_candidates(
-    context: str, encoded: EncodedSet, row: int, logits: np.ndarray, n_best_size: int, max_answer_length: int
+    context: str, encoded: EncodedSet, row: int, logits: np.ndarray, config: EncodingConfig
 ) -> list[SpanCandidate]:
     """Return the best spans of one window, best first; none if it has no token of the context."""
     # Tokens of the context only: from the start of segment B to its [SEP].
@@ -368,15 +362,15 @@ def _window_candidates(
 
     # Pair the best starts with the best ends, and rank the pairs.
     may_start = np.flatnonzero(encoded.token_columns["is_max_context"][window])
-    starts = may_start[np.argsort(-start_logits[may_start], kind="stable")[:n_best_size]]
-    ends = np.argsort(-end_logits, kind="stable")[:n_best_size]
+    starts = may_start[np.argsort(-start_logits[may_start], kind="stable")[: config.n_best_size]]
+    ends = np.argsort(-end_logits, kind="stable")[: config.n_best_size]
     length = ends[None, :] - starts[:, None] + 1  # (starts, ends)
-    valid_start, valid_end = np.nonzero((length >= 1) & (length <= max_answer_length))
+    valid_start, valid_end = np.nonzero((length >= 1) & (length <= config.max_answer_length))
     # Stable sorts: equal scores keep the order of starts and ends, so that the choice is reproducible.
     scores = start_logits[starts[valid_start]] + end_logits[ends[valid_end]]
     pairs = [
         (int(starts[valid_start[index]]), int(ends[valid_end[index]]))
-        for index in np.argsort(-scores, kind="stable")[:n_best_size]
+        for index in np.argsort(-scores, kind="stable")[: config.n_best_size]
     ]
     return [
         SpanCandidate(
@@ -425,36 +419,18 @@ def tune_threshold(
     return float((ranked[best - 1] + ranked[best]) / 2)
 
 
-def n_best(answer: SpanAnswer) -> list[dict[str, Any]]:
-    """Return the candidates with their places and their probabilities among each other, best first."""
-    return [
-        {"text": c.text, "probability": probability, "score": round(c.score, 6), "start": c.start}
-        for c, probability in _with_probabilities(answer.candidates)
-    ]
+def ranked(answer: SpanAnswer, *, with_null: bool = False) -> list[tuple[SpanCandidate, float]]:
+    """Return the candidates with their probabilities among each other, best first.
 
-
-def probability_of(text: str, answer: SpanAnswer, *, with_null: bool) -> float:
-    """Return the share of a predicted text among the candidates of `official_n_best`; 0 if it is none of them."""
-    ranked = official_n_best(answer, with_null=with_null)
-    return next((float(entry["probability"]) for entry in ranked if entry["text"] == text), 0.0)
-
-
-def official_n_best(answer: SpanAnswer, *, with_null: bool) -> list[dict[str, Any]]:
-    """Return the candidates as google's run_squad.py writes them, for SQuAD 2.0 with "no answer" among them."""
+    With "no answer" among them they are those of google's run_squad.py for SQuAD 2.0.
+    """
     candidates = list(answer.candidates)
     if with_null and all(candidate.text for candidate in candidates):
         candidates = sorted([*candidates, answer.null], key=lambda candidate: -candidate.score)
-    return [
-        {
-            "text": c.text,
-            "probability": probability,
-            "start_logit": round(c.start_logit, 6),
-            "end_logit": round(c.end_logit, 6),
-        }
-        for c, probability in _with_probabilities(candidates)
-    ]
-
-
-def _with_probabilities(candidates: Sequence[SpanCandidate]) -> list[tuple[SpanCandidate, float]]:
     probabilities = softmax(np.asarray([candidate.score for candidate in candidates]))
-    return [(candidate, round(float(value), 6)) for candidate, value in zip(candidates, probabilities)]
+    return [(candidate, rounded(value)) for candidate, value in zip(candidates, probabilities)]
+
+
+def probability_of(text: str, answer: SpanAnswer, *, with_null: bool) -> float:
+    """Return the share of a predicted text among the candidates; 0 if it is none of them."""
+    return next((share for candidate, share in ranked(answer, with_null=with_null) if candidate.text == text), 0.0)

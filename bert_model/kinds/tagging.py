@@ -19,24 +19,23 @@ from bert_model.kinds.base import (
     Decisions,
     EncodingConfig,
     Evaluation,
+    Fitted,
     Kind,
     Outputs,
     Units,
     confusion_tables,
-    marked,
     rounded,
     softmax,
     texts_of,
 )
-from bert_model.kinds.encoded import EncodedSet, RowCollector
+from bert_model.kinds.encoded import EncodedSet, Row, joined
 from bert_model.metrics import ner
 from bert_model.metrics.analysis import best_temperature, entity_scores
-from bert_model.metrics.glue import confusion_matrix
 from bert_model.model.config import IGNORED_LABEL
 from bert_pipeline.errors import InputError
 from bert_pipeline.records import Source
 from bert_pipeline.tasks.catalogue import Task
-from bert_pipeline.tasks.example import TaggedExample
+from bert_pipeline.tasks.example import TaggedExample, is_labeled
 from bert_pipeline.tasks.ner import COLUMN_SEPARATOR, DOCUMENT_MARK, documents, to_bioes, to_iob2
 from bert_pipeline.vocabulary.tokenizer import WORDS, Tokenizer
 
@@ -67,9 +66,7 @@ class Tagging(Kind):
     def fields(self, example: TaggedExample) -> dict[str, Any]:
         return {"words": example.words, "document": example.document}
 
-    def encode_rows(
-        self, examples: Sentences, tokenizer: Tokenizer, config: EncodingConfig, *, labeled: bool
-    ) -> EncodedSet:
+    def encode_rows(self, examples: Sentences, tokenizer: Tokenizer, config: EncodingConfig) -> EncodedSet:
         """Encode sentences, with `document_context` the documents they form; each word is scored in exactly one window.
 
         What does not fit into a row becomes several windows, of a document or of a long sentence. The first piece of a
@@ -77,37 +74,37 @@ class Tagging(Kind):
         ignored.
         """
         index = {label: number for number, label in enumerate(self.task.labels)}
+        labeled = all(map(is_labeled, examples))
         room = config.max_seq_length - 2
         max_pieces = max(1, room // 4)  # a longer word keeps its first pieces, so that no word is lost
-        collector = RowCollector(tokenizer.pad_id)
+        rows: list[Row] = []
         numbers = itertools.count()
         for document in documents(examples) if config.document_context else ([example] for example in examples):
-            # The words of the document: pieces, (example, word index) and label.
+            # The words of the document: pieces, example and label.
             pieces: list[list[int]] = []
-            owners: list[tuple[int, int]] = []
+            owners: list[int] = []
             labels: list[int] = []
             for example, number in zip(document, numbers):
                 own = [word[:max_pieces] for word in tokenizer.encode_words(example.words, follows=bool(pieces))]
                 pieces.extend(own)
-                owners.extend((number, word) for word in range(len(own)))
+                owners.extend([number] * len(own))
                 if labeled:
                     labels.extend(_tag_labels(self.task, example, index))
             if not pieces:  # sentences without words
                 continue
 
-            # One row for each window; -1 and IGNORED_LABEL where nothing is scored.
+            # One row for each window. Only the first piece of a scored word is scored, and has a label.
             lengths = np.asarray([len(own) for own in pieces], dtype=np.int64)
             for first, end, (scored_first, scored_end) in document_windows(lengths, room):
                 row = [tokenizer.cls_id, *itertools.chain.from_iterable(pieces[first:end]), tokenizer.sep_id]
-                columns = {name: np.full(len(row), -1) for name in ("example", "word")}
-                # Only the first piece of a scored word has an example, a word and a label.
                 begins = np.cumsum([1, *lengths[first:end]])[scored_first - first : scored_end - first]
-                columns["example"][begins], columns["word"][begins] = np.transpose(owners[scored_first:scored_end])
+                columns = {"scored": np.zeros(len(row), dtype=np.int32)}
+                columns["scored"][begins] = 1
                 if labeled:
                     columns["labels"] = np.full(len(row), IGNORED_LABEL)
                     columns["labels"][begins] = labels[scored_first:scored_end]
-                collector.add(row, len(row), owners[scored_first][0], **columns)
-        return collector.close(len(examples), {})
+                rows.append(Row(np.asarray(row, np.int32), len(row), owners[scored_first], token_columns=columns))
+        return joined(rows, len(examples), tokenizer)
 
     def num_terms(self, tensors: Mapping[str, "Tensor"], class_weights: "Tensor | None") -> float:
         if class_weights is None:
@@ -115,19 +112,12 @@ class Tagging(Kind):
         return super().num_terms(tensors, class_weights)
 
     def fit(self, examples: Sentences, encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
-        gold = [(position, (examples[example].tags or ())[word]) for position, example, word in scored_words(encoded)]
-        positions, classes = [position for position, _ in gold], [self.task.labels.index(tag) for _, tag in gold]
-        return {TEMPERATURE: best_temperature(logits[positions], np.asarray(classes))}
+        scored = encoded.token_columns["scored"] > 0
+        return {TEMPERATURE: best_temperature(logits[scored], encoded.token_columns["labels"][scored])}
 
-    def decode(
-        self, examples: Sentences, encoded: EncodedSet, logits: np.ndarray, fitted: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        # Logits are per token, and each word is scored at one of them.
-        chosen = logits.argmax(axis=-1)
-        tags = [["O"] * len(example.words) for example in examples]
-        for position, example, word in scored_words(encoded):
-            tags[example][word] = self.task.labels[chosen[position]]
-        return {example.example_id: tuple(own) for example, own in zip(examples, tags)}
+    def decode(self, examples: Sentences, encoded: EncodedSet, logits: np.ndarray, fitted: Fitted) -> dict[str, Any]:
+        chosen = by_word(examples, encoded, logits.argmax(axis=-1))
+        return {e.example_id: tuple(self.task.labels[index] for index in own) for e, own in zip(examples, chosen)}
 
     def is_collapsed(self, predictions: Mapping[str, Any]) -> bool:
         return len(predictions) >= 3 and len(set(itertools.chain.from_iterable(predictions.values()))) <= 1
@@ -174,10 +164,7 @@ class Tagging(Kind):
         self, examples: Sentences, encoded: EncodedSet, logits: np.ndarray, evaluation: Evaluation
     ) -> Decisions:
         """Return a decision for each word."""
-        best = softmax(logits, evaluation.fitted).max(axis=-1)
-        confidences = [np.zeros(len(example.words)) for example in examples]
-        for position, index, word in scored_words(encoded):
-            confidences[index][word] = best[position]
+        confidences = by_word(examples, encoded, softmax(logits, evaluation.fitted).max(axis=-1))
         decided = []
         for example, confidence in zip(examples, confidences):
             words = zip(
@@ -188,25 +175,23 @@ class Tagging(Kind):
 
     def tables(self, examples: Sentences, evaluation: Evaluation, decided: Sequence[Decision]) -> dict[str, Any]:
         """Return the tables: the confusion counts words, the classes entities, as conlleval does."""
-        labels = list(self.task.labels)
-        confusion = confusion_matrix([d.gold for d in decided], [d.predicted for d in decided], labels)
+        words = confusion_tables([d.gold for d in decided], [d.predicted for d in decided], self.task.labels)
         tags = [evaluation.predictions[example.example_id] for example in examples]
-        return confusion_tables(confusion, labels) | {"classes": entity_scores(self.gold(examples), tags)}
+        return words | {"classes": entity_scores(self.gold(examples), tags)}
 
     def page_text(self, decision: Decision) -> str:
-        words = enumerate(decision.example.words)
-        return " ".join(marked(word) if number == decision.word else html.escape(word) for number, word in words)
+        words = [html.escape(word) for word in decision.example.words]
+        if decision.word is not None:
+            words[decision.word] = f"<mark>{words[decision.word]}</mark>"
+        return " ".join(words)
 
-    def answer(
-        self, examples: Sentences, outputs: Outputs, config: EncodingConfig, fitted: Mapping[str, Any]
-    ) -> Answers:
+    def answer(self, examples: Sentences, outputs: Outputs, config: EncodingConfig, fitted: Fitted) -> Answers:
         # Models may cut documents into different windows, so their probabilities are averaged word by word.
         labels = self.task.labels
         means = [np.zeros((len(example.words), len(labels))) for example in examples]
         for encoded, logits in outputs:
-            probabilities = softmax(logits)
-            for position, index, word in scored_words(encoded):
-                means[index][word] += probabilities[position] / len(outputs)
+            for mean, own in zip(means, by_word(examples, encoded, softmax(logits) / len(outputs))):
+                mean += own
         # The tag of the highest mean probability, word by word.
         answers: Answers = []
         for example, rows in zip(examples, means):
@@ -229,11 +214,10 @@ def split_words(text: str) -> tuple[str, ...]:
     return tuple(word for word, _ in WORDS.pre_tokenize_str(text))
 
 
-def scored_words(encoded: EncodedSet) -> Iterator[tuple[int, int, int]]:
-    """Yield (token position, example index, word index) of each word where it is scored: every word once."""
-    examples, words = encoded.token_columns["example"], encoded.token_columns["word"]
-    for position in np.flatnonzero(examples >= 0):
-        yield int(position), int(examples[position]), int(words[position])
+def by_word(examples: Sentences, encoded: EncodedSet, values: np.ndarray) -> list[np.ndarray]:
+    """Return what the words of each example have of values of tokens, (T, …): every word is scored once, in order."""
+    ends = np.cumsum([len(example.words) for example in examples])
+    return np.split(values[encoded.token_columns["scored"] > 0], ends[:-1])
 
 
 def _tag_labels(task: Task, example: TaggedExample, index: dict[str, int]) -> list[int]:
@@ -296,54 +280,42 @@ def entities(words: Sequence[str], tags: Sequence[str]) -> list[dict[str, Any]]:
 
 def score_columns(task: Task, examples: Sentences, source: Source) -> dict[str, float]:
     """Score conlleval's columns: all lines of the file, whose words and gold tags must be those of `examples`."""
-    # Collect the tags of each sentence while comparing the words with the data file's.
-    gold: list[list[str]] = [[]]
-    predicted: list[list[str]] = [[]]
     expected = ((word, tag) for example in examples for word, tag in zip(example.words, example.tags or ()))
-    has_gold: bool | None = None
+    sentences: list[list[tuple[str, str]]] = [[]]  # gold and predicted tag of each word
+    width = 0
     for record in source.lines():
         where = record.where
         if record.error:
             raise InputError(record.error)
         fields = [field for field in COLUMN_SEPARATOR.split(record.line) if field]
         if not fields:
-            gold.append([])
-            predicted.append([])
+            sentences.append([])
             continue
         # The first line decides whether there are gold tags, and every line must have the same columns.
-        if has_gold is None:
-            has_gold = len(fields) > 2
-        if len(fields) < 2 or has_gold != (len(fields) > 2):
-            raise InputError(f"{where}: {len(fields)} columns, expected {'3' if has_gold else '2'}")
+        num_columns = min(3, len(fields))
+        width = width or max(2, num_columns)
+        if num_columns != width:
+            raise InputError(f"{where}: {len(fields)} columns, expected {width}")
         # The examples leave out document marks; conlleval counts them as words outside of entities.
-        if fields[0] == DOCUMENT_MARK:
-            word, tag = fields[0], "O"
-        else:
+        word, tag = fields[0], "O"
+        if word != DOCUMENT_MARK:
             word, tag = next(expected, ("the end of the file", ""))
         if fields[0] != word:
             raise InputError(f"{where}: word {fields[0]!r}, expected {word!r} as in the data file")
-        gold[-1].append(fields[-2] if has_gold else tag)
-        predicted[-1].append(fields[-1])
+        sentences[-1].append((fields[-2] if width == 3 else tag, fields[-1]))
 
     # What the loop has not consumed has no prediction.
-    num_missing = sum(1 for _ in expected)
-    if num_missing:
+    if num_missing := sum(1 for _ in expected):
         raise InputError(
             f"{source}: ends {num_missing} words before the data file does, expected a prediction for every word"
         )
-
-    # A file without gold tags may be in another scheme than the data file.
-    if has_gold:
-        _require_same_gold(task, source.name, examples, gold)
-    else:
-        gold, predicted = ([to_iob2(tags, task.labels) for tags in sentences] for sentences in (gold, predicted))
+    gold, predicted = ([[tags[side] for tags in sentence] for sentence in sentences] for side in (0, 1))
+    as_iob2 = [to_iob2(tags, task.labels) for tags in gold]
+    if width == 3:  # whichever scheme the gold tags are in, they must be those of the data file
+        found = [tag for tags in as_iob2 for tag in tags if tag != "O"]
+        if found != [tag for example in examples for tag in example.tags or () if tag != "O"]:
+            raise InputError(f"{source.name}: its gold tags (the last column but one) are not those of the data file")
+    else:  # the predictions may be in another scheme than the data file
+        gold, predicted = as_iob2, [to_iob2(tags, task.labels) for tags in predicted]
     scores = ner.score_tags(gold, predicted)
     return {metric: scores[metric] for metric in task.metrics}
-
-
-def _require_same_gold(task: Task, name: str, examples: Sentences, gold: Sequence[Sequence[str]]) -> None:
-    """Raise InputError if the gold tags are not those of the data file, whichever scheme either is in."""
-    gold_tags = [tag for sentence in gold for tag in to_iob2(sentence, task.labels)]
-    expected = [tag for example in examples for tag in example.tags or ()]
-    if [tag for tag in gold_tags if tag != "O"] != [tag for tag in expected if tag != "O"]:
-        raise InputError(f"{name}: its gold tags (the last column but one) are not those of the data file")

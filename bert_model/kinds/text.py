@@ -20,6 +20,7 @@ from bert_model.kinds.base import (
     Decisions,
     EncodingConfig,
     Evaluation,
+    Fitted,
     Kind,
     Outputs,
     Units,
@@ -31,7 +32,7 @@ from bert_model.kinds.base import (
     text_of,
     texts_of,
 )
-from bert_model.kinds.encoded import EncodedSet, RowCollector, token_windows
+from bert_model.kinds.encoded import EncodedSet, Row, joined, token_windows
 from bert_model.metrics import glue
 from bert_model.metrics.analysis import best_temperature, best_threshold, label_scores
 from bert_pipeline.errors import InputError
@@ -49,28 +50,24 @@ AUC = "auc"
 """The metric of probabilities, which files of predictions lack."""
 
 
-def encode_texts(pairs: Sequence[tuple[str, str | None]], tokenizer: Tokenizer, max_seq_length: int) -> EncodedSet:
-    """Encode texts or pairs of texts without labels: `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`."""
-    return encode_pairs(pairs, tokenizer, max_seq_length).close(len(pairs), {})
-
-
-def encode_pairs(
+def encode_texts(
     pairs: Sequence[tuple[str, str | None]],
     tokenizer: Tokenizer,
     max_seq_length: int,
     rows_per_example: int = 1,
     stride: int = 0,
-) -> RowCollector:
-    """Collect the rows of texts or pairs, `rows_per_example` of which belong to each example.
+) -> EncodedSet:
+    """Encode texts or pairs of texts without labels: `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`.
 
-    With a stride, a row is a window: of the longer text of a pair, beside the whole other one or half a row of it.
+    `rows_per_example` of them belong to each example. With a stride, a row is a window: of the longer text of a pair,
+    beside the whole other one or half a row of it.
     """
     # Tokenize in two large batches; pairs without a second text have none in the second.
     ids_a = tokenizer.encode_batch([text_a for text_a, _ in pairs])
     with_b = [text_b for _, text_b in pairs if text_b is not None]
     ids_b = iter(tokenizer.encode_batch(with_b) if with_b else [])
     cls, sep = tokenizer.cls_id, tokenizer.sep_id
-    collector = RowCollector(tokenizer.pad_id)
+    rows: list[Row] = []
     for index, ((_, text_b), a) in enumerate(zip(pairs, ids_a)):
         # [CLS] and [SEP] take two places around one text, and three in a pair.
         b, end_b = ([], []) if text_b is None else (next(ids_b), [sep])
@@ -78,13 +75,13 @@ def encode_pairs(
         # Windows are of the longer text, and have as many of its tokens as are kept of it without a stride.
         is_a = len(a) > len(b)
         windows = token_windows(*((len(a), keep_a) if is_a else (len(b), keep_b)), stride)
+        is_cut = windows[-1][1] + (keep_b if is_a else keep_a) < len(a) + len(b)
         for first, end in windows:
             part_a, part_b = (a[first:end], b[:keep_b]) if is_a else (a[:keep_a], b[first:end])
             # Several rows may belong to one example, whose index they share.
-            collector.add([cls, *part_a, sep, *part_b, *end_b], len(part_a) + 2, index // rows_per_example)
-        if windows[-1][1] + (keep_b if is_a else keep_a) < len(a) + len(b):
-            collector.note_truncated(index // rows_per_example)
-    return collector
+            ids = np.asarray([cls, *part_a, sep, *part_b, *end_b], dtype=np.int32)
+            rows.append(Row(ids, len(part_a) + 2, index // rows_per_example, is_cut))
+    return joined(rows, len(pairs) // rows_per_example, tokenizer, rows_per_example=rows_per_example)
 
 
 def truncated_pair(length_a: int, length_b: int, budget: int) -> tuple[int, int]:
@@ -117,17 +114,12 @@ class Classification(Kind):
     def fields(self, example: TextExample) -> dict[str, Any]:
         return dict(zip(("text", "text_b"), example.texts))
 
-    def encode_rows(
-        self, examples: Texts, tokenizer: Tokenizer, config: EncodingConfig, *, labeled: bool
-    ) -> EncodedSet:
+    def encode_rows(self, examples: Texts, tokenizer: Tokenizer, config: EncodingConfig) -> EncodedSet:
         pairs = [(e.text_a, e.text_b) for e in examples]
-        collector = encode_pairs(pairs, tokenizer, config.max_seq_length, stride=config.stride)
-        # Every window of an example has its label.
-        labels = {"labels": self.targets(examples)[collector.example_index]} if labeled else {}
-        return dataclasses.replace(collector.close(len(examples), labels), window_pooling=config.window_pooling)
+        encoded = encode_texts(pairs, tokenizer, config.max_seq_length, stride=config.stride)
+        return dataclasses.replace(encoded, window_pooling=config.window_pooling)
 
     def targets(self, examples: Texts) -> np.ndarray:
-        """Return the labels of examples as the loss takes them, (N,) numbers of classes."""
         labels = self.task.labels
         for example in examples:
             if str(example.label) not in labels:
@@ -137,9 +129,7 @@ class Classification(Kind):
                 )
         return np.asarray([labels.index(str(example.label)) for example in examples], dtype=np.int64)
 
-    def decode(
-        self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, fitted: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def decode(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, fitted: Fitted) -> dict[str, Any]:
         return {e.example_id: self.task.labels[index] for e, index in zip(examples, logits.argmax(axis=-1))}
 
     def evaluate(
@@ -152,12 +142,9 @@ class Classification(Kind):
         area = glue.mean_auc(glue.label_matrix(labels, self.task.labels), self.probabilities(logits, {}))
         return dataclasses.replace(evaluation, scores={**evaluation.scores, AUC: area})
 
-    def probabilities(self, logits: np.ndarray, fitted: Mapping[str, Any]) -> np.ndarray:
+    def probabilities(self, logits: np.ndarray, fitted: Fitted) -> np.ndarray:
         """Return the probability of each label, (N, labels)."""
         return softmax(logits, fitted)
-
-    def fit(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
-        return {TEMPERATURE: best_temperature(logits, self.targets(examples))}
 
     def metrics(self, ids: Sequence[str], gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
         names = [metric for metric in self.task.metrics if metric not in (GROUPED, AUC)]
@@ -186,15 +173,13 @@ class Classification(Kind):
         return value
 
     def tables(self, examples: Texts, evaluation: Evaluation, decided: Sequence[Decision]) -> dict[str, Any]:
-        labels = list(self.task.labels)
-        confusion = glue.confusion_matrix([d.gold for d in decided], [d.predicted for d in decided], labels)
-        return confusion_tables(confusion, labels)
+        return confusion_tables([d.gold for d in decided], [d.predicted for d in decided], self.task.labels)
 
     def page_text(self, decision: Decision) -> str:
         texts = (decision.example.text_a, decision.example.text_b)
         return "\n".join(html.escape(text) for text in texts if text is not None)
 
-    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, fitted: Mapping[str, Any]) -> Answers:
+    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, fitted: Fitted) -> Answers:
         labels = self.task.labels
         return [
             {
@@ -228,13 +213,11 @@ class Multilabel(Classification):
             outputs, tensors["labels"], pos_weight=class_weights, reduction="sum"
         )
 
-    def decode(
-        self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, fitted: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def decode(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, fitted: Fitted) -> dict[str, Any]:
         applying = self.probabilities(logits, fitted) > fitted.get("thresholds", 0.5)
         return {e.example_id: tuple(itertools.compress(self.task.labels, row)) for e, row in zip(examples, applying)}
 
-    def probabilities(self, logits: np.ndarray, fitted: Mapping[str, Any]) -> np.ndarray:
+    def probabilities(self, logits: np.ndarray, fitted: Fitted) -> np.ndarray:
         return np.asarray(1.0 / (1.0 + np.exp(-logits.astype(np.float64) / fitted.get(TEMPERATURE, 1.0))))
 
     def fit(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray) -> dict[str, Any]:
@@ -287,7 +270,7 @@ class Multilabel(Classification):
         chosen = [evaluation.predictions[example.example_id] for example in examples]
         return {"classes": label_scores(self.gold(examples), chosen, list(self.task.labels))}
 
-    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, fitted: Mapping[str, Any]) -> Answers:
+    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, fitted: Fitted) -> Answers:
         labels = self.task.labels
         return [
             {
@@ -329,9 +312,7 @@ class Regression(Classification):
 
         return functional.mse_loss(outputs.squeeze(-1), tensors["labels"], reduction="sum")
 
-    def decode(
-        self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, fitted: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def decode(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, fitted: Fitted) -> dict[str, Any]:
         return {example.example_id: float(value) for example, value in zip(examples, logits[:, 0])}
 
     def is_collapsed(self, predictions: Mapping[str, Any]) -> bool:
@@ -355,6 +336,6 @@ class Regression(Classification):
     def tables(self, examples: Texts, evaluation: Evaluation, decided: Sequence[Decision]) -> dict[str, Any]:
         return {}
 
-    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, fitted: Mapping[str, Any]) -> Answers:
+    def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, fitted: Fitted) -> Answers:
         scores = np.mean([logits for _, logits in outputs], axis=0)[:, 0]
         return [{"prediction": rounded(value), "score": rounded(value)} for value in scores]

@@ -18,7 +18,7 @@ from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import load_predictor
 from bert_model.kinds import kind_of
-from bert_model.kinds.tagging import scored_words
+from bert_model.kinds.tagging import by_word
 from bert_pipeline.errors import ConfigurationError, InputError
 from bert_pipeline.instances.columns import pad
 from bert_pipeline.instances.job import build_instances
@@ -143,8 +143,9 @@ def test_words_are_scored_at_their_first_token(workplace):
     encoded = kind_of(get_task("ner")).encode(examples, tokenizer, config)
     engine_ids = [i for n, words in enumerate(WORDS) for i in tokenizer.encode(" " * (n > 0) + " ".join(words))]
     assert encoded.input_ids.tolist() == [tokenizer.cls_id, *engine_ids, tokenizer.sep_id]
-    scored = [(example, word) for _, example, word in scored_words(encoded)]
-    assert scored == [(n, word) for n, words in enumerate(WORDS) for word in range(len(words))]
+    scored = by_word(examples, encoded, encoded.input_ids)
+    pieces = [tokenizer.encode_words(words, follows=n > 0) for n, words in enumerate(WORDS)]
+    assert [own.tolist() for own in scored] == [[word[0] for word in own] for own in pieces]
 
 
 def test_exam_features_attention_and_masks(workplace, tmp_path, capsys):

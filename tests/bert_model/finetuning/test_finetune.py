@@ -19,8 +19,7 @@ from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.forward_passes import FeatureJob
 from bert_model.finetuning.search import Initialization, Setting, Trial
 from bert_model.finetuning.task_model import load_task_model
-from bert_model.finetuning.trial import TrialJob, initial_model
-from bert_model.finetuning.trial_output import OUTPUT_SUFFIX, TrialOutput
+from bert_model.finetuning.trial import OUTPUT_SUFFIX, TrialJob, TrialOutput, initial_model
 from bert_model.finetuning.trial_runner import trial_directory
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import TaskPredictor

@@ -23,8 +23,7 @@ from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.results import SearchLog, replay_search
 from bert_model.finetuning.search import Initialization, Setting, Trial
 from bert_model.finetuning.task_model import load_task_model
-from bert_model.finetuning.trial import TrialProgress
-from bert_model.finetuning.trial_output import TrialOutput
+from bert_model.finetuning.trial import TrialOutput, TrialProgress
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import TaskPredictor
 from bert_model.kinds import kind_of
@@ -254,14 +253,14 @@ def test_damaged_checkpoint_starts_the_trial_over(model, tmp_path, monkeypatch, 
 
 def test_full_disk_does_not_end_a_training(model, tmp_path, monkeypatch, eager, caplog):
     whole = tune("sst2", model, tmp_path / "whole" / "out", epochs=[1.0])
-    save = trial.save_file
+    save = trial.save_tensors
 
     def full(tensors, path):
         if path.name == "state.safetensors":
             raise OSError(28, "No space left on device")
         save(tensors, path)
 
-    monkeypatch.setattr(trial, "save_file", full)
+    monkeypatch.setattr(trial, "save_tensors", full)
     result = tune("sst2", model, tmp_path / "out", epochs=[1.0])
     assert result.manifest.sha256 == whole.manifest.sha256
     assert "step 1 could not be saved" in caplog.text

@@ -229,7 +229,7 @@ def test_squad_ensemble_averages_logits_and_thresholds(models, tmp_path):
     encoded = kind_of(pair[0].task).encode(examples, pair[0].tokenizer, pair[0].config)
     one, other = (model.logits(encoded) for model in pair)
     assert not np.allclose(one, other, atol=0.1)
-    expected = span_answers(examples, encoded, (one + other) / 2)
+    expected = span_answers(examples, encoded, (one + other) / 2, pair[0].config)
     text = "".join(f"{e.question}\t{e.context}\n" for e in examples)
     answers = answers_to("squad2", [models["squad2"], models["squad2 again"]], text, tmp_path)
     for example, answer in zip(examples, answers, strict=True):

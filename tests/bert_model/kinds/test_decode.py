@@ -6,6 +6,7 @@ import tiny_tasks
 
 from bert_model.finetuning.config import FinetuningConfig
 from bert_model.kinds import kind_of
+from bert_model.kinds.base import EncodingConfig
 from bert_model.kinds.span import SpanAnswer, SpanCandidate, choose_answers, span_answers, tune_threshold
 from bert_pipeline.tasks.catalogue import get_task
 from bert_pipeline.tasks.example import Answer, SpanExample
@@ -52,7 +53,7 @@ def test_span_answers_require_maximum_context_and_maximum_length():
     logits[start & (encoded.token_columns["is_max_context"] == 1), 0] = 9.0
     logits[encoded.token_columns["character_end"] == context.index("lima") + 4, 1] = 9.5
     logits[encoded.token_columns["character_end"] == context.index("oslo") + 4, 1] = 9.0
-    answer = span_answers([example], encoded, logits, max_answer_length=3)["0"]
+    answer = span_answers([example], encoded, logits, EncodingConfig(max_answer_length=3))["0"]
     assert answer.best.text == "oslo"
     assert (answer.best.start_logit, answer.best.end_logit) == (9.0, 9.0)
 
@@ -76,7 +77,7 @@ def test_answer_keeps_the_combining_marks_at_its_end(context, answer, do_lower_c
     logits = np.zeros((len(encoded.input_ids), 2), dtype=np.float32)
     logits[encoded.row_columns["start_positions"], 0] = 9.0
     logits[encoded.row_columns["end_positions"], 1] = 9.0
-    best = span_answers([example], encoded, logits)["0"].best
+    best = span_answers([example], encoded, logits, EncodingConfig())["0"].best
     assert (best.text, best.start) == (answer, 2)
 
 

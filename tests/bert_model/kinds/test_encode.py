@@ -13,7 +13,7 @@ from bert_model.finetuning.config import FinetuningConfig
 from bert_model.kinds import kind_of
 from bert_model.kinds.encoded import EncodedSet, token_windows
 from bert_model.kinds.span import maximum_context
-from bert_model.kinds.tagging import document_windows, scored_words
+from bert_model.kinds.tagging import by_word, document_windows
 from bert_model.kinds.text import encode_texts, truncated_pair
 from bert_model.model.config import IGNORED_LABEL
 from bert_pipeline.errors import InputError
@@ -250,8 +250,9 @@ def test_every_word_is_scored_once_even_if_longer_than_a_row(document_context):
     sentences = [_sentence(i, ["the", "film", endless, "was", "\u200b"] * 4, i // 2) for i in range(5)]
     sentences.insert(2, _sentence("empty", [], 1))
     encoded = encode("ner", sentences, dataclasses.replace(CONFIG, document_context=document_context))
-    scored = sorted((example, word) for _, example, word in scored_words(encoded))
-    assert scored == [(i, word) for i in (0, 1, 3, 4, 5) for word in range(20)]
+    scored = by_word(sentences, encoded, encoded.input_ids)
+    pieces = [TOKENIZER.encode_words(sentence.words) for sentence in sentences]
+    assert [own.tolist() for own in scored] == [[word[0] for word in own] for own in pieces]
     assert encoded.lengths().max() <= CONFIG.max_seq_length
 
 
