@@ -3,9 +3,10 @@
 import datetime
 import json
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import dagster as dg
-from pydantic import Field
+from pydantic import NonNegativeInt
 
 from bert_pipeline.atomic import replace_text
 from bert_pipeline.errors import UsageError
@@ -29,32 +30,28 @@ RANGE_TAG = "dagster/asset_partition_range_start"
 """Tag of a run that materializes a range of partitions at once."""
 
 
-class ArchiveLaunchpad(dg.Config):
-    """Which partitions leave the lists."""
-
-    dumps: list[str] = Field(default=[], description="Dumps to archive, such as enwiki-20251101.")
-    keep: int = Field(
-        default=0, ge=0, description="Archive all but this many dumps, those added last; 0 archives only `dumps`."
-    )
-    dry_run: bool = Field(default=True, description="Log what would be removed and change nothing.")
-
-
 @op_job(
     "archive_partitions",
     "Remove old dumps, and names that no asset accepts, from the lists of partitions; all files stay, and "
     "BERT_HOME/archive/<dump>.json says where. Adding the partition again brings it back.",
 )
-def remove_partitions(context: dg.OpExecutionContext, config: ArchiveLaunchpad, home: BertHome) -> None:
+def remove_partitions(
+    context: dg.OpExecutionContext,
+    home: BertHome,
+    dumps: Annotated[list[str], "Dumps to archive, such as enwiki-20251101."] = [],  # noqa: B006
+    keep: Annotated[NonNegativeInt, "Archive all but this many dumps, those added last; 0 archives only `dumps`."] = 0,
+    dry_run: Annotated[bool, "Log what would be removed and change nothing."] = True,
+) -> None:
     """Record where the files of old dumps are, and delete the partitions of these dumps and those of unusable names."""
     instance = context.instance
-    archived = dumps_to_archive(instance, config.dumps, config.keep)
+    archived = dumps_to_archive(instance, dumps, keep)
     unusable = {
         dump_partitions: refused(instance, dump_partitions, checked_dump_name),
         task_partitions: refused(instance, task_partitions, checked_task_name),
     }
-    verb = "would remove" if config.dry_run else "removed"
+    verb = "would remove" if dry_run else "removed"
     for dump in archived:
-        if not config.dry_run:
+        if not dry_run:
             archive(instance, home, dump)
         places = dict.fromkeys(
             without_secrets(str(path)) for path in (home.dump_directory(dump), home.data_directory(dump))
@@ -62,7 +59,7 @@ def remove_partitions(context: dg.OpExecutionContext, config: ArchiveLaunchpad, 
         context.log.info(f"{verb} the partition {dump}; its files stay in {' and '.join(places)}")
     for definition, names in unusable.items():
         for name in names:
-            if not config.dry_run:
+            if not dry_run:
                 instance.delete_dynamic_partition(str(definition.name), name)
             context.log.info(f"{verb} the {definition.name} partition {name!r}: no asset accepts this name")
     if not archived and not any(unusable.values()):

@@ -5,7 +5,7 @@ import dataclasses
 import datetime
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import dagster as dg
 import yaml
@@ -14,7 +14,7 @@ from bert_model.presets import LaunchConfig, with_phases_in
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, mlflow_run_id, read_history
 from bert_pipeline.atomic import replace_text
-from bert_pipeline.configuration import from_mapping, to_mapping
+from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import BertError
 from bert_pipeline.exam.pairs import read_pairs
 from bert_pipeline.manifest import load_manifest
@@ -22,9 +22,7 @@ from bert_pipeline.step import STEPS
 from bert_pipeline.storage import without_secrets
 from workflows.defs.automation import MONTHLY
 from workflows.defs.data import exam, instances
-from workflows.lib.launchpad import config_class, from_launchpad, launchpad_defaults
 from workflows.lib.metadata import (
-    as_dagster_failures,
     flat_numbers,
     manifest_metadata,
     materialization,
@@ -33,7 +31,7 @@ from workflows.lib.metadata import (
     table,
     training_curves,
 )
-from workflows.lib.resources import BertHome, dump_label, step_asset
+from workflows.lib.resources import BertHome, Made, dump_label, step_asset
 from workflows.lib.torchrun import Launch, run_training
 
 TRAINING_POOL = "training"
@@ -52,17 +50,14 @@ SHOWN_METRICS = {
 }
 """Metrics in log lines: words and decimals. The others are in `metrics.jsonl` and MLflow."""
 
-PretrainingLaunchpad: Any = config_class(
-    PretrainingConfig,
-    launchpad_defaults()["pretrained_model"],
-    launch=(config_class(LaunchConfig, launchpad_defaults()["pretrained_model"]["launch"]), "Machines and processes."),
-)
-
 
 @step_asset(deps=[instances, exam], kinds={"pytorch", "huggingface"}, pool=TRAINING_POOL, freshness_policy=MONTHLY)
 def pretrained_model(
-    context: dg.AssetExecutionContext, config: PretrainingLaunchpad, home: BertHome
-) -> dg.MaterializeResult[None]:
+    context: dg.AssetExecutionContext,
+    home: BertHome,
+    settings: PretrainingConfig,
+    launch: Annotated[LaunchConfig, "Machines and processes."],
+) -> Made:
     """A BERT pre-trained on masked words and next sentences, as a Hugging Face `BertForPreTraining` directory.
 
     The training's directory is named by the hash of its configuration and data: materializing again after a kill
@@ -71,39 +66,36 @@ def pretrained_model(
     metadata then say so.
     """
     name = context.partition_key
-    with as_dagster_failures():
-        # Each phase reads the instances of its sequence length.
-        launch = from_mapping(LaunchConfig, config.launch.model_dump(), where="launch")
-        settings = from_launchpad(PretrainingConfig, config)
-        directories = {phase.max_seq_length: home.instances(name, phase.max_seq_length) for phase in settings.phases}
-        settings = with_phases_in(settings, directories)
-        if not settings.exam:
-            settings = dataclasses.replace(settings, exam=_made_pairs(context, home, name))
-        if settings.initial_model:
-            from bert_model.registry.resolve import resolve_model
+    # Each phase reads the instances of its sequence length.
+    directories = {phase.max_seq_length: home.instances(name, phase.max_seq_length) for phase in settings.phases}
+    settings = with_phases_in(settings, directories)
+    if not settings.exam:
+        settings = dataclasses.replace(settings, exam=_made_pairs(context, home, name))
+    if settings.initial_model:
+        from bert_model.registry.resolve import resolve_model
 
-            context.log.info(f"continuing from {without_secrets(settings.initial_model)}")
-            # An alias may move while ranks start; the directory of a version does not.
-            settings = dataclasses.replace(settings, initial_model=str(resolve_model(settings.initial_model)))
-        # The directory follows from settings and data, so a rerun finds its finished model or its checkpoints.
-        output = _training_directory(home, name, settings)
-        manifest = None
-        with contextlib.suppress(BertError):  # it has to be started or resumed
-            manifest = load_manifest(output / "model", kind="pretrained_model", verify="sha256")
-        if manifest is None:
-            _train(context, home, name, settings, launch, output)
-            for event in _evaluations(read_history(output))[-1:]:
-                context.log.info(describe_event(event, settings))
-            manifest = load_manifest(output / "model", kind="pretrained_model")
-        else:
-            context.log.info(f"training {output.name} is finished already; nothing to do")
-            # It may have ended while MLflow was down.
-            from bert_model.training.mlflow_sync import sync
+        context.log.info(f"continuing from {without_secrets(settings.initial_model)}")
+        # An alias may move while ranks start; the directory of a version does not.
+        settings = dataclasses.replace(settings, initial_model=str(resolve_model(settings.initial_model)))
+    # The directory follows from settings and data, so a rerun finds its finished model or its checkpoints.
+    output = _training_directory(home, name, settings)
+    manifest = None
+    with contextlib.suppress(BertError):  # it has to be started or resumed
+        manifest = load_manifest(output / "model", kind="pretrained_model", verify="sha256")
+    if manifest is None:
+        _train(context, home, name, settings, launch, output)
+        for event in _evaluations(read_history(output))[-1:]:
+            context.log.info(describe_event(event, settings))
+        manifest = load_manifest(output / "model", kind="pretrained_model")
+    else:
+        context.log.info(f"training {output.name} is finished already; nothing to do")
+        # It may have ended while MLflow was down.
+        from bert_model.training.mlflow_sync import sync
 
-            sync(output)
-        # Assets downstream find the current training by this pointer.
-        current = {"training": output.name, "sha256": manifest.sha256}
-        replace_text(home.current_training(name), json.dumps(current) + "\n")
+        sync(output)
+    # Assets downstream find the current training by this pointer.
+    current = {"training": output.name, "sha256": manifest.sha256}
+    replace_text(home.current_training(name), json.dumps(current) + "\n")
 
     # The whole history is read again, so that a resumed or reused training has full curves.
     events = read_history(output)

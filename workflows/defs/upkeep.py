@@ -13,9 +13,10 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
 import dagster as dg
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from bert_model.training.home import relocate
 from bert_pipeline.atomic import atomic_directory, replace_text
@@ -144,13 +145,6 @@ def copy_file(source: Path, target: Path) -> None:
 # --- jobs ---
 
 
-class BackupLaunchpad(dg.Config):
-    """Where backups are, and how many."""
-
-    folder: str = Field(default="", description="Empty: the folder that BERT_BACKUPS names.")
-    keep: int = Field(default=7, ge=1, description="Of this home's backups in the folder, the newest ones that stay.")
-
-
 class DoctorLaunchpad(dg.Config):
     """Whether the doctor changes anything."""
 
@@ -158,17 +152,22 @@ class DoctorLaunchpad(dg.Config):
 
 
 @op_job("backup", "Back up the home as `workflows.backup` does; keep the newest backups only.")
-def back_up(context: dg.OpExecutionContext, config: BackupLaunchpad, home: BertHome) -> None:
+def back_up(
+    context: dg.OpExecutionContext,
+    home: BertHome,
+    folder: Annotated[str, "Empty: the folder that BERT_BACKUPS names."] = "",
+    keep: Annotated[PositiveInt, "Of this home's backups in the folder, the newest ones that stay."] = 7,
+) -> None:
     """Write a backup to a new directory of the folder, and remove the oldest ones."""
-    name = config.folder or os.environ.get(BACKUPS_VARIABLE)
+    name = folder or os.environ.get(BACKUPS_VARIABLE)
     if not name:
         raise UsageError(f"folder: no folder is given, and {BACKUPS_VARIABLE} is not set; name one on another disk")
-    folder = Path(name).absolute()
-    manifest = create_backup(home, folder / f"{BACKUP_PREFIX}{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}")
+    backups = Path(name).absolute()
+    manifest = create_backup(home, backups / f"{BACKUP_PREFIX}{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}")
     for sentence in parts_elsewhere(home).values():
         context.log.warning(sentence)
     context.log.info(f"{manifest.path}: {len(manifest.files):,} files")
-    for path in remove_old_backups(home, folder, config.keep):
+    for path in remove_old_backups(home, backups, keep):
         context.log.info(f"{path}: removed, an older backup")
 
 
