@@ -236,7 +236,9 @@ def run_stage(plan: Plan, stage: str, instance: Any) -> list[str]:
         run = execute_assets(instance, job, assets, partition, run_config(plan, stage), tags)
         if not run.is_success:
             # Dagster ends an interrupted run in order and returns; `main` still has to learn of it.
-            if was_interrupted(instance, run.run_id):
+            ended = instance.get_run_by_id(run.run_id)
+            reason = ended.tags.get(FAILURE_REASON_TAG)
+            if ended.status.value == "CANCELED" or reason == "UNEXPECTED_TERMINATION":
                 raise KeyboardInterrupt
             # The other tasks are fine-tuned nevertheless.
             failed.append(str(partition))
@@ -272,15 +274,6 @@ def execute_assets(
     )
     wait_for_pools(instance, run, functools.partial(print, file=sys.stderr, flush=True))
     return execute_run(InMemoryJob(job), run, instance).dagster_run
-
-
-def was_interrupted(instance: Any, run_id: str) -> bool:
-    """Return whether a run ended because this process was asked to stop, and not by an error."""
-    import dagster as dg
-
-    run = instance.get_run_by_id(run_id)
-    is_canceled = run.status == dg.DagsterRunStatus.CANCELED
-    return is_canceled or bool(run.tags.get(FAILURE_REASON_TAG) == "UNEXPECTED_TERMINATION")
 
 
 def run_config(plan: Plan, stage: str) -> dict[str, Any]:

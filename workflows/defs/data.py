@@ -132,10 +132,14 @@ def dump(
         raise UsageError(
             f"sources: {name} names a generated sample; give them to a partition of another name, such as enwiki-1"
         )
-    if sources := sources or _named_before(directory, context):
+    # Those of an earlier materialization stay, so that no download takes their place.
+    if not sources and (directory / SOURCES_NAME).is_file():
+        sources = dump_sources(directory)
+        context.log.info(f"the files of the last time: {', '.join(map(without_secrets, sources))}")
+    if sources:
         manifest = _publish_sources(sources, directory)
     elif seed is not None:
-        manifest = _generate(name, seed, settings, directory, context)
+        manifest = _generate(seed, settings, directory, context)
     else:
         wiki, date = published_dump(name)
         # A download may fail by chance, so only here every error is retried.
@@ -146,15 +150,6 @@ def dump(
         "generated_sample": manifest.kind == "sample",
     }
     return materialization(manifest.sha256, metadata)
-
-
-def _named_before(directory: Path, context: dg.AssetExecutionContext) -> list[str]:
-    """Return the files that an earlier materialization was given, so that no download takes their place; [] if none."""
-    if not (directory / SOURCES_NAME).is_file():
-        return []
-    sources = dump_sources(directory)
-    context.log.info(f"the files of the last time: {', '.join(map(without_secrets, sources))}")
-    return sources
 
 
 def _publish_sources(sources: list[str], directory: Path) -> Manifest:
@@ -176,13 +171,12 @@ def _publish_sources(sources: list[str], directory: Path) -> Manifest:
     return load_manifest(directory, kind="dump")
 
 
-def _generate(
-    name: str, seed: int, config: SampleConfig, directory: Path, context: dg.AssetExecutionContext
-) -> Manifest:
+def _generate(seed: int, config: SampleConfig, directory: Path, context: dg.AssetExecutionContext) -> Manifest:
     from bert_pipeline.sample import generate_sample
 
     def build() -> Manifest:
-        context.log.info(f"generating {name}: {config.num_articles} invented articles and task files over them")
+        what = f"{config.num_articles} invented articles and task files over them"
+        context.log.info(f"generating {context.partition_key}: {what}")
         return generate_sample(directory, seed=seed, num_articles=config.num_articles)
 
     settings = {"seed": seed, **to_mapping(config)}

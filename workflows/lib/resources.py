@@ -237,22 +237,19 @@ class BertHome(dg.ConfigurableResource[Any]):
         """Mark the run with its process, by which a killed one is recognized, and wait for what such a one has left."""
         self.apply_environment()
         if context.run is not None and context.instance is not None:
-            self._describe_origin(context.run)
+            # The tags of the MLflow runs that this process, or one that it starts, creates from now on.
+            tags = {
+                "dump": context.run.tags.get(PARTITION_TAG, "").partition("|")[0],
+                "preset": context.run.tags.get("bert/preset", ""),
+                "dagster_run_id": context.run.run_id,
+                "mlflow.source.name": context.run.job_name,
+                "mlflow.source.type": "JOB",
+                "mlflow.source.git.commit": code_commit(),
+            }
+            os.environ["MLFLOW_RUN_CONTEXT"] = json.dumps({key: value for key, value in tags.items() if value})
             mark_run(context.instance, context.run)
             if context.log is not None:
                 wait_for_left_over(self.path, context.log.info)
-
-    def _describe_origin(self, run: dg.DagsterRun) -> None:
-        """Set the tags of the MLflow runs that this process, or one that it starts, creates from now on."""
-        tags = {
-            "dump": run.tags.get(PARTITION_TAG, "").partition("|")[0],
-            "preset": run.tags.get("bert/preset", ""),
-            "dagster_run_id": run.run_id,
-            "mlflow.source.name": run.job_name,
-            "mlflow.source.type": "JOB",
-            "mlflow.source.git.commit": code_commit(),
-        }
-        os.environ["MLFLOW_RUN_CONTEXT"] = json.dumps({key: value for key, value in tags.items() if value})
 
     @property
     def path(self) -> Path:
