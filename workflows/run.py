@@ -171,15 +171,11 @@ def check_dump_is_known(dump: str, arguments: argparse.Namespace) -> None:
         return
     problem = "has no data yet; run the stage data first"
     if arguments.stage in ("data", "all"):
-        from workflows.defs.data import published_dump
+        from workflows.defs.data import PUBLISHED_DUMP
 
-        if arguments.dump_file or sample_seed(dump) is not None:
+        if arguments.dump_file or sample_seed(dump) is not None or PUBLISHED_DUMP.fullmatch(dump):
             return
-        try:
-            published_dump(dump)
-            return
-        except UsageError:
-            problem = "is no known, generated or published dump, such as enwiki-20261101; give --dump-file for another"
+        problem = "is no known, generated or published dump, such as enwiki-20261101; give --dump-file for another"
     dumps = {DEFAULT_DUMP, *(folder.name for folder in home.dump_directory(dump).parent.glob("*/"))} - {dump}
     raise UsageError(f"--dump {dump}: {problem}{suggest(dump, dumps) if dumps else ''}")
 

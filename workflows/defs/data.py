@@ -44,7 +44,8 @@ SITES_VARIABLE = "BERT_DUMP_SITES"
 WIKI_VARIABLE = "BERT_WIKI"
 DEFAULT_WIKI = "simplewiki"
 WIKI = re.compile(r"[a-z][a-z0-9_]{0,89}")
-"""Names whose dumps, such as enwiki-20261101, the asset `dump` accepts."""
+PUBLISHED_DUMP = re.compile(r"([a-z][a-z0-9_]*)-(\d{8}|latest)")
+"""Wiki and date of the dumps that the asset `dump` downloads, such as enwiki-20261101."""
 PUBLISHED_DUMPS, OFFICIAL_FILES = "published_dumps", "official_files"
 SOURCES = {
     PUBLISHED_DUMPS: "The newest finished dump of the wiki in BERT_WIKI, on the sites in BERT_DUMP_SITES.",
@@ -141,10 +142,14 @@ def dump(
     elif seed is not None:
         manifest = _generate(seed, settings, directory, context)
     else:
-        wiki, date = published_dump(name)
+        if (published := PUBLISHED_DUMP.fullmatch(name)) is None:
+            raise UsageError(
+                f"dump {name!r}: no local file is given, and the name is not that of a published dump such as "
+                "enwiki-20261101; name a file in `sources`"
+            )
         # A download may fail by chance, so only here every error is retried.
         with as_dagster_failures(allow_retries=True):
-            manifest = _download(wiki, date, directory, context)
+            manifest = _download(published[1], published[2], directory, context)
     metadata = manifest_metadata(manifest, rates=False) | {
         "sources": dg.MetadataValue.json([without_secrets(source) for source in dump_sources(directory)]),
         "generated_sample": manifest.kind == "sample",
@@ -181,17 +186,6 @@ def _generate(seed: int, config: SampleConfig, directory: Path, context: dg.Asse
 
     settings = {"seed": seed, **to_mapping(config)}
     return STEPS["dump"].make(directory, build, settings=settings, log=context.log.info)
-
-
-def published_dump(name: str) -> tuple[str, str]:
-    """Split "enwiki-20261101" into wiki and date; UsageError when it is not the name of a published dump."""
-    match = re.fullmatch(r"([a-z][a-z0-9_]*)-(\d{8}|latest)", name)
-    if match is None:
-        raise UsageError(
-            f"dump {name!r}: no local file is given, and the name is not that of a published dump such as "
-            "enwiki-20261101; name a file in `sources`"
-        )
-    return match[1], match[2]
 
 
 def _download(wiki: str, date: str, directory: Path, context: dg.AssetExecutionContext) -> Manifest:

@@ -82,10 +82,8 @@ def pretrained_model(
     manifest = None
     with contextlib.suppress(BertError):  # it has to be started or resumed
         manifest = load_manifest(output / "model", kind="pretrained_model", verify="sha256")
-    if manifest is None:
+    if is_new := manifest is None:
         _train(context, home, name, settings, launch, output)
-        for event in _evaluations(read_history(output))[-1:]:
-            context.log.info(describe_event(event, settings))
         manifest = load_manifest(output / "model", kind="pretrained_model")
     else:
         context.log.info(f"training {output.name} is finished already; nothing to do")
@@ -99,13 +97,22 @@ def pretrained_model(
 
     # The whole history is read again, so that a resumed or reused training has full curves.
     events = read_history(output)
-    curves = training_curves(events, training_title(settings.model.name, name))
+    evaluations = [event for event in events if event.get("event") == "evaluation" and event.get("metrics")]
+    if is_new and evaluations:
+        context.log.info(describe_event(evaluations[-1], settings))
+    curves = training_curves(events, f"BERT-{settings.model.name} on {dump_label(name)}")
     metadata = manifest_metadata(manifest, rates=False) | {
         "training_id": output.name,
         "training_directory": dg.MetadataValue.path(str(output)),
         "configuration": dg.MetadataValue.json(to_mapping(settings)),
         "curves": picture(curves, "loss and accuracy against steps"),
-        "evaluations": table(evaluation_rows(events)),
+        "evaluations": table(
+            [
+                {"step": int(event["step"])}
+                | {key.rpartition("/")[2]: round(float(value), 4) for key, value in event["metrics"].items()}
+                for event in evaluations
+            ]
+        ),
     }
 
     # Metadata that only some trainings have.
@@ -179,7 +186,6 @@ def _train(
             output=output,
             log_directory=logs,
             machines=dataclasses.replace(launch, processes_per_node=ranks),
-            rendezvous_id=output.name,
             environment={**home.environment(), CODE_VERSION_VARIABLE: str(STEPS["pretrained_model"].code_version)},
         ),
         report=report,
@@ -208,12 +214,7 @@ def training_picture(model: Path, dump: str) -> bytes | None:
     """Return the curves of the training of a model as PNG; None without its metrics."""
     events = read_history(model.parent)
     preset = load_manifest(model, kind="pretrained_model").configuration["model"]["preset"]
-    return training_curves(events, training_title(preset, dump)) if events else None
-
-
-def training_title(preset: str, dump: str) -> str:
-    """Return the title of the loss plot."""
-    return f"BERT-{preset} on {dump_label(dump)}"
+    return training_curves(events, f"BERT-{preset} on {dump_label(dump)}") if events else None
 
 
 def describe_other_code(events: list[dict[str, Any]], directory: Path) -> str:
@@ -232,18 +233,3 @@ def describe_other_code(events: list[dict[str, Any]], directory: Path) -> str:
         f"this model was trained by code {makers}, and today's is {current}: a finished training is kept when "
         f"code changes. To train it again, delete {directory} and materialize pretrained_model"
     )
-
-
-def evaluation_rows(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return every held-out evaluation as a table row, without the "held_out/" of its metrics."""
-    return [
-        {
-            "step": int(event["step"]),
-            **{key.rpartition("/")[2]: round(float(value), 4) for key, value in event["metrics"].items()},
-        }
-        for event in _evaluations(events)
-    ]
-
-
-def _evaluations(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [event for event in events if event.get("event") == "evaluation" and event.get("metrics")]
