@@ -17,11 +17,10 @@ from typing import Any
 
 from bert_model.presets import load_preset, preset_names
 from bert_pipeline.configuration import SettingsAction, print_settings
-from bert_pipeline.corpus.sources import parse_source, split_name
 from bert_pipeline.errors import ArtifactError, InputError, UsageError, exit_code_of, suggest
 from bert_pipeline.signals import term_as_interrupt
-from bert_pipeline.storage import is_remote
 from workflows.lib.launchpad import DEFAULT_PRESET, PRESET_VARIABLE, asset_configs
+from workflows.lib.lineage import files_of_sources, registered_name
 from workflows.lib.resources import (
     CODE_LOCATION,
     DEFAULT_DUMP,
@@ -119,12 +118,8 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
             f"--dump {dump} names a generated sample; give --dump-file another name, such as --dump enwiki-1"
         )
     # Paths become absolute: the UI's runs have another directory.
-    sources = []
-    for source in arguments.dump_file:
-        name, unnamed = split_name(source)
-        kind, files = parse_source(unnamed)
-        places = [path if is_remote(path) else Path(path).resolve() for path in files]
-        sources += [f"{name}={kind}:{place}".removeprefix("=") for place in places]
+    files = files_of_sources(arguments.dump_file)
+    sources = [f"{name}={kind}:{place}".removeprefix("=") for name, kind, place in files]
     suites = {}
     for suite in SUITES:
         folder = getattr(arguments, suite)
@@ -306,7 +301,6 @@ def print_outcome(plan: Plan, seconds: Mapping[str, float]) -> None:
 def without_champion(home: BertHome, plan: Plan) -> list[str]:
     """Return a line for each model of a run that has no champion, with the reason."""
     from bert_model.registry.operations import why_no_champion
-    from workflows.lib.lineage import registered_name
 
     try:
         model = home.current_model(plan.dump)

@@ -14,7 +14,6 @@ import dagster as dg
 from bert_model.presets import SampleConfig
 from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.configuration import to_mapping
-from bert_pipeline.corpus.sources import parse_source, split_name
 from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.exam.pairs import ExamConfig, read_pairs, sample_pairs
@@ -23,9 +22,9 @@ from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, foreign_input, load_manifest, publishing
 from bert_pipeline.progress import RateLimit
 from bert_pipeline.step import COPYING, STEPS, make
-from bert_pipeline.storage import is_remote, local_copy, remove_tree, size_of, without_secrets
+from bert_pipeline.storage import local_copy, remove_tree, size_of, without_secrets
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
-from workflows.lib.lineage import SOURCES_NAME, dump_sources
+from workflows.lib.lineage import SOURCES_NAME, dump_sources, files_of_sources
 from workflows.lib.metadata import (
     as_dagster_failures,
     columns_metadata,
@@ -160,15 +159,11 @@ def dump(
 def _publish_sources(sources: list[str], directory: Path) -> Manifest:
     """Publish paths or URLs and hashes of files, which stay where they are."""
     entries: list[dict[str, Any]] = []
-    for source in sources:
-        name, unnamed = split_name(source)
-        kind, files = parse_source(unnamed)
-        for path in files:
-            place = path if is_remote(path) else str(Path(path).resolve())
-            if Path(place).is_relative_to(directory.resolve()):
-                raise UsageError(f"{place}: belongs to this dump already; leave `sources` empty to keep it")
-            entry = {"format": kind, "path": place, "bytes": size_of(path)}
-            entries.append({"name": name, **entry} if name else entry)
+    for name, kind, place in files_of_sources(sources):
+        if Path(place).is_relative_to(directory.resolve()):
+            raise UsageError(f"{place}: belongs to this dump already; leave `sources` empty to keep it")
+        entry = {"format": kind, "path": place, "bytes": size_of(place)}
+        entries.append({"name": name, **entry} if name else entry)
     inputs = {f"{index:02d}": foreign_input(entry["path"]) for index, entry in enumerate(entries)}
     with publishing(directory, kind="dump", configuration={}, inputs=inputs) as draft:
         draft.counts = {"sources": len(entries), "source_bytes": sum(entry["bytes"] for entry in entries)}
