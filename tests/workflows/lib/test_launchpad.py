@@ -96,41 +96,26 @@ def test_invalid_values_are_refused_before_the_run_starts(config):
         run(config)
 
 
-def test_signature_is_the_launchpad():
+def test_signature_is_the_launchpad_and_refused_values_are_named():
     def function(
-        context: Any,
-        home: Any,
-        settings: Whole,
-        part: Annotated[Part, "Nested."],
-        needed: Annotated[int, "Without a default."],
-        other: Annotated[str, "Of the function."] = "o",
-    ) -> Any:
-        return settings, part, needed, other
+        context, home, settings: Part, part: Annotated[Part, "P"], x: Annotated[int, "X"], y: Annotated[str, "Y"] = "o"
+    ):
+        return settings, part, x, y
 
-    compute = configured(function, {"choice": "b", "part": {"steps": 3}})
+    compute = configured(function, {"steps": 1, "part": {"steps": 3}})
     launchpad = inspect.signature(compute).parameters["config"].annotation
-    descriptions = {key: field.description for key, field in launchpad.model_fields.items()}
-    # Fields without a default in the preset are not shown.
-    assert descriptions == {
-        "choice": "One of two.",
-        "part": "Nested.",
-        "needed": "Without a default.",
-        "other": "Of the function.",
-    }
-    assert launchpad.model_fields["needed"].is_required()
-    with pytest.raises(dg.Failure, match="name"):
-        compute("context", "home", launchpad(needed=1))
+    shown = {key: field.description for key, field in launchpad.model_fields.items()}
+    assert shown == {"steps": "Number of steps.", "part": "P", "x": "X", "y": "Y"}
+    assert launchpad.model_fields["x"].is_required()
+    assert compute("context", "home", launchpad(x=1)) == (Part(steps=1), Part(steps=3), 1, "o")
+    for refused in ({"steps": -1}, {"part": {"steps": -1}}):
+        with pytest.raises(dg.Failure, match=r"steps: found -1"):
+            compute("context", "home", launchpad(x=1, **refused))
 
-
-def test_values_refused_by_the_dataclass_are_named():
-    def function(context: Any, home: Any, settings: Part) -> Part:
-        return settings
-
-    compute = configured(function, {"steps": 1})
-    launchpad = inspect.signature(compute).parameters["config"].annotation
-    assert compute("context", "home", launchpad()) == Part(steps=1)
-    with pytest.raises(dg.Failure, match=r"steps: found -1"):
-        compute("context", "home", launchpad(steps=-1))
+    # Fields without a default in the preset are not shown, and have that of the dataclass.
+    launchpad = inspect.signature(without := configured(function, {"part": {}})).parameters["config"].annotation
+    assert "steps" not in launchpad.model_fields
+    assert without("context", "home", launchpad(x=1))[0] == Part()
 
 
 def test_every_field_of_the_presets_dataclasses_is_documented():
