@@ -17,11 +17,10 @@ from typing import Any
 
 from bert_model.presets import load_preset, preset_names
 from bert_pipeline.configuration import SettingsAction, print_settings
-from bert_pipeline.corpus.sources import parse_source, split_name
 from bert_pipeline.errors import ArtifactError, InputError, UsageError, exit_code_of, suggest
 from bert_pipeline.signals import term_as_interrupt
-from bert_pipeline.storage import is_remote
 from workflows.lib.launchpad import DEFAULT_PRESET, PRESET_VARIABLE, asset_configs
+from workflows.lib.lineage import files_of_sources, registered_name
 from workflows.lib.resources import (
     CODE_LOCATION,
     DEFAULT_DUMP,
@@ -119,12 +118,8 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
             f"--dump {dump} names a generated sample; give --dump-file another name, such as --dump enwiki-1"
         )
     # Paths become absolute: the UI's runs have another directory.
-    sources = []
-    for source in arguments.dump_file:
-        name, unnamed = split_name(source)
-        kind, files = parse_source(unnamed)
-        places = [path if is_remote(path) else Path(path).resolve() for path in files]
-        sources += [f"{name}={kind}:{place}".removeprefix("=") for place in places]
+    files = files_of_sources(arguments.dump_file)
+    sources = [f"{name}={kind}:{place}".removeprefix("=") for name, kind, place in files]
     suites = {}
     for suite in SUITES:
         folder = getattr(arguments, suite)
@@ -171,15 +166,11 @@ def check_dump_is_known(dump: str, arguments: argparse.Namespace) -> None:
         return
     problem = "has no data yet; run the stage data first"
     if arguments.stage in ("data", "all"):
-        from workflows.defs.data import published_dump
+        from workflows.defs.data import PUBLISHED_DUMP
 
-        if arguments.dump_file or sample_seed(dump) is not None:
+        if arguments.dump_file or sample_seed(dump) is not None or PUBLISHED_DUMP.fullmatch(dump):
             return
-        try:
-            published_dump(dump)
-            return
-        except UsageError:
-            problem = "is no known, generated or published dump, such as enwiki-20261101; give --dump-file for another"
+        problem = "is no known, generated or published dump, such as enwiki-20261101; give --dump-file for another"
     dumps = {DEFAULT_DUMP, *(folder.name for folder in home.dump_directory(dump).parent.glob("*/"))} - {dump}
     raise UsageError(f"--dump {dump}: {problem}{suggest(dump, dumps) if dumps else ''}")
 
@@ -236,7 +227,9 @@ def run_stage(plan: Plan, stage: str, instance: Any) -> list[str]:
         run = execute_assets(instance, job, assets, partition, run_config(plan, stage), tags)
         if not run.is_success:
             # Dagster ends an interrupted run in order and returns; `main` still has to learn of it.
-            if was_interrupted(instance, run.run_id):
+            ended = instance.get_run_by_id(run.run_id)
+            reason = ended.tags.get(FAILURE_REASON_TAG)
+            if ended.status.value == "CANCELED" or reason == "UNEXPECTED_TERMINATION":
                 raise KeyboardInterrupt
             # The other tasks are fine-tuned nevertheless.
             failed.append(str(partition))
@@ -274,15 +267,6 @@ def execute_assets(
     return execute_run(InMemoryJob(job), run, instance).dagster_run
 
 
-def was_interrupted(instance: Any, run_id: str) -> bool:
-    """Return whether a run ended because this process was asked to stop, and not by an error."""
-    import dagster as dg
-
-    run = instance.get_run_by_id(run_id)
-    is_canceled = run.status == dg.DagsterRunStatus.CANCELED
-    return is_canceled or bool(run.tags.get(FAILURE_REASON_TAG) == "UNEXPECTED_TERMINATION")
-
-
 def run_config(plan: Plan, stage: str) -> dict[str, Any]:
     """Return the run config of a stage for the plan's preset and files, as it would be entered in the launchpad."""
     home, configs = BertHome(), plan.configs
@@ -317,7 +301,6 @@ def print_outcome(plan: Plan, seconds: Mapping[str, float]) -> None:
 def without_champion(home: BertHome, plan: Plan) -> list[str]:
     """Return a line for each model of a run that has no champion, with the reason."""
     from bert_model.registry.operations import why_no_champion
-    from workflows.lib.lineage import registered_name
 
     try:
         model = home.current_model(plan.dump)

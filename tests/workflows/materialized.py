@@ -1,5 +1,6 @@
 """Assets materialized in this process, configured by a preset."""
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ import dagster as dg
 from bert_model.presets import preset_from_mapping
 from workflows.definitions import defs
 from workflows.lib.launchpad import asset_configs
+from workflows.lib.resources import BertHome
 
 
 def materialize(
@@ -28,3 +30,10 @@ def materialize(
         run_config={"ops": ops},
         raise_on_error=False,
     )
+
+
+def call(asset: dg.AssetsDefinition, partition: str, home: BertHome, **launchpad: Any) -> Any:
+    """Call the function of an asset as Dagster does, with some values of its launchpad."""
+    compute: Any = asset.op.compute_fn
+    config = inspect.signature(compute.decorated_fn).parameters["config"].annotation(**launchpad)
+    return asset(dg.build_asset_context(partition_key=partition), home, config)

@@ -8,8 +8,8 @@ import pytest
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from bert_pipeline.manifest import load_manifest, publishing
-from workflows.defs.archive import remove_partitions
 from workflows.defs.automation import why_not_requested
+from workflows.defs.upkeep import remove_partitions
 from workflows.lib.instance import open_instance
 from workflows.lib.resources import DEFAULT_DUMP, BertHome, dump_partitions, task_partitions
 

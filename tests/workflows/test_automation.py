@@ -20,6 +20,7 @@ from unittest import mock
 import dagster as dg
 import pytest
 from loopback import Handler, serving
+from materialized import call
 from small_corpus import make_corpus, make_documents
 
 from bert_pipeline.errors import ConfigurationError, InputError
@@ -68,7 +69,7 @@ def test_sources_that_a_dump_cannot_take_are_refused(clean_environment, dump, me
     home = BertHome()
     path = place(home.dump("enwiki-1"), "enwiki-pages-articles.xml")
     with pytest.raises(dg.Failure, match=message):
-        data.dump(dg.build_asset_context(partition_key=dump), data.DumpLaunchpad(sources=[f"wikipedia:{path}"]), home)
+        call(data.dump, dump, home, sources=[f"wikipedia:{path}"])
     assert path.exists()
     assert not home.dump("samplewiki-7").exists()
 
@@ -283,16 +284,15 @@ def test_latest_dump_is_looked_for_at_each_materialization(clean_environment, mo
     monkeypatch.setattr("bert_pipeline.download.newest_finished_dump", lambda wiki, **_: dates.pop(0))
     home = BertHome()
     for _ in range(3):
-        context = dg.build_asset_context(partition_key="simplewiki-latest")
-        data.dump(context, data.DumpLaunchpad(), home)
+        call(data.dump, "simplewiki-latest", home)
     assert downloaded == ["20261001", "20261101"]
 
     # Without the site, the one that is there is kept.
     monkeypatch.setattr("bert_pipeline.download.newest_finished_dump", mock.Mock(side_effect=InputError("no answer")))
-    data.dump(dg.build_asset_context(partition_key="simplewiki-latest"), data.DumpLaunchpad(), home)
+    call(data.dump, "simplewiki-latest", home)
     assert downloaded == ["20261001", "20261101"]
     with pytest.raises(dg.Failure, match="no answer"):
-        data.dump(dg.build_asset_context(partition_key="dewiki-latest"), data.DumpLaunchpad(), home)
+        call(data.dump, "dewiki-latest", home)
 
 
 def test_files_of_a_dump_are_kept_where_none_are_named(clean_environment, tmp_path, monkeypatch):
@@ -300,8 +300,7 @@ def test_files_of_a_dump_are_kept_where_none_are_named(clean_environment, tmp_pa
     home, file = BertHome(), tmp_path / "part.xml"
     file.write_text("<mediawiki/>")
     for sources in ([str(file)], []):
-        context = dg.build_asset_context(partition_key="simplewiki-20261001")
-        data.dump(context, data.DumpLaunchpad(sources=sources), home)
+        call(data.dump, "simplewiki-20261001", home, sources=sources)
         assert dump_sources(home.dump("simplewiki-20261001")) == [f"wikipedia:{file}"]
 
 
@@ -313,7 +312,7 @@ def test_text_that_gives_no_pairs_leaves_no_exam(clean_environment):
     ]
     make_corpus(home.corpus("enwiki-1"), [documents])
     home.exam("enwiki-1").mkdir(parents=True)  # of an earlier text
-    result = data.exam(dg.build_asset_context(partition_key="enwiki-1"), data.ExamLaunchpad(enabled=True), home)
+    result = call(data.exam, "enwiki-1", home, enabled=True)
     assert result.metadata["exam/pairs"] == 0
     assert not home.exam("enwiki-1").exists()
 

@@ -26,9 +26,8 @@ from bert_pipeline.manifest import load_manifest, publishing
 from workflows import backup
 from workflows.definitions import defs
 from workflows.defs import upkeep
-from workflows.defs.archive import remove_partitions
 from workflows.defs.automation import why_not_requested
-from workflows.defs.upkeep import copy_file, create_backup, restore_backup
+from workflows.defs.upkeep import copy_file, create_backup, remove_partitions, restore_backup
 from workflows.lib.instance import open_instance
 from workflows.lib.resources import BertHome
 

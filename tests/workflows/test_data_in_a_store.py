@@ -15,7 +15,7 @@ from materialized import materialize
 from bert_model.presets import preset_from_mapping, with_phases_in
 from bert_pipeline.sample import generate_sample
 from workflows.defs import pretraining
-from workflows.defs.archive import archive
+from workflows.defs.upkeep import archive
 from workflows.lib import data_checks
 from workflows.lib.checks import Check
 from workflows.lib.instance import open_instance

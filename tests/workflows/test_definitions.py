@@ -29,7 +29,7 @@ def definitions() -> dg.Definitions:
 def test_link_to_mlflow_is_that_of_its_present_address(monkeypatch):
     monkeypatch.setenv("BERT_MLFLOW_ADDRESS", "https://people.example.org/mlflow/")
 
-    def report() -> None: ...
+    def report(context, home): ...
 
     assert step_asset()(report).metadata_by_key[dg.AssetKey("report")]["mlflow"].value.startswith("https://people")
     linked = {spec.key.to_user_string() for spec in defs().resolve_all_asset_specs() if "mlflow" in spec.metadata}

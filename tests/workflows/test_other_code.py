@@ -2,8 +2,8 @@
 
 import json
 
-import dagster as dg
 import pytest
+from materialized import call
 
 from bert_pipeline.manifest import load_manifest, publishing
 from bert_pipeline.step import STEPS
@@ -43,7 +43,6 @@ def test_finished_training_by_other_code_is_kept_and_reported(tmp_path, monkeypa
     monkeypatch.setattr(pretraining, "training_curves", lambda *_: b"")
     home = BertHome(directory=str(tmp_path / "home"))
     home.dump_directory("samplewiki-1").mkdir(parents=True)
-    context = dg.build_asset_context(partition_key="samplewiki-1")
-    result = pretraining.pretrained_model(context, pretraining.PretrainingLaunchpad(launch={}), home)
+    result = call(pretraining.pretrained_model, "samplewiki-1", home)
     assert result.data_version.value == load_manifest(output / "model").sha256
     assert f"trained by code old, and today's is {NOW}" in result.metadata["trained_by_other_code"].value

@@ -16,7 +16,7 @@ import sqlalchemy.exc
 
 from bert_model.presets import preset_path
 from bert_pipeline.errors import DiskFullError, InputError, UnavailableError, UsageError
-from workflows.defs.finetuning import TaskDataLaunchpad, _find_task
+from workflows.defs.finetuning import _find_task
 from workflows.lib.instance import open_instance
 from workflows.lib.lineage import TASK_SOURCE_NAME
 from workflows.lib.resources import (
@@ -160,8 +160,7 @@ def test_task_keeps_its_files_where_no_folder_is_given(clean_environment, tmp_pa
         (tmp_path / file).write_text(header)
 
     def find(folder="", dump=name):
-        config = TaskDataLaunchpad(glue=str(folder), dev_fraction=0.0)
-        task, path, dev_fraction, reason = _find_task(config, BertHome(), dump, "rte")
+        task, path, dev_fraction, reason = _find_task(BertHome(), dump, "rte", {}, str(folder), 0.0)
         assert task.name == "rte"
         return path, dev_fraction, reason
 

@@ -7,14 +7,13 @@ import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import dagster as dg
 
 from bert_model.presets import SampleConfig
 from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.configuration import to_mapping
-from bert_pipeline.corpus.sources import parse_source, split_name
 from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.exam.pairs import ExamConfig, read_pairs, sample_pairs
@@ -23,10 +22,9 @@ from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, foreign_input, load_manifest, publishing
 from bert_pipeline.progress import RateLimit
 from bert_pipeline.step import COPYING, STEPS, make
-from bert_pipeline.storage import is_remote, local_copy, remove_tree, size_of, without_secrets
+from bert_pipeline.storage import local_copy, remove_tree, size_of, without_secrets
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
-from workflows.lib.launchpad import config_class, from_launchpad, launchpad_defaults
-from workflows.lib.lineage import SOURCES_NAME, dump_sources
+from workflows.lib.lineage import SOURCES_NAME, dump_sources, files_of_sources
 from workflows.lib.metadata import (
     as_dagster_failures,
     columns_metadata,
@@ -35,9 +33,9 @@ from workflows.lib.metadata import (
     shortened,
     table,
 )
-from workflows.lib.resources import BertHome, sample_seed, step_asset
+from workflows.lib.resources import BertHome, Made, sample_seed, source_of, step_asset
 
-BEAM_OPTIONS = (list[str], "Options of the Beam job, as after `--`.")
+BeamOptions: TypeAlias = Annotated[list[str], "Options of the Beam job, as after `--`."]
 
 # --- sources, outside of any home ---
 
@@ -45,26 +43,16 @@ SITES_VARIABLE = "BERT_DUMP_SITES"
 WIKI_VARIABLE = "BERT_WIKI"
 DEFAULT_WIKI = "simplewiki"
 WIKI = re.compile(r"[a-z][a-z0-9_]{0,89}")
-"""Names whose dumps, such as enwiki-20261101, the asset `dump` accepts."""
+PUBLISHED_DUMP = re.compile(r"([a-z][a-z0-9_]*)-(\d{8}|latest)")
+"""Wiki and date of the dumps that the asset `dump` downloads, such as enwiki-20261101."""
 PUBLISHED_DUMPS, OFFICIAL_FILES = "published_dumps", "official_files"
 SOURCES = {
     PUBLISHED_DUMPS: "The newest finished dump of the wiki in BERT_WIKI, on the sites in BERT_DUMP_SITES.",
     OFFICIAL_FILES: "The task files and the descriptions of own tasks in BERT_TASKS, by their hashes.",
 }
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", dg.BetaWarning)
-    observing = dg.multi_observable_source_asset(
-        specs=[
-            dg.AssetSpec(name, description=description, group_name="data", owners=["team:data"])
-            for name, description in SOURCES.items()
-        ],
-        can_subset=True,
-        required_resource_keys={"home"},
-    )
 
 
-@observing  # type: ignore[untyped-decorator]
-def sources(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
+def observe_sources(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
     """Hash the task files, and ask the dump site; what was made of an older version is shown as stale."""
     from bert_pipeline.download import newest_finished_dump
 
@@ -82,6 +70,17 @@ def sources(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
             newest = f"{wiki_name()}-{newest_finished_dump(wiki_name(), sites=dump_sites())}"
             metadata = {"name": newest, "sites": ", ".join(dump_sites())}
             yield dg.ObserveResult(PUBLISHED_DUMPS, data_version=dg.DataVersion(newest), metadata=metadata)
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", dg.BetaWarning)
+    shared: Any = {"group_name": "data", "owners": ["team:data"], "metadata": source_of(observe_sources)}
+    sources = dg.multi_observable_source_asset(
+        name="sources",
+        specs=[dg.AssetSpec(name, description=description, **shared) for name, description in SOURCES.items()],
+        can_subset=True,
+        required_resource_keys={"home"},
+    )(observe_sources)
 
 
 def wiki_name() -> str:
@@ -102,23 +101,22 @@ def dump_sites() -> tuple[str, ...]:
 
 # --- dump ---
 
-DumpLaunchpad: Any = config_class(
-    SampleConfig,
-    launchpad_defaults()["dump"],
-    sources=(
-        list[str],
-        "Files in place of a download: PATH or wikipedia:PATH for a MediaWiki export, parquet:PATH, jsonl:PATH, "
-        "lines:PATH, book:PATH, text:PATH, pairs:PATH. PATH may be a directory or a URL.",
-    ),
-)
-
 
 @step_asset(
     deps=[PUBLISHED_DUMPS],
     kinds={"wikipedia", "bzip2"},
     retry_policy=dg.RetryPolicy(max_retries=2, delay=30, backoff=dg.Backoff.EXPONENTIAL),
 )
-def dump(context: dg.AssetExecutionContext, config: DumpLaunchpad, home: BertHome) -> dg.MaterializeResult[None]:
+def dump(
+    context: dg.AssetExecutionContext,
+    home: BertHome,
+    settings: SampleConfig,
+    sources: Annotated[
+        list[str],
+        "Files in place of a download: PATH or wikipedia:PATH for a MediaWiki export, parquet:PATH, jsonl:PATH, "
+        "lines:PATH, book:PATH, text:PATH, pairs:PATH. PATH may be a directory or a URL.",
+    ],
+) -> Made:
     """The encyclopedia as published: a MediaWiki export.
 
     `samplewiki-N` is generated from seed N and marked so wherever it is shown. Any other partition takes the files
@@ -128,22 +126,29 @@ def dump(context: dg.AssetExecutionContext, config: DumpLaunchpad, home: BertHom
     name = context.partition_key
     directory = home.dump(name)
     seed = sample_seed(name)
-    with as_dagster_failures():
-        # Named files take precedence; a sample is generated, and everything else downloaded. What is named after a
-        # sample counts as one everywhere.
-        if config.sources and seed is not None:
+    # Named files take precedence; a sample is generated, and everything else downloaded. What is named after a sample
+    # counts as one everywhere.
+    if sources and seed is not None:
+        raise UsageError(
+            f"sources: {name} names a generated sample; give them to a partition of another name, such as enwiki-1"
+        )
+    # Those of an earlier materialization stay, so that no download takes their place.
+    if not sources and (directory / SOURCES_NAME).is_file():
+        sources = dump_sources(directory)
+        context.log.info(f"the files of the last time: {', '.join(map(without_secrets, sources))}")
+    if sources:
+        manifest = _publish_sources(sources, directory)
+    elif seed is not None:
+        manifest = _generate(seed, settings, directory, context)
+    else:
+        if (published := PUBLISHED_DUMP.fullmatch(name)) is None:
             raise UsageError(
-                f"sources: {name} names a generated sample; give them to a partition of another name, such as enwiki-1"
+                f"dump {name!r}: no local file is given, and the name is not that of a published dump such as "
+                "enwiki-20261101; name a file in `sources`"
             )
-        if sources := config.sources or _named_before(directory, context):
-            manifest = _publish_sources(sources, directory)
-        elif seed is not None:
-            manifest = _generate(name, seed, from_launchpad(SampleConfig, config), directory, context)
-        else:
-            wiki, date = published_dump(name)
-            # A download may fail by chance, so only here every error is retried.
-            with as_dagster_failures(allow_retries=True):
-                manifest = _download(wiki, date, directory, context)
+        # A download may fail by chance, so only here every error is retried.
+        with as_dagster_failures(allow_retries=True):
+            manifest = _download(published[1], published[2], directory, context)
     metadata = manifest_metadata(manifest, rates=False) | {
         "sources": dg.MetadataValue.json([without_secrets(source) for source in dump_sources(directory)]),
         "generated_sample": manifest.kind == "sample",
@@ -151,27 +156,14 @@ def dump(context: dg.AssetExecutionContext, config: DumpLaunchpad, home: BertHom
     return materialization(manifest.sha256, metadata)
 
 
-def _named_before(directory: Path, context: dg.AssetExecutionContext) -> list[str]:
-    """Return the files that an earlier materialization was given, so that no download takes their place; [] if none."""
-    if not (directory / SOURCES_NAME).is_file():
-        return []
-    sources = dump_sources(directory)
-    context.log.info(f"the files of the last time: {', '.join(map(without_secrets, sources))}")
-    return sources
-
-
 def _publish_sources(sources: list[str], directory: Path) -> Manifest:
     """Publish paths or URLs and hashes of files, which stay where they are."""
     entries: list[dict[str, Any]] = []
-    for source in sources:
-        name, unnamed = split_name(source)
-        kind, files = parse_source(unnamed)
-        for path in files:
-            place = path if is_remote(path) else str(Path(path).resolve())
-            if Path(place).is_relative_to(directory.resolve()):
-                raise UsageError(f"{place}: belongs to this dump already; leave `sources` empty to keep it")
-            entry = {"format": kind, "path": place, "bytes": size_of(path)}
-            entries.append({"name": name, **entry} if name else entry)
+    for name, kind, place in files_of_sources(sources):
+        if Path(place).is_relative_to(directory.resolve()):
+            raise UsageError(f"{place}: belongs to this dump already; leave `sources` empty to keep it")
+        entry = {"format": kind, "path": place, "bytes": size_of(place)}
+        entries.append({"name": name, **entry} if name else entry)
     inputs = {f"{index:02d}": foreign_input(entry["path"]) for index, entry in enumerate(entries)}
     with publishing(directory, kind="dump", configuration={}, inputs=inputs) as draft:
         draft.counts = {"sources": len(entries), "source_bytes": sum(entry["bytes"] for entry in entries)}
@@ -179,28 +171,16 @@ def _publish_sources(sources: list[str], directory: Path) -> Manifest:
     return load_manifest(directory, kind="dump")
 
 
-def _generate(
-    name: str, seed: int, config: SampleConfig, directory: Path, context: dg.AssetExecutionContext
-) -> Manifest:
+def _generate(seed: int, config: SampleConfig, directory: Path, context: dg.AssetExecutionContext) -> Manifest:
     from bert_pipeline.sample import generate_sample
 
     def build() -> Manifest:
-        context.log.info(f"generating {name}: {config.num_articles} invented articles and task files over them")
+        what = f"{config.num_articles} invented articles and task files over them"
+        context.log.info(f"generating {context.partition_key}: {what}")
         return generate_sample(directory, seed=seed, num_articles=config.num_articles)
 
     settings = {"seed": seed, **to_mapping(config)}
     return STEPS["dump"].make(directory, build, settings=settings, log=context.log.info)
-
-
-def published_dump(name: str) -> tuple[str, str]:
-    """Split "enwiki-20261101" into wiki and date; UsageError when it is not the name of a published dump."""
-    match = re.fullmatch(r"([a-z][a-z0-9_]*)-(\d{8}|latest)", name)
-    if match is None:
-        raise UsageError(
-            f"dump {name!r}: no local file is given, and the name is not that of a published dump such as "
-            "enwiki-20261101; name a file in `sources`"
-        )
-    return match[1], match[2]
 
 
 def _download(wiki: str, date: str, directory: Path, context: dg.AssetExecutionContext) -> Manifest:
@@ -231,11 +211,11 @@ def _download(wiki: str, date: str, directory: Path, context: dg.AssetExecutionC
 
 # --- corpus ---
 
-CorpusLaunchpad: Any = config_class(CorpusConfig, launchpad_defaults()["corpus"], beam_options=BEAM_OPTIONS)
-
 
 @step_asset(deps=[dump], kinds={"beam", "parquet"})
-def corpus(context: dg.AssetExecutionContext, config: CorpusLaunchpad, home: BertHome) -> dg.MaterializeResult[None]:
+def corpus(
+    context: dg.AssetExecutionContext, home: BertHome, settings: CorpusConfig, beam_options: BeamOptions
+) -> Made:
     """The text passages of the articles: documents of sentences.
 
     Lists, tables, headings, references and boxes are left out, as in the paper; documents keep their order of
@@ -245,22 +225,20 @@ def corpus(context: dg.AssetExecutionContext, config: CorpusLaunchpad, home: Ber
     from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA
 
     name = context.partition_key
-    settings = from_launchpad(CorpusConfig, config)
-    with as_dagster_failures():
-        source = load_manifest(home.dump(name))
-        # Document ids begin with the wiki where the dump does not name it.
-        if not settings.name and source.kind != "sample":
-            settings = dataclasses.replace(settings, name=name.partition("-")[0])
-        templates = {"templates": file_sha256(settings.templates)} if settings.templates else {}
-        sources = dump_sources(home.dump(name))
-        context.log.info(f"reading {', '.join(map(without_secrets, sources))}")
-        manifest = STEPS["corpus"].make(
-            home.corpus(name),
-            lambda: build_corpus(sources, home.corpus(name), settings, tuple(config.beam_options)),
-            settings=dataclasses.replace(settings, templates=""),  # its hash counts, wherever it is
-            inputs={"dump": source.sha256} | templates,
-            log=context.log.info,
-        )
+    source = load_manifest(home.dump(name))
+    # Document ids begin with the wiki where the dump does not name it.
+    if not settings.name and source.kind != "sample":
+        settings = dataclasses.replace(settings, name=name.partition("-")[0])
+    templates = {"templates": file_sha256(settings.templates)} if settings.templates else {}
+    sources = dump_sources(home.dump(name))
+    context.log.info(f"reading {', '.join(map(without_secrets, sources))}")
+    manifest = STEPS["corpus"].make(
+        home.corpus(name),
+        lambda: build_corpus(sources, home.corpus(name), settings, tuple(beam_options)),
+        settings=dataclasses.replace(settings, templates=""),  # its hash counts, wherever it is
+        inputs={"dump": source.sha256} | templates,
+        log=context.log.info,
+    )
     counts = manifest.counts
     context.log.info(f"{counts.get('documents', 0):,} documents, {counts.get('sentences', 0):,} sentences")
     metadata = manifest_metadata(manifest) | {"passages_sample": table(counts.get("passages_sample", []))}
@@ -271,18 +249,17 @@ def corpus(context: dg.AssetExecutionContext, config: CorpusLaunchpad, home: Ber
 
 NUM_SAMPLE_TOKENS = 20
 
-VocabularyLaunchpad: Any = config_class(
-    VocabularyConfig,
-    launchpad_defaults()["vocabulary"],
-    beam_options=BEAM_OPTIONS,
-    from_model=(str, "Take this model's vocabulary over (directory, models:/ URI, hub id) to train it further."),
-)
-
 
 @step_asset(deps=[corpus], kinds={"beam", "tokenizers"})
 def vocabulary(
-    context: dg.AssetExecutionContext, config: VocabularyLaunchpad, home: BertHome
-) -> dg.MaterializeResult[None]:
+    context: dg.AssetExecutionContext,
+    home: BertHome,
+    settings: VocabularyConfig,
+    beam_options: BeamOptions,
+    from_model: Annotated[
+        str, "Take this model's vocabulary over (directory, models:/ URI, hub id) to train it further."
+    ],
+) -> Made:
     """The vocabulary of the corpus, WordPiece or byte-level BPE, trained on word counts of the training documents.
 
     With `from_model` it is that model's: weights can be trained further with their own vocabulary alone.
@@ -291,15 +268,13 @@ def vocabulary(
     from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
     name = context.partition_key
-    settings = from_launchpad(VocabularyConfig, config)
-    with as_dagster_failures():
-        if config.from_model:
-            manifest = _copy_vocabulary(context, config.from_model, home.vocabulary(name))
-        else:
-            inputs = {"corpus": home.corpus(name)}
-            options = {"log": context.log.info, "beam_options": config.beam_options}
-            manifest = make("vocabulary", build_vocabulary, home.vocabulary(name), settings, inputs, **options)
-        tokens = Tokenizer.from_directory(manifest.path).tokens
+    if from_model:
+        manifest = _copy_vocabulary(context, from_model, home.vocabulary(name))
+    else:
+        inputs, options = {"corpus": home.corpus(name)}, {"beam_options": beam_options}
+        directory = home.vocabulary(name)
+        manifest = make("vocabulary", build_vocabulary, directory, settings, inputs, context.log.info, **options)
+    tokens = Tokenizer.from_directory(manifest.path).tokens
     context.log.info(f"{len(tokens):,} WordPiece tokens")
     # Tokens at even distances show the special tokens, the alphabet, frequent words and rare pieces.
     stride = max(1, len(tokens) // NUM_SAMPLE_TOKENS)
@@ -345,18 +320,15 @@ def _quality_rows(manifest: Manifest) -> list[dict[str, Any]]:
 
 # --- instances ---
 
-InstancesLaunchpad: Any = config_class(
-    InstancesConfig,
-    launchpad_defaults()["instances"],
-    max_seq_lengths=(list[int], "One directory of instances for each length, in tokens."),
-    beam_options=BEAM_OPTIONS,
-)
-
 
 @step_asset(deps=[corpus, vocabulary], kinds={"beam", "parquet"})
 def instances(
-    context: dg.AssetExecutionContext, config: InstancesLaunchpad, home: BertHome
-) -> dg.MaterializeResult[None]:
+    context: dg.AssetExecutionContext,
+    home: BertHome,
+    settings: InstancesConfig,
+    max_seq_lengths: Annotated[list[int], "One directory of instances for each length, in tokens."],
+    beam_options: BeamOptions,
+) -> Made:
     """Sentence pairs for masked-LM and next-sentence prediction, unpadded, one directory for each sequence length."""
     from bert_pipeline.instances.job import build_instances
     from bert_pipeline.instances.parquet import INSTANCE_SCHEMA, MASKED_INSTANCE_SCHEMA
@@ -365,25 +337,23 @@ def instances(
     metadata: dict[str, Any] = {}
     versions: dict[str, str] = {}
     total = 0
-    with as_dagster_failures():
-        inputs = {"corpus": home.corpus(name), "vocabulary": home.vocabulary(name)}
-        options = {"log": context.log.info, "beam_options": config.beam_options}
-        # Each length is an artifact of its own: adding one leaves the others unchanged.
-        shared = from_launchpad(InstancesConfig, config)
-        for length in config.max_seq_lengths:
-            settings = dataclasses.replace(shared, max_seq_length=length)
-            manifest = make("instances", build_instances, home.instances(name, length), settings, inputs, **options)
-            context.log.info(f"{manifest.counts.get('instances', 0):,} instances of up to {length} tokens")
-            # All lengths share the asset's metadata, so each has its prefix.
-            description = manifest_metadata(manifest)
-            total += description.pop("dagster/row_count", 0)  # Dagster knows one row count for an asset
-            metadata |= {f"{length}/{key}": value for key, value in description.items()}
-            metadata[f"{length}/instances_sample"] = table(sample_instances(manifest))
-            versions[str(length)] = manifest.sha256
+    inputs = {"corpus": home.corpus(name), "vocabulary": home.vocabulary(name)}
+    # Each length is an artifact of its own: adding one leaves the others unchanged.
+    for length in max_seq_lengths:
+        of_length = dataclasses.replace(settings, max_seq_length=length)
+        directory, options = home.instances(name, length), {"beam_options": beam_options}
+        manifest = make("instances", build_instances, directory, of_length, inputs, context.log.info, **options)
+        context.log.info(f"{manifest.counts.get('instances', 0):,} instances of up to {length} tokens")
+        # All lengths share the asset's metadata, so each has its prefix.
+        description = manifest_metadata(manifest)
+        total += description.pop("dagster/row_count", 0)  # Dagster knows one row count for an asset
+        metadata |= {f"{length}/{key}": value for key, value in description.items()}
+        metadata[f"{length}/instances_sample"] = table(sample_instances(manifest))
+        versions[str(length)] = manifest.sha256
     if total:
         metadata["dagster/row_count"] = total
-    if shared.format == "parquet":
-        schema = MASKED_INSTANCE_SCHEMA if shared.has_static_masks else INSTANCE_SCHEMA
+    if settings.format == "parquet":
+        schema = MASKED_INSTANCE_SCHEMA if settings.has_static_masks else INSTANCE_SCHEMA
         # A row is a function of the sentences and, by its random choices, of the documents' ids.
         metadata |= columns_metadata(schema, {"corpus": ("sentences", "document_id")})
     return materialization(content_sha256(versions), metadata)
@@ -418,16 +388,15 @@ def sample_instances(manifest: Manifest) -> list[dict[str, Any]]:
 
 # --- exam ---
 
-ExamLaunchpad: Any = config_class(
-    ExamConfig,
-    launchpad_defaults()["exam"],
-    enabled=(bool, "Make the pairs; without them a training is examined on the file that it names, if any."),
-    beam_options=BEAM_OPTIONS,
-)
-
 
 @step_asset(deps=[corpus], kinds={"beam"})
-def exam(context: dg.AssetExecutionContext, config: ExamLaunchpad, home: BertHome) -> dg.MaterializeResult[None]:
+def exam(
+    context: dg.AssetExecutionContext,
+    home: BertHome,
+    settings: ExamConfig,
+    enabled: Annotated[bool, "Make the pairs; without them a training is examined on the file that it names, if any."],
+    beam_options: BeamOptions,
+) -> Made:
     """Minimal pairs made from the held-out documents, on which pre-trained models are examined without fine-tuning.
 
     Beside them are the trigrams of the training documents, which a model should beat.
@@ -437,21 +406,19 @@ def exam(context: dg.AssetExecutionContext, config: ExamLaunchpad, home: BertHom
 
     name = context.partition_key
     directory = home.exam(name)
-    with as_dagster_failures():
-        if not config.enabled:
-            remove_tree(directory)
-            context.log.info("no pairs are made: the preset has no section `exam`")
-            return materialization(content_sha256({}), {"exam/pairs": 0})
-        settings = from_launchpad(ExamConfig, config)
-        # The exam stays in the home, which an engine's workers do not see.
-        options = () if is_engine(config.beam_options) else tuple(config.beam_options)
-        inputs = {"corpus": home.corpus(name)}
-        try:
-            manifest = make("exam", build_exam, directory, settings, inputs, context.log.info, beam_options=options)
-        except NoPairsError as error:
-            remove_tree(directory)
-            context.log.warning(f"{error}; trainings are not examined")
-            return materialization(content_sha256({}), {"exam/pairs": 0})
+    if not enabled:
+        remove_tree(directory)
+        context.log.info("no pairs are made: the preset has no section `exam`")
+        return materialization(content_sha256({}), {"exam/pairs": 0})
+    # The exam stays in the home, which an engine's workers do not see.
+    options = () if is_engine(beam_options) else tuple(beam_options)
+    inputs = {"corpus": home.corpus(name)}
+    try:
+        manifest = make("exam", build_exam, directory, settings, inputs, context.log.info, beam_options=options)
+    except NoPairsError as error:
+        remove_tree(directory)
+        context.log.warning(f"{error}; trainings are not examined")
+        return materialization(content_sha256({}), {"exam/pairs": 0})
     context.log.info(", ".join(f"{count:,} pairs {kind}" for kind, count in manifest.counts["pairs"].items()))
     sample = []
     for pair in sample_pairs(read_pairs(directory), 2):

@@ -6,10 +6,9 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import dagster as dg
-from pydantic import Field
 
 from bert_model.finetuning.caveats import describe as describe_caveats
 from bert_model.presets import TaskRunsConfig
@@ -27,10 +26,8 @@ from bert_pipeline.tasks.catalogue import Task
 from workflows.defs.automation import AFTER_CANDIDATE, AFTER_INPUTS
 from workflows.defs.data import OFFICIAL_FILES, dump
 from workflows.defs.pretraining import TRAINING_POOL, pretrained_model
-from workflows.lib.launchpad import config_class, from_launchpad, launchpad_defaults
 from workflows.lib.lineage import TASK_SOURCE_NAME, load_published_task
 from workflows.lib.metadata import (
-    as_dagster_failures,
     manifest_metadata,
     materialization,
     observe,
@@ -39,29 +36,12 @@ from workflows.lib.metadata import (
     shortened,
     table,
 )
-from workflows.lib.resources import TASK_NAMES, BertHome, dump_and_task, dump_label, sample_seed, step_asset
+from workflows.lib.resources import TASK_NAMES, BertHome, Made, dump_and_task, dump_label, sample_seed, step_asset
 
 if TYPE_CHECKING:
     from bert_model.finetuning.trial import TrialProgress
 
 # --- task_data ---
-
-SUITES = {"squad": "squad", "swag": "swag", "conll": "ner"}
-"""Reader of a task -> the launchpad's folder for it; the other tasks are GLUE's."""
-
-
-class TaskDataLaunchpad(dg.Config):
-    """Where the official task files are."""
-
-    glue: str = Field(default="", description="Folder with the GLUE tasks (CoLA, SST-2, …).")
-    squad: str = Field(default="", description="Folder with SQuAD's JSON files.")
-    swag: str = Field(default="", description="Folder with SWAG's CSV files.")
-    ner: str = Field(default="", description="Folder with the CoNLL-2003 files (eng.train, …).")
-    dev_fraction: float = Field(
-        default=launchpad_defaults()["task_data"]["dev_fraction"],
-        description="Where a task has one file only: the share of it that becomes the dev set; 0 skips the task. "
-        "Not used if no folder is given and the files and the share of the last time are.",
-    )
 
 
 @step_asset(
@@ -71,7 +51,19 @@ class TaskDataLaunchpad(dg.Config):
     # Changed files are shown as stale: to fine-tune all dumps again is not decided by an observation.
     automation_condition=AFTER_INPUTS.ignore(dg.AssetSelection.assets(OFFICIAL_FILES)),
 )
-def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home: BertHome) -> Any:
+def task_data(
+    context: dg.AssetExecutionContext,
+    home: BertHome,
+    dev_fraction: Annotated[
+        float,
+        "Where a task has one file only: the share of it that becomes the dev set; 0 skips the task. Not used if no "
+        "folder is given and the files and the share of the last time are.",
+    ],
+    glue: Annotated[str, "Folder with the GLUE tasks (CoLA, SST-2, …)."] = "",
+    squad: Annotated[str, "Folder with SQuAD's JSON files."] = "",
+    swag: Annotated[str, "Folder with SWAG's CSV files."] = "",
+    ner: Annotated[str, "Folder with the CoNLL-2003 files (eng.train, …)."] = "",
+) -> Made | None:
     """A task's training and dev examples, read from its official files and identified by their hashes.
 
     The files are in the configured folder; without one in BERT_TASKS, else where they were the last time, else in the
@@ -82,22 +74,22 @@ def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home
 
     name, task_name = dump_and_task(context.partition_key)
     directory = home.task_data(name, task_name)
-    with as_dagster_failures():
-        task, path, dev_fraction, reason = _find_task(config, home, name, task_name)
-        # Published as skipped, for the report to name; nothing is materialized, so nothing downstream runs.
-        if reason or task is None or path is None:
-            configuration = {"task": task_name}
-            with publishing(
-                directory, kind="skipped_task", configuration=configuration, inputs={}, replaces="task_data"
-            ) as draft:
-                draft.counts = {"reason": reason}
-            context.log.warning(f"skipped: {task_name}: {reason}")
-            observe(context, {"skipped": reason})
-            return
+    folders = {"squad": squad, "swag": swag, "conll": ner}
+    task, path, dev_fraction, reason = _find_task(home, name, task_name, folders, glue, dev_fraction)
+    # Published as skipped, for the report to name; nothing is materialized, so nothing downstream runs.
+    if reason or task is None or path is None:
+        skipped = {"task": task_name}
+        with publishing(
+            directory, kind="skipped_task", configuration=skipped, inputs={}, replaces="task_data"
+        ) as draft:
+            draft.counts = {"reason": reason}
+        context.log.warning(f"skipped: {task_name}: {reason}")
+        observe(context, {"skipped": reason})
+        return None
 
-        # The examples stay in their files, which the artifact names by path and hash.
-        data = load_task_data(task, path, dev_fraction)
-        manifest = _publish_task_data(directory, path, dev_fraction, data)
+    # The examples stay in their files, which the artifact names by path and hash.
+    data = load_task_data(task, path, dev_fraction)
+    manifest = _publish_task_data(directory, path, dev_fraction, data)
     sizes = ", ".join(f"{len(examples):,} {split}" for split, examples in {"train": data.train, **data.dev}.items())
     context.log.info(f"{task.title}: {sizes}{' (own split)' if data.own_split else ''}")
     for note in data.notes():
@@ -109,13 +101,16 @@ def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home
         "examples": table(_sample_examples(data.train)),
         "source": dg.MetadataValue.path(str(path)),
     }
-    yield materialization(manifest.sha256, metadata)
+    return materialization(manifest.sha256, metadata)
 
 
 def _find_task(
-    config: TaskDataLaunchpad, home: BertHome, dump: str, name: str
+    home: BertHome, dump: str, name: str, folders: Mapping[str, str], glue: str, dev_fraction: float
 ) -> tuple[Task | None, Path | None, float, str]:
-    """Return a task, the folder of its files, the share that becomes the dev set, and why the task is skipped or ""."""
+    """Return a task, the folder of its files, the share that becomes the dev set, and why the task is skipped or "".
+
+    `folders` maps readers of tasks to the launchpad's folders; the other tasks are in that of GLUE.
+    """
     from bert_pipeline.tasks.files import missing_task_data
 
     try:
@@ -124,19 +119,19 @@ def _find_task(
         return None, None, 0.0, str(error)
     # The launchpad's folder; without one BERT_TASKS, else where the files were the last time, else the sample. An own
     # task's files are in the folder of its YAML file.
-    folder = getattr(config, SUITES.get(task.reader, "glue")) if name in TASK_NAMES else ""
-    places = [(Path(place), config.dev_fraction) for place in [folder or home.tasks] if place]
+    folder = folders.get(task.reader, glue) if name in TASK_NAMES else ""
+    places = [(Path(place), dev_fraction) for place in [folder or home.tasks] if place]
     former: list[tuple[Path, float]] = []
     if name in TASK_NAMES and not folder:
         if is_file(source := home.task_data(dump, name) / TASK_SOURCE_NAME):
             recorded = json.loads(source.read_text(encoding="utf-8"))
             former = [(Path(recorded["path"]), recorded["dev_fraction"])]
-        sample = [(home.dump(dump), config.dev_fraction)] if sample_seed(dump) is not None else []
+        sample = [(home.dump(dump), dev_fraction)] if sample_seed(dump) is not None else []
         places += [*former, *sample]
     reasons = {place: missing_task_data(task, *place) for place in places}
-    for (path, dev_fraction), reason in reasons.items():
+    for (path, share), reason in reasons.items():
         if not reason:
-            return task, path, dev_fraction, ""
+            return task, path, share, ""
     if former:  # skipped, the task would forget where they were
         raise InputError(f"{reasons[former[0]]}; restore the files of the last time, or give their folder")
     if not places:
@@ -188,8 +183,6 @@ def _sample_examples(examples: list[Any]) -> list[dict[str, Any]]:
 
 # --- finetuned_model ---
 
-FinetuningLaunchpad: Any = config_class(TaskRunsConfig, launchpad_defaults()["finetuned_model"])
-
 
 @step_asset(
     deps=[task_data, pretrained_model, "candidate_model"],
@@ -197,9 +190,7 @@ FinetuningLaunchpad: Any = config_class(TaskRunsConfig, launchpad_defaults()["fi
     pool=TRAINING_POOL,
     automation_condition=AFTER_CANDIDATE,
 )
-def finetuned_model(
-    context: dg.AssetExecutionContext, config: FinetuningLaunchpad, home: BertHome
-) -> dg.MaterializeResult[None]:
+def finetuned_model(context: dg.AssetExecutionContext, home: BertHome, settings: TaskRunsConfig) -> Made:
     """The pre-trained model fine-tuned on one task, chosen on dev over learning rates and seeds.
 
     With `comparison` the same search runs from random weights, once with the same steps and once with four times as
@@ -219,39 +210,38 @@ def finetuned_model(
         if report.scores or is_due():
             context.log.info(describe_trial(report))
 
-    with as_dagster_failures():
-        data = load_published_task(home, name, task_name)
-        settings = from_launchpad(TaskRunsConfig, config).for_task(data.task)
-        model = home.current_model(name)
+    data = load_published_task(home, name, task_name)
+    of_task = settings.for_task(data.task)
+    model = home.current_model(name)
 
-        # The search that is here may have ended while MLflow was down.
-        with contextlib.suppress(BertError):
-            replay_search(directory, load_manifest(directory, kind="finetuned_model"))
+    # The search that is here may have ended while MLflow was down.
+    with contextlib.suppress(BertError):
+        replay_search(directory, load_manifest(directory, kind="finetuned_model"))
 
-        # A search of hours is repeated only if the weights, the examples, the task, the settings or the step differ.
-        manifest = STEPS["finetuned_model"].make(
-            directory,
-            lambda: (
-                finetune(
-                    data,
-                    model,
-                    directory,
-                    settings,
-                    pool=shared_pool(),
-                    progress=lambda done, total, line: context.log.info(f"{done}/{total} {line}"),
-                    watch=watch,
-                    replace=True,  # the directory is of the dump, whose pre-trained model may be another one by now
-                ).manifest
-            ),
-            settings=settings,
-            inputs={
-                "task": content_sha256(changed_settings(data.task)),
-                "pretrained_model": load_manifest(model, kind="pretrained_model").sha256,
-                "task_data": load_manifest(home.task_data(name, task_name), kind="task_data").sha256,
-            },
-            log=context.log.info,
-        )
-        results = json.loads((directory / "results.json").read_text(encoding="utf-8"))
+    # A search of hours is repeated only if the weights, the examples, the task, the settings or the step differ.
+    manifest = STEPS["finetuned_model"].make(
+        directory,
+        lambda: (
+            finetune(
+                data,
+                model,
+                directory,
+                of_task,
+                pool=shared_pool(),
+                progress=lambda done, total, line: context.log.info(f"{done}/{total} {line}"),
+                watch=watch,
+                replace=True,  # the directory is of the dump, whose pre-trained model may be another one by now
+            ).manifest
+        ),
+        settings=of_task,
+        inputs={
+            "task": content_sha256(changed_settings(data.task)),
+            "pretrained_model": load_manifest(model, kind="pretrained_model").sha256,
+            "task_data": load_manifest(home.task_data(name, task_name), kind="task_data").sha256,
+        },
+        log=context.log.info,
+    )
+    results = json.loads((directory / "results.json").read_text(encoding="utf-8"))
     generated = sample_seed(name) is not None
     scores = {key: TaskScore.from_results(results, key, generated=generated) for key in results["metrics"]}
 

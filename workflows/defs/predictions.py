@@ -7,10 +7,9 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import dagster as dg
-from pydantic import Field
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.manifest import Manifest, foreign_input, load_manifest, publishing
@@ -19,29 +18,14 @@ from bert_pipeline.tasks.catalogue import Task
 from workflows.defs.promotion import REGISTRY_RETRIES, champion, registered_model
 from workflows.lib.launchpad import launchpad_preset
 from workflows.lib.lineage import name_of_preset
-from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, observe, shortened, table
-from workflows.lib.resources import BertHome, step_asset
+from workflows.lib.metadata import manifest_metadata, materialization, observe, shortened, table
+from workflows.lib.resources import BertHome, Made, step_asset
 
 PREDICTION_POOL = "prediction"
 """One run at a time: each uses the first GPU, or every core."""
 NUM_SAMPLES = 5
 NUM_CANDIDATE_ROWS = 100
 """First rows of a file among which the samples are."""
-
-
-class PredictionLaunchpad(dg.Config):
-    """Which files are answered, and by which model."""
-
-    inputs: list[str] = Field(
-        default=[],
-        description="Files as `bert predict` reads them: lines of text, tab-separated fields, JSON lines, or "
-        "the task's own data files. Empty: every file in BERT_HOME/inputs/<task>.",
-    )
-    model: str = Field(
-        default="",
-        description="Registered version, such as models:/bert-tiny-sst2/3. Empty: the champion of the task and of the "
-        "preset's size.",
-    )
 
 
 @step_asset(
@@ -51,7 +35,20 @@ class PredictionLaunchpad(dg.Config):
     output_required=False,
     retry_policy=REGISTRY_RETRIES,
 )
-def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, home: BertHome) -> Any:
+def predictions(
+    context: dg.AssetExecutionContext,
+    home: BertHome,
+    inputs: Annotated[
+        list[str],
+        "Files as `bert predict` reads them: lines of text, tab-separated fields, JSON lines, or the task's own data "
+        "files. Empty: every file in BERT_HOME/inputs/<task>.",
+    ] = [],  # noqa: B006
+    model: Annotated[
+        str,
+        "Registered version, such as models:/bert-tiny-sst2/3. Empty: the champion of the task and of the preset's "
+        "size.",
+    ] = "",
+) -> Made | None:
     """The predictions of a task's champion: for each input file one of JSON lines, an answer for each input, in order.
 
     Rows that cannot be read or answered are set aside in a second file, `<input>.jsonl.rejected.jsonl`, and counted.
@@ -62,35 +59,34 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
     from bert_model.registry.operations import download, get_version, why_no_champion
 
     task = context.partition_key
-    with as_dagster_failures():
-        files = input_files(home, task, config.inputs)
-        champion = f"{name_of_preset(launchpad_preset())}-{task}"
-        # Nothing to answer, or nobody who may, is no failure; the observation tells why nothing was materialized.
-        skipped, why = "", ""
-        if not files:
-            skipped, why = "no input", f"{home.prediction_inputs(task)} holds no file, and `inputs` names none"
-        elif not config.model and (reason := why_no_champion(champion)):
-            skipped = why = f"no champion: {champion} {reason}"
-        if skipped:
-            context.log.warning(f"skipped: {why}")
-            observe(context, {"skipped": skipped})
-            return
+    files = input_files(home, task, inputs)
+    champion = f"{name_of_preset(launchpad_preset())}-{task}"
+    # Nothing to answer, or nobody who may, is no failure; the observation tells why nothing was materialized.
+    skipped, why = "", ""
+    if not files:
+        skipped, why = "no input", f"{home.prediction_inputs(task)} holds no file, and `inputs` names none"
+    elif not model and (reason := why_no_champion(champion)):
+        skipped = why = f"no champion: {champion} {reason}"
+    if skipped:
+        context.log.warning(f"skipped: {why}")
+        observe(context, {"skipped": skipped})
+        return None
 
-        # The alias may move while this runs: the version is fixed now, and part of the inputs.
-        described = home.task(task)
-        version = get_version(config.model or f"models:/{champion}@champion")
-        uri = f"models:/{version.name}/{version.version}"
-        context.log.info(f"{uri} answers {', '.join(path.name for path in files)}")
-        # The same version answers files of the same content once.
-        inputs = recorded_inputs(files, {"uri": uri, "content_sha256": version.content_sha256})
-        manifest = STEPS["predictions"].make(
-            home.predictions(task),
-            lambda: _answer(task, download(uri), files, inputs, home.predictions(task)),
-            settings={"task": task},
-            inputs=inputs,
-            log=context.log.info,
-        )
-        sample = sample_answers(manifest, files, described)
+    # The alias may move while this runs: the version is fixed now, and part of the inputs.
+    described = home.task(task)
+    version = get_version(model or f"models:/{champion}@champion")
+    uri = f"models:/{version.name}/{version.version}"
+    context.log.info(f"{uri} answers {', '.join(path.name for path in files)}")
+    # The same version answers files of the same content once.
+    recorded = recorded_inputs(files, {"uri": uri, "content_sha256": version.content_sha256})
+    manifest = STEPS["predictions"].make(
+        home.predictions(task),
+        lambda: _answer(task, download(uri), files, recorded, home.predictions(task)),
+        settings={"task": task},
+        inputs=recorded,
+        log=context.log.info,
+    )
+    sample = sample_answers(manifest, files, described)
     context.log.info(f"{manifest.counts['answers']:,} answers in {manifest.path}")
     if rejected := manifest.counts.get("rejected", 0):
         context.log.warning(f"{rejected:,} rows are not answered; see the *.rejected.jsonl files in {manifest.path}")
@@ -101,7 +97,7 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
         "time/answers_per_second": float(manifest.provenance["answers_per_second"]),
         "answers_sample": table(sample),
     }
-    yield materialization(manifest.sha256, metadata)
+    return materialization(manifest.sha256, metadata)
 
 
 def input_files(home: BertHome, task: str, named: Sequence[str]) -> list[Path]:

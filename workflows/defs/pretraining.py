@@ -5,7 +5,7 @@ import dataclasses
 import datetime
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import dagster as dg
 import yaml
@@ -14,7 +14,7 @@ from bert_model.presets import LaunchConfig, with_phases_in
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, mlflow_run_id, read_history
 from bert_pipeline.atomic import replace_text
-from bert_pipeline.configuration import from_mapping, to_mapping
+from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import BertError
 from bert_pipeline.exam.pairs import read_pairs
 from bert_pipeline.manifest import load_manifest
@@ -22,9 +22,7 @@ from bert_pipeline.step import STEPS
 from bert_pipeline.storage import without_secrets
 from workflows.defs.automation import MONTHLY
 from workflows.defs.data import exam, instances
-from workflows.lib.launchpad import config_class, from_launchpad, launchpad_defaults
 from workflows.lib.metadata import (
-    as_dagster_failures,
     flat_numbers,
     manifest_metadata,
     materialization,
@@ -33,7 +31,7 @@ from workflows.lib.metadata import (
     table,
     training_curves,
 )
-from workflows.lib.resources import BertHome, dump_label, step_asset
+from workflows.lib.resources import BertHome, Made, dump_label, step_asset
 from workflows.lib.torchrun import Launch, run_training
 
 TRAINING_POOL = "training"
@@ -52,17 +50,14 @@ SHOWN_METRICS = {
 }
 """Metrics in log lines: words and decimals. The others are in `metrics.jsonl` and MLflow."""
 
-PretrainingLaunchpad: Any = config_class(
-    PretrainingConfig,
-    launchpad_defaults()["pretrained_model"],
-    launch=(config_class(LaunchConfig, launchpad_defaults()["pretrained_model"]["launch"]), "Machines and processes."),
-)
-
 
 @step_asset(deps=[instances, exam], kinds={"pytorch", "huggingface"}, pool=TRAINING_POOL, freshness_policy=MONTHLY)
 def pretrained_model(
-    context: dg.AssetExecutionContext, config: PretrainingLaunchpad, home: BertHome
-) -> dg.MaterializeResult[None]:
+    context: dg.AssetExecutionContext,
+    home: BertHome,
+    settings: PretrainingConfig,
+    launch: Annotated[LaunchConfig, "Machines and processes."],
+) -> Made:
     """A BERT pre-trained on masked words and next sentences, as a Hugging Face `BertForPreTraining` directory.
 
     The training's directory is named by the hash of its configuration and data: materializing again after a kill
@@ -71,49 +66,53 @@ def pretrained_model(
     metadata then say so.
     """
     name = context.partition_key
-    with as_dagster_failures():
-        # Each phase reads the instances of its sequence length.
-        launch = from_mapping(LaunchConfig, config.launch.model_dump(), where="launch")
-        settings = from_launchpad(PretrainingConfig, config)
-        directories = {phase.max_seq_length: home.instances(name, phase.max_seq_length) for phase in settings.phases}
-        settings = with_phases_in(settings, directories)
-        if not settings.exam:
-            settings = dataclasses.replace(settings, exam=_made_pairs(context, home, name))
-        if settings.initial_model:
-            from bert_model.registry.resolve import resolve_model
+    # Each phase reads the instances of its sequence length.
+    directories = {phase.max_seq_length: home.instances(name, phase.max_seq_length) for phase in settings.phases}
+    settings = with_phases_in(settings, directories)
+    if not settings.exam:
+        settings = dataclasses.replace(settings, exam=_made_pairs(context, home, name))
+    if settings.initial_model:
+        from bert_model.registry.resolve import resolve_model
 
-            context.log.info(f"continuing from {without_secrets(settings.initial_model)}")
-            # An alias may move while ranks start; the directory of a version does not.
-            settings = dataclasses.replace(settings, initial_model=str(resolve_model(settings.initial_model)))
-        # The directory follows from settings and data, so a rerun finds its finished model or its checkpoints.
-        output = _training_directory(home, name, settings)
-        manifest = None
-        with contextlib.suppress(BertError):  # it has to be started or resumed
-            manifest = load_manifest(output / "model", kind="pretrained_model", verify="sha256")
-        if manifest is None:
-            _train(context, home, name, settings, launch, output)
-            for event in _evaluations(read_history(output))[-1:]:
-                context.log.info(describe_event(event, settings))
-            manifest = load_manifest(output / "model", kind="pretrained_model")
-        else:
-            context.log.info(f"training {output.name} is finished already; nothing to do")
-            # It may have ended while MLflow was down.
-            from bert_model.training.mlflow_sync import sync
+        context.log.info(f"continuing from {without_secrets(settings.initial_model)}")
+        # An alias may move while ranks start; the directory of a version does not.
+        settings = dataclasses.replace(settings, initial_model=str(resolve_model(settings.initial_model)))
+    # The directory follows from settings and data, so a rerun finds its finished model or its checkpoints.
+    output = _training_directory(home, name, settings)
+    manifest = None
+    with contextlib.suppress(BertError):  # it has to be started or resumed
+        manifest = load_manifest(output / "model", kind="pretrained_model", verify="sha256")
+    if is_new := manifest is None:
+        _train(context, home, name, settings, launch, output)
+        manifest = load_manifest(output / "model", kind="pretrained_model")
+    else:
+        context.log.info(f"training {output.name} is finished already; nothing to do")
+        # It may have ended while MLflow was down.
+        from bert_model.training.mlflow_sync import sync
 
-            sync(output)
-        # Assets downstream find the current training by this pointer.
-        current = {"training": output.name, "sha256": manifest.sha256}
-        replace_text(home.current_training(name), json.dumps(current) + "\n")
+        sync(output)
+    # Assets downstream find the current training by this pointer.
+    current = {"training": output.name, "sha256": manifest.sha256}
+    replace_text(home.current_training(name), json.dumps(current) + "\n")
 
     # The whole history is read again, so that a resumed or reused training has full curves.
     events = read_history(output)
-    curves = training_curves(events, training_title(settings.model.name, name))
+    evaluations = [event for event in events if event.get("event") == "evaluation" and event.get("metrics")]
+    if is_new and evaluations:
+        context.log.info(describe_event(evaluations[-1], settings))
+    curves = training_curves(events, f"BERT-{settings.model.name} on {dump_label(name)}")
     metadata = manifest_metadata(manifest, rates=False) | {
         "training_id": output.name,
         "training_directory": dg.MetadataValue.path(str(output)),
         "configuration": dg.MetadataValue.json(to_mapping(settings)),
         "curves": picture(curves, "loss and accuracy against steps"),
-        "evaluations": table(evaluation_rows(events)),
+        "evaluations": table(
+            [
+                {"step": int(event["step"])}
+                | {key.rpartition("/")[2]: round(float(value), 4) for key, value in event["metrics"].items()}
+                for event in evaluations
+            ]
+        ),
     }
 
     # Metadata that only some trainings have.
@@ -187,7 +186,6 @@ def _train(
             output=output,
             log_directory=logs,
             machines=dataclasses.replace(launch, processes_per_node=ranks),
-            rendezvous_id=output.name,
             environment={**home.environment(), CODE_VERSION_VARIABLE: str(STEPS["pretrained_model"].code_version)},
         ),
         report=report,
@@ -216,12 +214,7 @@ def training_picture(model: Path, dump: str) -> bytes | None:
     """Return the curves of the training of a model as PNG; None without its metrics."""
     events = read_history(model.parent)
     preset = load_manifest(model, kind="pretrained_model").configuration["model"]["preset"]
-    return training_curves(events, training_title(preset, dump)) if events else None
-
-
-def training_title(preset: str, dump: str) -> str:
-    """Return the title of the loss plot."""
-    return f"BERT-{preset} on {dump_label(dump)}"
+    return training_curves(events, f"BERT-{preset} on {dump_label(dump)}") if events else None
 
 
 def describe_other_code(events: list[dict[str, Any]], directory: Path) -> str:
@@ -240,18 +233,3 @@ def describe_other_code(events: list[dict[str, Any]], directory: Path) -> str:
         f"this model was trained by code {makers}, and today's is {current}: a finished training is kept when "
         f"code changes. To train it again, delete {directory} and materialize pretrained_model"
     )
-
-
-def evaluation_rows(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return every held-out evaluation as a table row, without the "held_out/" of its metrics."""
-    return [
-        {
-            "step": int(event["step"]),
-            **{key.rpartition("/")[2]: round(float(value), 4) for key, value in event["metrics"].items()},
-        }
-        for event in _evaluations(events)
-    ]
-
-
-def _evaluations(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [event for event in events if event.get("event") == "evaluation" and event.get("metrics")]

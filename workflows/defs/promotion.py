@@ -5,10 +5,9 @@ import functools
 import json
 import statistics
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import dagster as dg
-from pydantic import Field
 
 from bert_model.finetuning.caveats import describe
 from bert_model.registry.promotion import Decision, GateConfig
@@ -19,59 +18,49 @@ from bert_pipeline.manifest import load_manifest
 from workflows.defs.automation import AFTER_INPUTS, MONTHLY, after_last_of
 from workflows.defs.finetuning import finetuned_model
 from workflows.defs.pretraining import pretrained_model, training_picture
-from workflows.lib.launchpad import config_class, from_launchpad, launchpad_defaults, launchpad_preset
+from workflows.lib.launchpad import launchpad_defaults, launchpad_preset
 from workflows.lib.lineage import check_origin, lineage_tags, registered_name, text_license
-from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, table
+from workflows.lib.metadata import manifest_metadata, materialization, table
 from workflows.lib.report import REPORT_NAME, collect_results, log_report, write_report
-from workflows.lib.resources import BertHome, dump_and_task, op_job, step_asset
+from workflows.lib.resources import BertHome, Made, dump_and_task, op_job, step_asset
 
 # --- registration ---
 
 REGISTRY_RETRIES = dg.RetryPolicy(max_retries=3, delay=20, backoff=dg.Backoff.EXPONENTIAL)
 """For a registry that does not answer; a promotion that is refused is not tried again."""
 
-LICENSE = "License of the weights. Empty: that of the text, where it is known (Wikipedia, the generated sample)."
-PROMOTE = (bool, "Move the alias where every gate passes; off: print the decision and move nothing.")
+License: TypeAlias = Annotated[
+    str, "License of the weights. Empty: that of the text, where it is known (Wikipedia, the generated sample)."
+]
+Promote: TypeAlias = Annotated[
+    bool, "Move the alias where every gate passes; off: print the decision and move nothing."
+]
 GATES = launchpad_defaults()["promotion_decision"]
-AUTOMATIC = {**GATES, "margin": launchpad_preset().promotion.retraining_margin, "promote": True}
+AUTOMATIC = {**GATES, "margin": launchpad_preset().promotion.retraining_margin}
 """The gates of runs that nobody configures: those that automation starts after a retraining."""
-PromotionLaunchpad: Any = config_class(GateConfig, AUTOMATIC, "PromotionLaunchpad", promote=PROMOTE)
-TaskRegistrationLaunchpad: Any = config_class(
-    GateConfig,
-    {**AUTOMATIC, "license": ""},
-    "TaskRegistrationLaunchpad",
-    promote=PROMOTE,
-    license=(str, LICENSE),
-)
-
-
-class RegistrationLaunchpad(dg.Config):
-    """What is recorded with a version."""
-
-    license: str = Field(default="", description=LICENSE)
-
 
 registry_asset = functools.partial(step_asset, kinds={"mlflow"}, retry_policy=REGISTRY_RETRIES)
 """`step_asset` with the options that all assets of the registry share."""
 
 
 @registry_asset(deps=[pretrained_model])
-def candidate_model(
-    context: dg.AssetExecutionContext, config: RegistrationLaunchpad, home: BertHome
-) -> dg.MaterializeResult[None]:
+def candidate_model(context: dg.AssetExecutionContext, home: BertHome, license: License = "") -> Made:
     """The pre-trained model in the registry: a version of `bert-<size>`, with card and lineage, as `candidate`.
 
     Whether it becomes champion is decided after its fine-tunings, in `promotion_decision`.
     """
-    with as_dagster_failures():
-        version = _register(context, config.license, home, context.partition_key)
+    version = _register(context, license, home, context.partition_key)
     return materialization(version.content_sha256, _version_metadata(home, version))
 
 
-@registry_asset(deps=[finetuned_model], automation_condition=AFTER_INPUTS)
+@registry_asset(deps=[finetuned_model], automation_condition=AFTER_INPUTS, defaults=AUTOMATIC)
 def registered_model(
-    context: dg.AssetExecutionContext, config: TaskRegistrationLaunchpad, home: BertHome
-) -> dg.MaterializeResult[None]:
+    context: dg.AssetExecutionContext,
+    home: BertHome,
+    settings: GateConfig,
+    promote: Promote = True,
+    license: License = "",
+) -> Made:
     """The fine-tuned model in the registry: a version of `bert-<size>-<task>`.
 
     It becomes `champion` when its score beats the champion's on the same dev examples; otherwise the gate that
@@ -79,9 +68,8 @@ def registered_model(
     answers from it.
     """
     name, task = dump_and_task(context.partition_key)
-    with as_dagster_failures():
-        version = _register(context, config.license, home, name, task)
-        decision = _decide(context, config, version)
+    version = _register(context, license, home, name, task)
+    decision = _decide(context, settings, promote, version)
     metadata = _version_metadata(home, version) | decision_metadata(decision)
     return materialization(version.content_sha256, metadata)
 
@@ -139,20 +127,19 @@ def _version_metadata(home: BertHome, version: Any) -> dict[str, Any]:
     automation_condition=after_last_of("finetuned_model"),
     freshness_policy=MONTHLY,
 )
-def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeResult[None]:
+def report(context: dg.AssetExecutionContext, home: BertHome) -> Made:
     """The table of all tasks, the exam, and pictures: scores with and without pre-training, and of the majority class.
 
     Tasks at chance and tasks that were skipped are named. The same files are in MLflow as a run of their own.
     """
     name = context.partition_key
-    with as_dagster_failures():
-        directory = home.current_model(name)
-        model = load_manifest(directory, kind="pretrained_model")
-        results = collect_results(home, name, model)
-        events = read_history(directory.parent)
-        manifest = write_report(results, events, model, home.report(name))
-        # The report is an MLflow run of its own: there the scores of several dumps compare.
-        run_id = log_report(results, manifest, dagster_run_id=context.run.run_id)
+    directory = home.current_model(name)
+    model = load_manifest(directory, kind="pretrained_model")
+    results = collect_results(home, name, model)
+    events = read_history(directory.parent)
+    manifest = write_report(results, events, model, home.report(name))
+    # The report is an MLflow run of its own: there the scores of several dumps compare.
+    run_id = log_report(results, manifest, dagster_run_id=context.run.run_id)
     context.log.info(f"{len(results.rows)} tasks, {len(results.skipped)} skipped; MLflow run {run_id}")
     metadata: dict[str, Any] = manifest_metadata(manifest) | {
         "report": dg.MetadataValue.md(with_pictures(manifest.path)),
@@ -183,10 +170,11 @@ def with_pictures(directory: Path) -> str:
     deps=[candidate_model, registered_model, report],
     automation_condition=after_last_of("report", "registered_model"),  # one that is repeated adds a task
     freshness_policy=MONTHLY,
+    defaults=AUTOMATIC,
 )
 def promotion_decision(
-    context: dg.AssetExecutionContext, config: PromotionLaunchpad, home: BertHome
-) -> dg.MaterializeResult[None]:
+    context: dg.AssetExecutionContext, home: BertHome, settings: GateConfig, promote: Promote = True
+) -> Made:
     """Whether this dump's pre-trained model becomes champion, judged by its fine-tunings against the champion's.
 
     The table of tasks and gates is printed and stored with the version; where every gate passes the alias moves and
@@ -194,18 +182,17 @@ def promotion_decision(
     """
     from bert_model.registry.operations import list_models
 
-    with as_dagster_failures():
-        directory = home.current_model(context.partition_key)
-        name = registered_name(directory, None)
-        # Found by content: the newest version may be that of another dump.
-        content = load_manifest(directory, kind="pretrained_model").sha256
-        version = next((v for v in reversed(list_models(name)) if v.content_sha256 == content), None)
-        if version is None:
-            raise ArtifactError(
-                f"{name}: {directory} is not registered; materialize pretrained_model and "
-                "candidate_model together, so that its checks decide"
-            )
-        decision = _decide(context, config, version)
+    directory = home.current_model(context.partition_key)
+    name = registered_name(directory, None)
+    # Found by content: the newest version may be that of another dump.
+    content = load_manifest(directory, kind="pretrained_model").sha256
+    version = next((v for v in reversed(list_models(name)) if v.content_sha256 == content), None)
+    if version is None:
+        raise ArtifactError(
+            f"{name}: {directory} is not registered; materialize pretrained_model and "
+            "candidate_model together, so that its checks decide"
+        )
+    decision = _decide(context, settings, promote, version)
     context.log.info(f"{decision.outcome()}\n{decision.table()}")
     metadata = {
         "name": name,
@@ -216,13 +203,12 @@ def promotion_decision(
     return materialization(content_sha256({"decision": decision.to_json()}), metadata)
 
 
-def _decide(context: dg.AssetExecutionContext, config: Any, version: Any) -> Decision:
+def _decide(context: dg.AssetExecutionContext, gates: GateConfig, is_moved: bool, version: Any) -> Decision:
     """Evaluate the promotion gates for a version, and promote it if they pass and it is not champion already."""
     from bert_model.registry.operations import promote
 
-    gates = from_launchpad(GateConfig, config)
     # The gates are evaluated in any case, for the metadata.
-    decision = promote(version.name, version.version, dry_run=not config.promote, config=gates)
+    decision = promote(version.name, version.version, dry_run=not is_moved, config=gates)
     context.log.info(decision.outcome())
     return decision
 
@@ -304,40 +290,31 @@ def describe_move(home: BertHome, name: str, version: int, former: int | None) -
 
 # --- jobs ---
 
-MODEL_NAME = "Registered model, such as bert-tiny or bert-tiny-sst2."
-
-DecisionLaunchpad: Any = config_class(
-    GateConfig,
-    {**GATES, "version": 0, "dry_run": True},
-    "DecisionLaunchpad",
-    name=(str, MODEL_NAME),
-    version=(int, "Version to promote; 0 takes the newest."),
-    dry_run=(bool, "Print the decision and change nothing."),
-)
+ModelName: TypeAlias = Annotated[str, "Registered model, such as bert-tiny or bert-tiny-sst2."]
 
 
-class RollbackLaunchpad(dg.Config):
-    """Which model is rolled back."""
-
-    name: str = Field(description=MODEL_NAME)
-
-
-@op_job("promote", "Print the decision on a version; promote it if dry_run is off.")
-def evaluate_promotion(context: dg.OpExecutionContext, config: DecisionLaunchpad, home: BertHome) -> None:
+@op_job("promote", "Print the decision on a version; promote it if dry_run is off.", GATES)
+def evaluate_promotion(
+    context: dg.OpExecutionContext,
+    home: BertHome,
+    settings: GateConfig,
+    name: ModelName,
+    version: Annotated[int, "Version to promote; 0 takes the newest."] = 0,
+    dry_run: Annotated[bool, "Print the decision and change nothing."] = True,
+) -> None:
     """Evaluate the promotion gates for a version, and promote it unless this is a dry run."""
     from bert_model.registry.operations import promote
 
-    gates = from_launchpad(GateConfig, config)
-    decision = promote(config.name, config.version or None, config.dry_run, config=gates)
+    decision = promote(name, version or None, dry_run, config=settings)
     context.log.info(f"\n{decision.table()}")
-    if not config.dry_run:
+    if not dry_run:
         decision.require()
 
 
 @op_job("rollback", "Give the alias champion back to its former holder.")
-def rollback_champion(context: dg.OpExecutionContext, config: RollbackLaunchpad, home: BertHome) -> None:
+def rollback_champion(context: dg.OpExecutionContext, home: BertHome, name: ModelName) -> None:
     """Restore the previous champion."""
     from bert_model.registry.operations import rollback
 
-    version = rollback(config.name)
+    version = rollback(name)
     context.log.info(f"{version.name} version {version.version} is champion again")

@@ -1,4 +1,4 @@
-"""Upkeep of a home: backups, the job `backup` with its schedule, and the check and job `doctor`.
+"""Upkeep of a home: backups, with job and schedule, the check and job `doctor`, and the job `archive_partitions`.
 
 The order of the copies keeps a backup consistent: Dagster's events refer to registered versions, and these to
 artifacts. So what is written last is copied first; a copy may hold new artifacts without a row, but no row without its
@@ -11,20 +11,37 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import dagster as dg
-from pydantic import Field
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from bert_model.training.home import relocate
 from bert_pipeline.atomic import atomic_directory, replace_text
 from bert_pipeline.errors import ArtifactError, UsageError
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest, publishing
-from bert_pipeline.storage import remove_tree
+from bert_pipeline.storage import is_file, remove_tree, without_secrets
 from workflows.lib.doctor import BACKUPS_VARIABLE, LAST_BACKUP, examine, page_of, repair
-from workflows.lib.instance import dagster_directory, end_abandoned_runs, fail_runs, open_instance, unfinished_runs
-from workflows.lib.resources import BertHome, op_job
+from workflows.lib.instance import (
+    UNFINISHED,
+    dagster_directory,
+    end_abandoned_runs,
+    fail_runs,
+    open_instance,
+    unfinished_runs,
+)
+from workflows.lib.resources import (
+    DEFAULT_DUMP,
+    PARTITION_TAG,
+    BertHome,
+    checked_dump_name,
+    checked_task_name,
+    dump_partitions,
+    op_job,
+    task_partitions,
+)
 
 # --- backups ---
 
@@ -144,13 +161,6 @@ def copy_file(source: Path, target: Path) -> None:
 # --- jobs ---
 
 
-class BackupLaunchpad(dg.Config):
-    """Where backups are, and how many."""
-
-    folder: str = Field(default="", description="Empty: the folder that BERT_BACKUPS names.")
-    keep: int = Field(default=7, ge=1, description="Of this home's backups in the folder, the newest ones that stay.")
-
-
 class DoctorLaunchpad(dg.Config):
     """Whether the doctor changes anything."""
 
@@ -158,17 +168,22 @@ class DoctorLaunchpad(dg.Config):
 
 
 @op_job("backup", "Back up the home as `workflows.backup` does; keep the newest backups only.")
-def back_up(context: dg.OpExecutionContext, config: BackupLaunchpad, home: BertHome) -> None:
+def back_up(
+    context: dg.OpExecutionContext,
+    home: BertHome,
+    folder: Annotated[str, "Empty: the folder that BERT_BACKUPS names."] = "",
+    keep: Annotated[PositiveInt, "Of this home's backups in the folder, the newest ones that stay."] = 7,
+) -> None:
     """Write a backup to a new directory of the folder, and remove the oldest ones."""
-    name = config.folder or os.environ.get(BACKUPS_VARIABLE)
+    name = folder or os.environ.get(BACKUPS_VARIABLE)
     if not name:
         raise UsageError(f"folder: no folder is given, and {BACKUPS_VARIABLE} is not set; name one on another disk")
-    folder = Path(name).absolute()
-    manifest = create_backup(home, folder / f"{BACKUP_PREFIX}{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}")
+    backups = Path(name).absolute()
+    manifest = create_backup(home, backups / f"{BACKUP_PREFIX}{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}")
     for sentence in parts_elsewhere(home).values():
         context.log.warning(sentence)
     context.log.info(f"{manifest.path}: {len(manifest.files):,} files")
-    for path in remove_old_backups(home, folder, config.keep):
+    for path in remove_old_backups(home, backups, keep):
         context.log.info(f"{path}: removed, an older backup")
 
 
@@ -205,3 +220,99 @@ nightly_backup = dg.ScheduleDefinition(
     default_status=dg.DefaultScheduleStatus.STOPPED,
     description="Each night a backup in the folder that BERT_BACKUPS names.",
 )
+
+
+# --- archive ---
+
+WAITING = [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.QUEUED]
+BACKFILL_IN_PROGRESS = ("REQUESTED", "CANCELING", "FAILING")
+RANGE_TAG = "dagster/asset_partition_range_start"
+"""Tag of a run that materializes a range of partitions at once."""
+
+
+@op_job(
+    "archive_partitions",
+    "Remove old dumps, and names that no asset accepts, from the lists of partitions; all files stay, and "
+    "BERT_HOME/archive/<dump>.json says where. Adding the partition again brings it back.",
+)
+def remove_partitions(
+    context: dg.OpExecutionContext,
+    home: BertHome,
+    dumps: Annotated[list[str], "Dumps to archive, such as enwiki-20251101."] = [],  # noqa: B006
+    keep: Annotated[NonNegativeInt, "Archive all but this many dumps, those added last; 0 archives only `dumps`."] = 0,
+    dry_run: Annotated[bool, "Log what would be removed and change nothing."] = True,
+) -> None:
+    """Record where the files of old dumps are, and delete the partitions of these dumps and those of unusable names."""
+    instance = context.instance
+    unusable = {
+        definition: [name for name in instance.get_dynamic_partitions(str(definition.name)) if is_refused(name, check)]
+        for definition, check in ((dump_partitions, checked_dump_name), (task_partitions, checked_task_name))
+    }
+    archived = dumps_to_archive(instance, dumps, keep)
+    verb = "would remove" if dry_run else "removed"
+    for dump in archived:
+        if not dry_run:
+            archive(instance, home, dump)
+        places = dict.fromkeys(
+            without_secrets(str(path)) for path in (home.dump_directory(dump), home.data_directory(dump))
+        )
+        context.log.info(f"{verb} the partition {dump}; its files stay in {' and '.join(places)}")
+    for definition, names in unusable.items():
+        for name in names:
+            if not dry_run:
+                instance.delete_dynamic_partition(str(definition.name), name)
+            context.log.info(f"{verb} the {definition.name} partition {name!r}: no asset accepts this name")
+    if not archived and not any(unusable.values()):
+        context.log.info("nothing to remove")
+
+
+def dumps_to_archive(instance: dg.DagsterInstance, named: Sequence[str], keep: int) -> list[str]:
+    """Return the named dumps and all but the last `keep`.
+
+    UsageError for one that is unknown or has an unfinished run, and during a backfill or a run of a range. The
+    generated sample stays, because every start of the UI adds it.
+    """
+    dumps = [dump for dump in instance.get_dynamic_partitions(str(dump_partitions.name)) if dump != DEFAULT_DUMP]
+    unknown = [dump for dump in named if dump not in dumps]
+    if unknown:
+        raise UsageError(f"dumps: {unknown[0]!r} is no partition that can be archived; expected names of {dumps}")
+    usable = [dump for dump in dumps if not is_refused(dump, checked_dump_name)]
+    old = usable[:-keep] if keep else []
+    chosen = [dump for dump in usable if dump in named or dump in old]
+
+    # A run in progress would publish into a dump that has just been recorded, and a backfill starts such runs.
+    for run in instance.get_runs(filters=dg.RunsFilter(statuses=[*UNFINISHED, *WAITING])):
+        busy = [dump for dump in chosen if RANGE_TAG in run.tags or dump in run.tags.get(PARTITION_TAG, "").split("|")]
+        if busy:
+            raise UsageError(f"dump {busy[0]!r}: run {run.run_id} is not finished; wait for its end, or terminate it")
+    for backfill in instance.get_backfills() if chosen else ():
+        if backfill.status.value in BACKFILL_IN_PROGRESS:
+            raise UsageError(f"backfill {backfill.backfill_id} is in progress; wait for its end, or cancel it")
+    return chosen
+
+
+def is_refused(name: str, check: Callable[[str], str]) -> bool:
+    """Return whether `check` refuses a name; the UI's dialog adds any."""
+    try:
+        check(name)
+    except UsageError:
+        return True
+    return False
+
+
+def archive(instance: dg.DagsterInstance, home: BertHome, dump: str) -> None:
+    """Write the record of a dump's files, if it has files or runs, and then delete its partition."""
+    directory = home.dump_directory(dump)
+    record = {
+        "dump": dump,
+        "archived": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "directory": str(directory),
+        "data_directory": without_secrets(str(home.data_directory(dump))),
+    }
+    # A dump without either has nothing to find again: requested once more, it is trained.
+    has_files = any(directory.rglob(MANIFEST_NAME)) or is_file(home.corpus(dump) / MANIFEST_NAME)
+    if has_files or instance.get_run_ids(dg.RunsFilter(tags={PARTITION_TAG: dump}), limit=1):
+        path = home.archive_record(dump)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(path, json.dumps(record, indent=1) + "\n")
+    instance.delete_dynamic_partition(str(dump_partitions.name), dump)

@@ -43,38 +43,33 @@ def check_of(asset: str, *, warns: bool = False, blocks: bool = True) -> Callabl
     """
 
     def register(function: Check) -> Check:
-        check = fails_if_unreadable(function)
-        CHECKS.append(_definition(asset, check, warns=warns, blocks=blocks and not warns))
-        return check
+        name, judge = function.__name__, fails_if_unreadable(function)
+
+        def check(context: dg.AssetCheckExecutionContext, home: BertHome) -> dg.AssetCheckResult:
+            verdict = judge(home, context.partition_key)
+            # Logged as well, so that a failure is also a warning on the console.
+            log = context.log.info if verdict.passed else context.log.warning
+            log(f"check {name} {'passed' if verdict.passed else 'FAILED'}: {verdict.description}")
+            return dg.AssetCheckResult(
+                passed=verdict.passed,
+                severity=dg.AssetCheckSeverity.WARN if warns or verdict.is_warning else dg.AssetCheckSeverity.ERROR,
+                description=verdict.description,
+                metadata=verdict.metadata,
+            )
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dg.PreviewWarning)
+            declare = dg.asset_check(
+                asset=asset,
+                name=name,
+                description=function.__doc__,
+                blocking=blocks and not warns,
+                partitions_def=partitions_of(asset),
+            )
+            CHECKS.append(declare(check))
+        return judge
 
     return register
-
-
-def _definition(asset: str, function: Check, *, warns: bool, blocks: bool) -> dg.AssetChecksDefinition:
-    """Return the Dagster check that runs a function on the partition of the run."""
-    name = function.__name__
-
-    def check(context: dg.AssetCheckExecutionContext, home: BertHome) -> dg.AssetCheckResult:
-        verdict = function(home, context.partition_key)
-        # Logged as well, so that a failure is also a warning on the console.
-        log = context.log.info if verdict.passed else context.log.warning
-        log(f"check {name} {'passed' if verdict.passed else 'FAILED'}: {verdict.description}")
-        return dg.AssetCheckResult(
-            passed=verdict.passed,
-            severity=dg.AssetCheckSeverity.WARN if warns or verdict.is_warning else dg.AssetCheckSeverity.ERROR,
-            description=verdict.description,
-            metadata=verdict.metadata,
-        )
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dg.PreviewWarning)
-        return dg.asset_check(
-            asset=asset,
-            name=name,
-            description=function.__doc__,
-            blocking=blocks,
-            partitions_def=partitions_of(asset),
-        )(check)
 
 
 def failed(description: str, metadata: dict[str, Any] | None = None) -> Verdict:

@@ -119,7 +119,8 @@ def progress_logger(context: dg.InitLoggerContext) -> logging.Logger:
     full: logging.Handler = logging.FileHandler(file, encoding="utf-8") if details else logging.StreamHandler()
     full.setLevel(logging.INFO)
     for handler in (full, *([StepConsole()] if details else [])):
-        handler.addFilter(_is_worth_a_line)
+        # Without the consequences of a failure that was just logged.
+        handler.addFilter(lambda record: not _message_of(record).startswith(("Dependencies for step", "Skipping step")))
         handler.setFormatter(ProgressFormatter())
         logger.addHandler(handler)
     return logger
@@ -148,8 +149,3 @@ def _message_of(record: logging.LogRecord) -> str:
 
 def _asset_of(record: logging.LogRecord) -> str:
     return asset_of_step(_meta_of(record).get("step_key") or "")
-
-
-def _is_worth_a_line(record: logging.LogRecord) -> bool:
-    """Leave out the consequences of a failure that was just logged."""
-    return not str(_meta_of(record).get("orig_message", "")).startswith(("Dependencies for step", "Skipping step"))

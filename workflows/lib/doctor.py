@@ -56,7 +56,11 @@ def examine(home: BertHome, instance: dg.DagsterInstance) -> list[Finding]:
         _left("files", abandoned_drafts(home), "half-written; --repair removes them"),
         _pools(home),
         _versions(),
-        *map(_disk, disks.values()),
+        *[
+            Finding("disk", f"{free / 1e9:,.1f} of {total / 1e9:,.1f} GB free at {path}", free < MIN_FREE_BYTES)
+            for path in disks.values()
+            for total, _, free in [shutil.disk_usage(path)]
+        ],
         _backup(home),
         *[Finding("port", f"{port}: {holder_of_port(port) or 'free'}") for port in (3000, 5000)],
     ]
@@ -141,12 +145,6 @@ def _versions() -> Finding:
             differences.append(f"{name} {version}, expected {expected}")
     text = f"{'; '.join(differences)}: `make install` installs those that were tested"
     return Finding("versions", text if differences else "those of constraints.txt", bool(differences))
-
-
-def _disk(path: Path) -> Finding:
-    usage = shutil.disk_usage(path)
-    text = f"{usage.free / 1e9:,.1f} of {usage.total / 1e9:,.1f} GB free at {path}"
-    return Finding("disk", text, usage.free < MIN_FREE_BYTES)
 
 
 def _backup(home: BertHome) -> Finding:

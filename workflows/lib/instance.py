@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import socket
 import tempfile
 import time
@@ -97,15 +98,9 @@ def end_abandoned_runs(instance: dg.DagsterInstance) -> list[str]:
 
 def abandoned_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
     """Return the unfinished runs of this machine whose process was killed."""
-    return [run for run in unfinished_runs(instance) if _has_lost_its_process(run)]
-
-
-def _has_lost_its_process(run: dg.DagsterRun) -> bool:
-    """Return True if a run was executed by a process of this machine that has ended."""
-    mark = process_of(run)
-    host, _, rest = mark.partition(":")
-    process_id = rest.partition(":")[0]
-    return host == socket.gethostname() and process_id.isdigit() and process_mark(int(process_id)) != mark
+    marks = [(run, process_of(run)) for run in unfinished_runs(instance)]
+    here = re.compile(rf"{re.escape(socket.gethostname())}:(\d+):.*")
+    return [run for run, mark in marks if (match := here.fullmatch(mark)) and process_mark(int(match[1])) != mark]
 
 
 def unfinished_runs(instance: dg.DagsterInstance, server: tuple[str, int] | None = None) -> list[dg.DagsterRun]:

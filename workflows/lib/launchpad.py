@@ -1,7 +1,7 @@
 """Dagster's launchpad schema, derived from the configuration dataclasses of the other packages.
 
-A dataclass is the only definition: its types, defaults and field documentation become a Dagster `Config` class. The
-values from the launchpad are read back into the dataclass, which validates them.
+A dataclass, or the signature of an asset's function, is the only definition: its types, defaults and documentation
+become a Dagster `Config` class. The values from the launchpad are read back into the dataclass, which validates them.
 """
 
 import dataclasses
@@ -10,8 +10,8 @@ import inspect
 import os
 import types
 import typing
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import dagster as dg
 from pydantic import Field, create_model
@@ -21,11 +21,10 @@ from pydantic_core import PydanticUndefined, to_jsonable_python
 from bert_model.presets import RunPreset, load_preset
 from bert_pipeline.configuration import documentation_of, from_mapping, to_mapping
 from bert_pipeline.exam.pairs import ExamConfig
+from workflows.lib.metadata import as_dagster_failures
 
 PRESET_VARIABLE = "BERT_PRESET"
 DEFAULT_PRESET = "demo"
-
-Settings = TypeVar("Settings")
 
 
 @functools.cache
@@ -40,57 +39,74 @@ def launchpad_defaults() -> dict[str, dict[str, Any]]:
     return asset_configs(launchpad_preset())
 
 
-def config_class(
-    settings_class: type, defaults: Mapping[str, Any] | None = None, name: str = "", /, **extra: tuple[Any, str]
-) -> type[dg.Config]:
-    """Return a Dagster Config class for a configuration dataclass and the dataclasses nested in it.
+def configured(function: Callable[..., Any], defaults: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return an asset's or a job's function as Dagster calls it: with context, home, and the launchpad as `config`.
 
-    `defaults` maps the fields that the launchpad shows to its defaults, such as the entry of an asset in
-    `asset_configs`; without it all are shown, with those of the dataclass. `extra` adds fields of the asset: their type
-    and description. One without a default is required.
+    The launchpad has the parameters that follow these two. A configuration dataclass gives its fields, those that have
+    `defaults`; any other parameter is a field itself, `Annotated` with its description. One without a default, of its
+    own or among `defaults`, is required. ConfigurationError when a dataclass refuses a value; errors that the user can
+    act on become Dagster failures.
     """
+    signature = inspect.signature(function)
+    context, home, *parameters = signature.parameters.values()
+    fields: dict[str, Any] = {}
+    for name, hint, own in ((each.name, each.annotation, each.default) for each in parameters):
+        if dataclasses.is_dataclass(hint):
+            fields |= _launchpad_fields(hint, defaults)
+        else:
+            kind = hint.__origin__ if dataclasses.is_dataclass(hint.__origin__) else hint
+            default = defaults.get(name, PydanticUndefined) if own is inspect.Parameter.empty else own
+            fields[name] = _launchpad_field(kind, default, hint.__metadata__[-1])
+
+    @functools.wraps(function)
+    def compute(context: Any, home: Any, config: Any = None) -> Any:
+        values = config.model_dump(warnings=False) if fields else {}
+        with as_dagster_failures():
+            return function(context, home, **{each.name: _argument(each, values) for each in parameters})
+
+    launchpad = create_model(f"{function.__name__}_launchpad", __base__=dg.Config, **fields)
+    config = [inspect.Parameter("config", home.kind, annotation=launchpad)] if fields else []
+    compute.__signature__ = signature.replace(parameters=[context, home, *config])  # type: ignore[attr-defined]
+    return compute
+
+
+def _argument(parameter: inspect.Parameter, values: Mapping[str, Any]) -> Any:
+    """Return the launchpad's value for a parameter."""
+    hint: Any = parameter.annotation
+    is_whole = dataclasses.is_dataclass(hint)
+    kind, value = (hint, values) if is_whole else (hint.__origin__, values[parameter.name])
+    if (names := getattr(kind, "__dataclass_fields__", None)) is None:
+        return value
+    return from_mapping(kind, {key: value[key] for key in names if key in value}, where=kind.__name__)
+
+
+def _launchpad_fields(settings_class: Any, defaults: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the fields of a dataclass that have `defaults`; without them all, with those of the dataclass."""
     documentation = documentation_of(settings_class)
-    shown: dict[str, tuple[Any, str | None, Any]] = {}  # type, description, default
-    for key, field in _fields(settings_class).items():
+    shown = {}
+    for key, field in settings_class.__pydantic_fields__.items():
         if defaults is None or key in defaults:
             default = field.get_default(call_default_factory=True) if defaults is None else defaults[key]
-            shown[key] = _config_type(field.annotation, default), documentation.get(key), default
-    for key, (kind, description) in extra.items():
-        shown[key] = kind, description, (defaults or {}).get(key, PydanticUndefined)
-    fields: dict[str, Any] = {}
-    for key, (kind, documented, default) in shown.items():
-        # A nested Config class carries the defaults itself; other defaults become plain JSON values.
-        if inspect.isclass(kind) and issubclass(kind, dg.Config):
-            default = kind()
-        elif default is not PydanticUndefined:
-            default = to_jsonable_python(default)
-        fields[key] = (kind, Field(default=default, description=documented))
-    config = create_model(name or f"{settings_class.__name__}Launchpad", __base__=dg.Config, **fields)
-    config.__doc__ = inspect.getdoc(settings_class)
-    return config
+            shown[key] = _launchpad_field(field.annotation, default, documentation.get(key))
+    return shown
 
 
-def from_launchpad(settings_class: type[Settings], config: dg.Config) -> Settings:
-    """Read the launchpad's values into the dataclass; ConfigurationError when one is refused.
-
-    Fields that `config_class` added by `extra` are left to the asset.
-    """
-    fields = _fields(settings_class)
-    values = {key: value for key, value in config.model_dump(warnings=False).items() if key in fields}
-    return from_mapping(settings_class, values, where=settings_class.__name__)
-
-
-def _fields(settings_class: type) -> dict[str, FieldInfo]:
-    fields: dict[str, FieldInfo] = typing.cast(Any, settings_class).__pydantic_fields__
-    return fields
+def _launchpad_field(hint: Any, default: Any, description: str | None) -> tuple[Any, FieldInfo]:
+    kind = _config_type(hint, default)
+    # A nested Config class carries the defaults itself; other defaults become plain JSON values.
+    if inspect.isclass(kind) and issubclass(kind, dg.Config):
+        default = kind()
+    elif default is not PydanticUndefined:
+        default = to_jsonable_python(default)
+    return kind, Field(default=default, description=description)
 
 
 def _config_type(hint: Any, default: Any) -> Any:
     """Return the type of a launchpad field: Config classes for dataclasses, lists for tuples, any values for dicts."""
     if dataclasses.is_dataclass(hint):
-        nested = typing.cast(type, hint)
         default = to_mapping(default) if dataclasses.is_dataclass(default) else default
-        return config_class(nested, default if isinstance(default, Mapping) else None)
+        fields = _launchpad_fields(hint, default if isinstance(default, Mapping) else None)
+        return create_model("Launchpad", __base__=dg.Config, __doc__=inspect.getdoc(hint), **fields)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         kinds = [argument for argument in arguments if argument is not type(None)]

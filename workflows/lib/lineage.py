@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,11 @@ from bert_model.model.config import BertConfig, size_name
 from bert_model.presets import RunPreset
 from bert_model.pretraining.config import INITIAL_SIZE
 from bert_pipeline.configuration import from_mapping
-from bert_pipeline.corpus.sources import split_name
+from bert_pipeline.corpus.sources import parse_source, split_name
 from bert_pipeline.errors import ArtifactError
 from bert_pipeline.hashes import content_sha256, file_sha256
 from bert_pipeline.manifest import load_manifest
+from bert_pipeline.storage import is_remote
 from bert_pipeline.tasks.catalogue import Task
 from workflows.lib.processes import ROOT, code_commit
 from workflows.lib.resources import BertHome, sample_seed
@@ -27,6 +29,14 @@ WIKIPEDIA_LICENSE = "cc-by-sa-4.0"
 """https://foundation.wikimedia.org/wiki/Policy:Terms_of_Use, section 7."""
 SAMPLE_LICENSE = "apache-2.0"
 """The generated encyclopedia is a product of this program."""
+
+
+def files_of_sources(sources: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield name, kind and absolute path or URL of each file that sources such as "books=text:PATH" name."""
+    for source in sources:
+        name, unnamed = split_name(source)
+        kind, files = parse_source(unnamed)
+        yield from ((name, kind, path if is_remote(path) else str(Path(path).resolve())) for path in files)
 
 
 def dump_sources(directory: Path) -> list[str]:

@@ -1,12 +1,16 @@
 """The home directory with its MLflow store, and the partitions, stages and jobs of the asset graph."""
 
 import contextlib
+import functools
+import inspect
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
 
 import dagster as dg
 
@@ -16,7 +20,7 @@ from bert_pipeline.manifest import MANIFEST_NAME
 from bert_pipeline.step import STEPS
 from bert_pipeline.storage import absolute, local_directory, store_errors, to_path
 from bert_pipeline.tasks.catalogue import NAME_PATTERN, TASKS, Task, get_task
-from workflows.lib.metadata import as_dagster_failures
+from workflows.lib.launchpad import configured, launchpad_defaults
 from workflows.lib.processes import code_commit, mark_run, wait_for_left_over
 
 # --- partitions ---
@@ -147,39 +151,62 @@ def partitions_of(asset: str) -> dg.PartitionsDefinition[Any]:
     return dump_task_partitions if asset in TASK_ASSETS else dump_partitions
 
 
-def step_asset(**options: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-    """Return `dg.asset` with the options that follow from the name of the asset: those of its step, stage and job.
+Made: TypeAlias = dg.MaterializeResult[None]
 
-    `options` are those of this asset alone. The UI selects by the tag of the job: `tag:job=retrain`. The link to MLflow
-    has its address when Dagster loads the code, those of materializations the address of their run.
+
+def step_asset(*, defaults: Mapping[str, Any] | None = None, **options: Any) -> Callable[..., dg.AssetsDefinition]:
+    """Return `dg.asset` with what follows from the name of the asset, of its step, stage and job, and its signature.
+
+    The launchpad has the parameters after context and home, with `defaults` in place of those of the preset. `options`
+    are those of this asset alone; with `output_required=False` a function that returns None has materialized nothing.
+    The UI selects by the tag of the job: `tag:job=retrain`. The link to MLflow has its address when Dagster loads the
+    code, those of materializations the address of their run.
     """
 
-    def declare(function: Callable[..., Any]) -> dg.AssetsDefinition:
+    def declare(function: Callable[..., Made | None]) -> dg.AssetsDefinition:
         name = function.__name__
         stage = next((stage for stage, assets in STAGE_ASSETS.items() if name in assets), "finetuning")
         is_data = stage == "data" or name == "task_data"
+        compute = configured(function, launchpad_defaults().get(name, {}) if defaults is None else defaults)
+
+        @functools.wraps(compute)
+        def made_or_not(*arguments: Any, **named: Any) -> Iterator[Made]:
+            if made := compute(*arguments, **named):
+                yield made
+
         asset: dg.AssetsDefinition = dg.asset(
             group_name=stage,
             owners=["team:data" if is_data else "team:modelling"],
             tags={JOB_TAG: next(job for job, assets in JOBS.items() if name in assets)},
             partitions_def=partitions_of(name),
-            metadata={} if is_data else {"mlflow": BertHome().mlflow_page("experiments")},
+            metadata=source_of(function) | ({} if is_data else {"mlflow": BertHome().mlflow_page("experiments")}),
             code_version=STEPS[name].code_version,
             **options,
-        )(function)
+        )(compute if options.get("output_required", True) else made_or_not)
         return asset
 
     return declare
 
 
-def op_job(name: str, description: str) -> Callable[[Callable[..., None]], dg.JobDefinition]:
-    """Return the decorator that makes a function a job of one op; errors of the user's become Dagster failures.
+def source_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the metadata by which the UI leads to the source of an asset."""
+    file, line = inspect.getsourcefile(function), inspect.getsourcelines(function)[1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        reference = dg.LocalFileCodeReference(file_path=str(file), line_number=line)
+        return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[reference])}
+
+
+def op_job(
+    name: str, description: str, defaults: Mapping[str, Any] = MappingProxyType({})
+) -> Callable[[Callable[..., None]], dg.JobDefinition]:
+    """Return the decorator that makes a function a job of one op, with the launchpad of `configured`.
 
     Such a job is short: it does not wait behind the queued trainings.
     """
 
     def declare(function: Callable[..., None]) -> dg.JobDefinition:
-        graph = dg.GraphDefinition(name=name, node_defs=[dg.op(as_dagster_failures()(function))])
+        graph = dg.GraphDefinition(name=name, node_defs=[dg.op(configured(function, defaults))])
         return graph.to_job(description=description, tags={"dagster/priority": "10"})
 
     return declare
@@ -210,22 +237,19 @@ class BertHome(dg.ConfigurableResource[Any]):
         """Mark the run with its process, by which a killed one is recognized, and wait for what such a one has left."""
         self.apply_environment()
         if context.run is not None and context.instance is not None:
-            self._describe_origin(context.run)
+            # The tags of the MLflow runs that this process, or one that it starts, creates from now on.
+            tags = {
+                "dump": context.run.tags.get(PARTITION_TAG, "").partition("|")[0],
+                "preset": context.run.tags.get("bert/preset", ""),
+                "dagster_run_id": context.run.run_id,
+                "mlflow.source.name": context.run.job_name,
+                "mlflow.source.type": "JOB",
+                "mlflow.source.git.commit": code_commit(),
+            }
+            os.environ["MLFLOW_RUN_CONTEXT"] = json.dumps({key: value for key, value in tags.items() if value})
             mark_run(context.instance, context.run)
             if context.log is not None:
                 wait_for_left_over(self.path, context.log.info)
-
-    def _describe_origin(self, run: dg.DagsterRun) -> None:
-        """Set the tags of the MLflow runs that this process, or one that it starts, creates from now on."""
-        tags = {
-            "dump": run.tags.get(PARTITION_TAG, "").partition("|")[0],
-            "preset": run.tags.get("bert/preset", ""),
-            "dagster_run_id": run.run_id,
-            "mlflow.source.name": run.job_name,
-            "mlflow.source.type": "JOB",
-            "mlflow.source.git.commit": code_commit(),
-        }
-        os.environ["MLFLOW_RUN_CONTEXT"] = json.dumps({key: value for key, value in tags.items() if value})
 
     @property
     def path(self) -> Path:

@@ -54,8 +54,6 @@ class Launch:
     """Receives torchrun's output and every rank's stdout and stderr."""
     machines: LaunchConfig = LaunchConfig(processes_per_node=1)
     """Machines and ranks; each further machine runs the command that is logged at the start."""
-    rendezvous_id: str = "bert"
-    """Name of the rendezvous; the same on all nodes."""
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Further environment variables of the ranks."""
 
@@ -69,7 +67,7 @@ class Launch:
                 f"--nnodes={machines.nodes}",
                 "--rdzv-backend=c10d",
                 f"--rdzv-endpoint={machines.rendezvous_endpoint}",
-                f"--rdzv-id={self.rendezvous_id}",
+                f"--rdzv-id={self.output.name}",  # the same on all machines
             ]
 
         # --redirects=3 sends both streams of every rank to files of its own, which `describe_failure` reads.

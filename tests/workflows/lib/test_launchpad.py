@@ -1,14 +1,16 @@
 """The launchpad's schema, derived from dataclasses."""
 
 import dataclasses
-from typing import Any, Literal
+import inspect
+from typing import Annotated, Any, Literal
 
 import dagster as dg
 import pytest
 
 from bert_pipeline.configuration import configuration, documentation_of, to_mapping
 from bert_pipeline.errors import ConfigurationError
-from workflows.lib.launchpad import config_class, from_launchpad
+from workflows.lib.launchpad import configured
+from workflows.lib.resources import BertHome
 
 
 @configuration
@@ -44,32 +46,29 @@ class Whole:
     """Anything."""
 
 
-def run(config_type: Any, config: dict[str, Any]) -> Whole:
+def run(config: dict[str, Any], defaults: Whole | None = None) -> Whole:
     """Pass a configuration through Dagster's launchpad and back into the dataclass."""
     received: list[Whole] = []
 
-    @dg.asset
-    def thing(config: config_type) -> None:  # type: ignore[valid-type]
-        received.append(from_launchpad(Whole, config))
+    def thing(context: dg.AssetExecutionContext, home: BertHome, settings: Whole) -> None:
+        received.append(settings)
 
     dg.materialize(
-        [thing],
+        [dg.asset(configured(thing, to_mapping(defaults or Whole(name="x"))))],
         run_config={"ops": {"thing": {"config": config}}},
+        resources={"home": BertHome()},
         instance=dg.DagsterInstance.ephemeral(),
     )
     return received[0]
 
 
-def test_launchpad_has_defaults_of_the_dataclass():
-    assert run(config_class(Whole), {"name": "x"}) == Whole(name="x")
-
-
-def test_launchpad_has_defaults_of_a_given_instance():
+def test_launchpad_has_the_given_defaults(clean_environment):
+    assert run({}) == Whole(name="x")
     other = Whole(name="y", part=Part(steps=9), parts=(Part(steps=1), Part(steps=2)), choice="b", free={"k": [1]})
-    assert run(config_class(Whole, to_mapping(other)), {}) == other
+    assert run({}, other) == other
 
 
-def test_values_of_every_kind_round_trip():
+def test_values_of_every_kind_round_trip(clean_environment):
     given = {
         "name": "z",
         "part": {"steps": 1},
@@ -88,35 +87,35 @@ def test_values_of_every_kind_round_trip():
         maybe=0.25,
         free={"deep": {"list": [1, 2]}},
     )
-    assert run(config_class(Whole), given) == expected
+    assert run(given) == expected
 
 
-@pytest.mark.parametrize(
-    "config",
-    [{"name": "x", "nam": 1}, {"name": "x", "part": {"step": 1}}, {"name": 1}, {"name": "x", "choice": "c"}, {}],
-)
+@pytest.mark.parametrize("config", [{"nam": 1}, {"part": {"step": 1}}, {"name": 1}, {"choice": "c"}])
 def test_invalid_values_are_refused_before_the_run_starts(config):
     with pytest.raises(dg.DagsterInvalidConfigError):
-        run(config_class(Whole), config)
+        run(config)
 
 
-def test_values_refused_by_the_dataclass_are_named():
-    with pytest.raises(ConfigurationError, match=r"steps: found -1"):
-        run(config_class(Whole), {"name": "x", "part": {"steps": -1}})
+def test_signature_is_the_launchpad_and_refused_values_are_named():
+    def function(
+        context, home, settings: Part, part: Annotated[Part, "P"], x: Annotated[int, "X"], y: Annotated[str, "Y"] = "o"
+    ):
+        return settings, part, x, y
 
+    compute = configured(function, {"steps": 1, "part": {"steps": 3}})
+    launchpad = inspect.signature(compute).parameters["config"].annotation
+    shown = {key: field.description for key, field in launchpad.model_fields.items()}
+    assert shown == {"steps": "Number of steps.", "part": "P", "x": "X", "y": "Y"}
+    assert launchpad.model_fields["x"].is_required()
+    assert compute("context", "home", launchpad(x=1)) == (Part(steps=1), Part(steps=3), 1, "o")
+    for refused in ({"steps": -1}, {"part": {"steps": -1}}):
+        with pytest.raises(dg.Failure, match=r"steps: found -1"):
+            compute("context", "home", launchpad(x=1, **refused))
 
-def test_extra_fields_are_ignored_and_omitted_ones_get_defaults():
-    config = config_class(Part, {"other": "o"}, other=(str, "Of the asset."))()
-    assert config.other == "o"
-    assert not hasattr(config, "steps")
-    assert from_launchpad(Part, config) == Part()
-
-
-def test_launchpad_has_documentation_of_the_fields():
-    assert documentation_of(Whole)["name"] == "What it is called."
-    assert documentation_of(Part)["steps"] == "Number of steps."
-    fields = config_class(Whole).model_fields
-    assert fields["choice"].description == "One of two."
+    # Fields without a default in the preset are not shown, and have that of the dataclass.
+    launchpad = inspect.signature(without := configured(function, {"part": {}})).parameters["config"].annotation
+    assert "steps" not in launchpad.model_fields
+    assert without("context", "home", launchpad(x=1))[0] == Part()
 
 
 def test_every_field_of_the_presets_dataclasses_is_documented():

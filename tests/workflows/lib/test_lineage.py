@@ -9,13 +9,14 @@ from types import SimpleNamespace
 
 import dagster as dg
 import pytest
+from materialized import call
 
 from bert_model.model.config import BertConfig
 from bert_model.presets import load_preset
 from bert_model.pretraining.config import ModelConfig
 from bert_model.registry.operations import default_name
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
-from workflows.defs.promotion import TaskRegistrationLaunchpad, _register, registered_model
+from workflows.defs.promotion import _register, registered_model
 from workflows.lib.lineage import (
     SOURCES_NAME,
     WIKIPEDIA_LICENSE,
@@ -78,9 +79,8 @@ def test_fine_tuning_of_the_present_pretrained_model_is_accepted(home):
 
 def test_fine_tuning_of_a_replaced_pretrained_model_is_not_registered(home):
     pretrain(home, "mini")
-    context = dg.build_asset_context(partition_key=dump_task_key(DUMP, TASK))
     with pytest.raises(dg.Failure) as failure:
-        registered_model(context, TaskRegistrationLaunchpad(), home)
+        call(registered_model, dump_task_key(DUMP, TASK), home)
     assert "fine-tuned from another pre-trained model" in str(failure.value.description)
     assert "materialize finetuned_model" in str(failure.value.description)
     assert not (home.path / "mlflow.db").exists()

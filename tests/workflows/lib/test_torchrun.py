@@ -211,10 +211,9 @@ def test_multi_node_command_uses_rendezvous_without_restarts(tmp_path):
     launch = Launch(
         module="bert_model.pretraining",
         arguments=("--resume",),
-        output=tmp_path,
+        output=tmp_path / "abc",
         log_directory=tmp_path / "logs",
         machines=LaunchConfig(processes_per_node=8, nodes=2, rendezvous_endpoint="node1:29500"),
-        rendezvous_id="abc",
     )
     command = launch.command()
     assert {"--nnodes=2", "--rdzv-endpoint=node1:29500", "--rdzv-id=abc", "--max-restarts=0"} <= set(command)
