@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from bert_model.finetuning.config import FinetuningConfig
+from bert_model.finetuning.finetune import FinetuningResult, finetune
+from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
 from bert_model.model.initialization import new_model
@@ -25,18 +27,7 @@ WORDS = (
     *NOUNS,
     *NAMES,
     *PLACES,
-    "the",
-    "a",
-    "was",
-    "lives",
-    "in",
-    "where",
-    "does",
-    "live",
-    "who",
-    "and",
-    "?",
-    ".",
+    *["the", "a", "was", "lives", "in", "where", "does", "live", "who", "and", "?", "."],
 )
 TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s", "##ly")
 
@@ -117,3 +108,10 @@ def task_data(name: str, *, num_train: int = 48, num_dev: int = 24) -> TaskData:
     dev = {split: [example(name, 100 + index) for index in range(num_dev)] for split in task.dev_files}
     train = [example(name, index) for index in range(num_train)]
     return TaskData(task=task, train=train, dev=dev, sha256={"made-by-hand": "0" * 64})
+
+
+def tune(data: TaskData | str, model: Path, output: Path, replace: bool = False, **settings: Any) -> FinetuningResult:
+    """Fine-tune in this process, with the quick settings and these, on the data or on those of the task."""
+    data = task_data(data) if isinstance(data, str) else data
+    pool = WorkerPool(num_workers=0)
+    return finetune(data, model, output, configuration(**settings), pool=pool, experiment="", replace=replace)

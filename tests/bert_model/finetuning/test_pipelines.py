@@ -10,8 +10,6 @@ import torch
 from huggingface_hub import ModelCard
 
 from bert_model.finetuning import task_model
-from bert_model.finetuning.finetune import finetune
-from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import PretrainingPredictor, load_predictor
 from bert_model.kinds import kind_of
 from bert_model.model.config import BertConfig
@@ -41,11 +39,9 @@ def models(tmp_path_factory):
     """Folder with a pre-trained model and fine-tuned ones of every kind."""
     root = tmp_path_factory.mktemp("models")
     base = tiny_tasks.make_model(root / "pretrained")
-    with WorkerPool(num_workers=0) as pool:
-        for name, (task, changes) in MODELS.items():
-            config = tiny_tasks.configuration(**{"epochs": [3.0], **changes})
-            data = dataclasses.replace(tiny_tasks.task_data(task), downloaded=True)  # as the published files
-            finetune(data, base, root / name, config, pool=pool, experiment="")
+    for name, (task, changes) in MODELS.items():
+        data = dataclasses.replace(tiny_tasks.task_data(task), downloaded=True)  # as the published files
+        tiny_tasks.tune(data, base, root / name, **{"epochs": [3.0], **changes})
     return root
 
 
@@ -102,8 +98,7 @@ def test_multilabel_has_our_probabilities_of_each_label(models, tmp_path):
         for index, text in enumerate(texts)
     ]
     data = TaskData(task=task, train=examples * 3, dev={"dev": examples})
-    with WorkerPool(num_workers=0) as pool:
-        finetune(data, models / "pretrained", tmp_path / "out", tiny_tasks.configuration(), pool=pool, experiment="")
+    tiny_tasks.tune(data, models / "pretrained", tmp_path / "out")
     classify = transformers.pipeline("text-classification", model=str(tmp_path / "out"))
     found = classify(TEXTS, truncation=True, batch_size=2, top_k=None)
     ours = load_predictor("topics", [tmp_path / "out"]).answer([{"text": text} for text in TEXTS])

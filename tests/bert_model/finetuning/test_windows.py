@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import tiny_tasks
 
-from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.task_model import load_task_model
 from bert_model.inference.predict import load_predictor
 from bert_model.kinds import kind_of
@@ -35,13 +34,12 @@ def long_data():
 
 
 @pytest.fixture(scope="module")
-def tuned(model, pool, tmp_path_factory):
+def tuned(model, tmp_path_factory):
     """Return a function from settings to a fine-tuning on the long texts."""
 
     def result_of(**settings):
         output = tmp_path_factory.mktemp("windows") / "out"
-        config = tiny_tasks.configuration(max_seq_length=LENGTH, **settings)
-        return finetune(long_data(), model, output, config, pool=pool, experiment="")
+        return tiny_tasks.tune(long_data(), model, output, max_seq_length=LENGTH, **settings)
 
     return result_of
 
