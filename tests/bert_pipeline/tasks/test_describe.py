@@ -1,6 +1,7 @@
 """`bert task init` describes a training file so that a fine-tuning reads it, or asks for what it cannot tell."""
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -49,79 +50,7 @@ LINES = {
     "excel.csv": ["sep=;", " Text ; label", *(f"{LONG[n]};{SIDES[n]}" for n in range(6))],
     "tags.txt": [line for n in range(6) for line in ("Anna B-PER", "sees O", f"Ulm{n} B-LOC", "")],
 }
-EXPECTED = {
-    "semicolons.csv": {
-        "kind": "classification",
-        "labels": ["lob", "tadel"],
-        "columns": {"text_a": "Text", "index": "ID"},
-        "separator": ";",
-        "encoding": "cp1252",
-    },
-    "objects.jsonl": {
-        "kind": "classification",
-        "labels": ["1", "2", "3"],
-        "columns": {"text_a": "review", "label": "stars"},
-    },
-    "bare.tsv": {
-        "kind": "classification",
-        "labels": ["lob", "tadel"],
-        "columns": {"text_a": "column1", "label": "column2", "headerless": ["column1", "column2"]},
-    },
-    "bare.csv": {
-        "kind": "classification",
-        "labels": ["lob", "tadel"],
-        "columns": {"text_a": "column2", "label": "column1", "headerless": ["column1", "column2"]},
-    },
-    "unnamed.csv": {
-        "kind": "classification",
-        "labels": ["lob", "tadel"],
-        "columns": {"text_a": "v2", "label": "v1", "index": ""},
-    },
-    "pairs.csv": {
-        "kind": "regression",
-        "label_range": [0.0, 5.0],
-        "pair": True,
-        "columns": {"text_b": "sentence2", "label": "score"},
-    },
-    "flags.csv": {
-        "kind": "multilabel",
-        "labels": ["praise", "blame", "loud", "none"],
-        "columns": {"text_a": "text", "label": "praise"},
-    },
-    "lists.jsonl": {
-        "kind": "multilabel",
-        "labels": ["Bus", "S-Bahn"],
-        "columns": {"text_a": "text", "label": "labels"},
-    },
-    "floats.jsonl": {"kind": "classification", "labels": ["0", "1"], "columns": {"text_a": "text"}},
-    "spans.jsonl": {"kind": "tagging", "reader": "conll", "labels": ["O", "B-PER", "I-PER"]},
-    "words.jsonl": {"kind": "tagging", "reader": "conll", "labels": ["O", "B-PER", "I-PER"]},
-    "squad.json": {"kind": "span", "reader": "squad", "pair": True, "has_impossible": True},
-    "questions.jsonl": {"kind": "span", "reader": "squad", "pair": True, "has_impossible": True},
-    "endings.jsonl": {"kind": "choice", "reader": "swag", "pair": True},
-    "quoted.csv": {
-        "kind": "classification",
-        "labels": ["lob", "tadel"],
-        "columns": {"text_a": "Text"},
-        "separator": ";",
-    },
-    "excel.csv": {
-        "kind": "classification",
-        "labels": ["lob", "tadel"],
-        "columns": {"text_a": "Text"},
-        "separator": ";",
-    },
-    "tags.txt": {"kind": "tagging", "reader": "conll", "labels": ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]},
-}
-COMMENTS = {
-    "semicolons.csv": ["6 rows: 50 % lob, 50 % tadel", "not used: Jahr", "read as cp1252, since it is not UTF-8"],
-    "objects.jsonl": [
-        "6 rows: 33 % 1, 33 % 2, 33 % 3",
-        "the numbers in stars are taken for classes; --kind regression",
-    ],
-    "bare.csv": ["the first line is taken for a row"],
-    "pairs.csv": ["6 rows: 0 to 4.5, mean 2.25", "not used: genre"],
-}
+EXPECTED = yaml.safe_load((Path(__file__).parents[2] / "data" / "tasks" / "described.yaml").read_text(encoding="utf-8"))
 
 
 def write(folder, name, lines=None):
@@ -137,10 +66,11 @@ def test_description_tells_the_file_and_is_read_by_a_finetuning(name, tmp_path):
     stem = name.partition(".")[0]
     assert output == tmp_path / f"{stem}.yaml"
     written = yaml.safe_load(output.read_text(encoding="utf-8"))
-    own = {key: value for key, value in written.items() if key in EXPECTED[name] or key in ("pair", "separator")}
-    assert own == EXPECTED[name]
+    description, comments = EXPECTED[name]["description"], EXPECTED[name].get("comments", [])
+    own = {key: value for key, value in written.items() if key in description or key in ("pair", "separator")}
+    assert own == description
     assert (written["name"], written["train_file"]) == (stem, name)
-    assert all(any(comment in line for line in lines) for comment in COMMENTS.get(name, []))
+    assert all(any(comment in line for line in lines) for comment in comments)
     assert output.read_text(encoding="utf-8").startswith("".join(f"# {line}\n" for line in lines))
     task = get_task(str(output))
     assert task.main_metric in task.metrics
