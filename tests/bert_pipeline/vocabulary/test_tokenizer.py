@@ -76,13 +76,8 @@ def test_decode_glues_pieces_to_their_words(tokenizer):
 
 def test_vocabulary_properties(tokenizer):
     assert tokenizer.vocab_size == len(TOKENS)
-    assert [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id] == [
-        0,
-        1,
-        2,
-        3,
-        4,
-    ]
+    special = [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id]
+    assert special == [0, 1, 2, 3, 4]
     assert np.flatnonzero(tokenizer.is_continuation).tolist() == [6, 7, 9]
     assert tokenizer.token_to_id("##able") == 7
     assert tokenizer.token_to_id("absent") is None
