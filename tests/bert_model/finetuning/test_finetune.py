@@ -488,16 +488,6 @@ def test_row_longer_than_the_models_positions_is_refused(model, tmp_path, pool):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_vocabulary_that_is_not_the_models_is_refused(model, tmp_path, pool):
-    foreign = tiny_tasks.make_model(tmp_path / "foreign")
-    (foreign / "tokenizer.json").unlink()
-    with open(foreign / "vocab.txt", "a", encoding="utf-8") as stream:
-        stream.write("extra\n")
-    size = len(tiny_tasks.TOKENS)
-    with pytest.raises(UsageError, match=f"{size + 1} tokens, its embeddings only {size}"):
-        tune("sst2", foreign, tmp_path / "out", pool)
-
-
 @pytest.mark.parametrize("output", ["memory://bucket/tuned", Path("memory://bucket/tuned")])
 def test_output_in_a_store_is_refused(model, tmp_path, monkeypatch, pool, output):
     monkeypatch.chdir(tmp_path)
