@@ -54,11 +54,6 @@ def test_output_is_sorted_by_calls_with_unrendered_last(dump, tmp_path, capsys):
     assert lines == ["3\t1\tlang-x", "2\t2\tconvert", "1\t1\tcvt", "", "without a renderer", "1\t1\tnobody knows"]
 
 
-def test_missing_dump_is_named_in_the_error(tmp_path, capsys):
-    assert template_usage.main([str(tmp_path / "missing.xml")]) == 1
-    assert "missing.xml" in capsys.readouterr().err
-
-
 def test_calls_in_running_text_are_counted_by_what_they_show(dump, tmp_path, capsys):
     other = tmp_path / "some-other.xml"
     text = (
