@@ -1,5 +1,7 @@
 """Hand-made data for every kind of task, and a one-layer model that learns them in a second."""
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,19 @@ def task_data(name: str, *, num_train: int = 48, num_dev: int = 24) -> TaskData:
     dev = {split: [example(name, 100 + index) for index in range(num_dev)] for split in task.dev_files}
     train = [example(name, index) for index in range(num_train)]
     return TaskData(task=task, train=train, dev=dev, sha256={"made-by-hand": "0" * 64})
+
+
+def squad_file(examples: Sequence[SpanExample], *, has_impossible: bool = False) -> str:
+    """Return the text of a file of SQuAD 1.1, or of 2.0, with a paragraph for each question."""
+    paragraphs = []
+    for e in examples:
+        answers = [{"text": answer.text, "answer_start": answer.start} for answer in e.answers]
+        question = {"id": f"q{e.example_id}", "question": e.question, "answers": answers}
+        if has_impossible:
+            question["is_impossible"] = e.is_impossible
+        paragraphs.append({"context": e.context, "qas": [question]})
+    version = "v2.0" if has_impossible else "1.1"
+    return json.dumps({"version": version, "data": [{"title": "t", "paragraphs": paragraphs}]})
 
 
 def tune(data: TaskData | str, model: Path, output: Path, replace: bool = False, **settings: Any) -> FinetuningResult:

@@ -407,22 +407,7 @@ def test_pipe_is_read_once_and_whole():
 def write_official(task, examples, path):
     """Write labeled examples in the task's official format."""
     if task.kind == "span":
-        paragraphs = [
-            {
-                "context": e.context,
-                "qas": [
-                    {
-                        "id": f"q{e.example_id}",
-                        "question": e.question,
-                        "answers": [{"text": a.text, "answer_start": a.start} for a in e.answers],
-                    }
-                    | ({"is_impossible": e.is_impossible} if task.has_impossible else {})
-                ],
-            }
-            for e in examples
-        ]
-        version = "v2.0" if task.has_impossible else "1.1"
-        path.write_text(json.dumps({"version": version, "data": [{"title": "t", "paragraphs": paragraphs}]}))
+        path.write_text(tiny_tasks.squad_file(examples, has_impossible=task.has_impossible))
         return
     if task.kind == "choice":
         rows = [["", "video-id", "sent1", "sent2", *(f"ending{n}" for n in range(4)), "label"]]
