@@ -45,15 +45,15 @@ class Page(html.parser.HTMLParser):
 
 
 @pytest.mark.parametrize("name", sorted(TASKS))
-def test_analysis_agrees_with_the_published_predictions(name, model, tmp_path):
+def test_analysis_agrees_with_the_published_predictions(name, tuned):
     data = tiny_tasks.task_data(name)
-    result = tune(data, model, tmp_path / "out")
+    result = tuned(name)
     task = get_task(name)
     assert list(result.results["analysis"]) == list(data.dev)
     for split, examples in data.dev.items():
         analysis = result.results["analysis"][split]
         suffix = "json" if task.kind == "span" else "jsonl"
-        predictions = read_predictions(task, tmp_path / "out" / "predictions" / f"{split}.{suffix}")
+        predictions = read_predictions(task, result.path / "predictions" / f"{split}.{suffix}")
         again = kind_of(task).score(examples, predictions)
         assert analysis["score"] == pytest.approx(again[task.main_metric], abs=1e-4)
         interval = bootstrap_interval(kind_of(task).statistics(examples, predictions))
@@ -68,9 +68,9 @@ def test_analysis_agrees_with_the_published_predictions(name, model, tmp_path):
             confusion = confusion_matrix([example.label for example in examples], predicted, task.labels)
             assert analysis["confusion"]["rows"] == confusion.tolist()
             assert analysis["classes"] == class_scores(confusion, task.labels)
-    text = (tmp_path / "out" / "results.md").read_text(encoding="utf-8")
+    text = (result.path / "results.md").read_text(encoding="utf-8")
     assert re.search(rf"^\| {result.main_key} +\| +24 \|", text, re.MULTILINE)
-    page = Page(errors_path(tmp_path / "out").read_text(encoding="utf-8"))
+    page = Page(errors_path(result.path).read_text(encoding="utf-8"))
     assert not {"script", "link", "img", "iframe"} & set(page.tags)
 
 
