@@ -15,7 +15,16 @@ import torch
 import yaml
 from instances_fixture import make_tokenizer, write_instances
 from safetensors.torch import load_file
-from small_training import NO_DROPOUT, configuration, read_events, small_model, stop_after, train, train_events
+from small_training import (
+    NO_DROPOUT,
+    assert_same_training,
+    configuration,
+    read_events,
+    small_model,
+    stop_after,
+    train,
+    train_events,
+)
 from two_ranks import run_pretraining
 
 from bert_model.model.bert import BertForPreTraining
@@ -45,10 +54,7 @@ def test_killed_run_resumes_bit_for_bit(data, undisturbed, tmp_path, rank, step)
 
     codes, reports, _ = run_pretraining(configuration(data), output, resume=True)
     assert codes == [0, 0], reports
-    assert train_events(output) == train_events(undisturbed)
-    weights, expected = (load_file(path / "model" / "model.safetensors") for path in (output, undisturbed))
-    assert weights.keys() == expected.keys()
-    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+    assert_same_training(output, undisturbed)
     assert load_manifest(output / "model").sha256 == load_manifest(undisturbed / "model").sha256
 
 

@@ -36,6 +36,9 @@ from workflows.lib.resources import BertHome
 
 mlflow = pytest.importorskip("mlflow")
 
+MODEL_FILES = {"config.json", "model.safetensors", "vocab.txt", "manifest.json"}
+MODEL_FILES |= {"tokenizer_config.json", "tokenizer.json"}
+
 
 @pytest.fixture(scope="module")
 def database(empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
@@ -279,14 +282,7 @@ def test_checkpoint_becomes_logged_model_with_metrics_and_lineage(store, tmp_pat
 def test_copied_checkpoint_artifact_is_a_model_but_no_checkpoint(store, tmp_path):
     checkpoint, model = log_checkpoint(store, tmp_path)
     files = {item.path for item in store.list_logged_model_artifacts(model.model_id)}
-    assert files == {
-        "config.json",
-        "model.safetensors",
-        "vocab.txt",
-        "tokenizer_config.json",
-        "tokenizer.json",
-        "manifest.json",
-    }
+    assert files == MODEL_FILES
     copy = Path(mlflow.artifacts.download_artifacts(model.artifact_location, dst_path=str(tmp_path / "copy")))
     manifest = load_manifest(copy, verify="sha256")
     assert manifest.provenance["part_of"] == load_manifest(checkpoint).sha256
@@ -310,14 +306,7 @@ def test_checkpoint_that_is_removed_during_its_upload_is_uploaded_whole(links, s
     assert not checkpoint.exists()
     assert model.status == "READY"
     files = {item.path for item in store.list_logged_model_artifacts(model.model_id)}
-    assert files == {
-        "config.json",
-        "model.safetensors",
-        "vocab.txt",
-        "tokenizer_config.json",
-        "tokenizer.json",
-        "manifest.json",
-    }
+    assert files == MODEL_FILES
 
 
 def test_checkpoint_without_upload_has_path_and_hash(store, tmp_path):
