@@ -12,9 +12,9 @@ ENGLISH_NAMESPACES = '<namespace key="6" case="first-letter">File</namespace>'
 
 
 def rows_of(name: str) -> list[list[str]]:
-    """Read a table of tests/data/wikitext; "#" is a comment."""
+    """Read a table of tests/data/wikitext; "#" is a comment, and \\n an end of a line."""
     lines = (Path(__file__).parents[2] / "data" / "wikitext" / name).read_text(encoding="utf-8").splitlines()
-    return [line.split("\t") for line in lines if not line.startswith("#")]
+    return [line.replace("\\n", "\n").split("\t") for line in lines if not line.startswith("#")]
 
 
 def site_of(language: str) -> Site:
@@ -75,42 +75,7 @@ def test_behavior_switches_are_those_of_the_language(language, text, expected):
     assert extract(text, site_of(language)).passages == [expected]
 
 
-@pytest.mark.parametrize(
-    ("text", "title", "reason"),
-    [
-        ("Prose.", "Title", ""),
-        ("Prose.", "Foo (disambiguation)", "disambiguation"),
-        ("Prose.", "Foo (Doorverwijspagina)", "disambiguation"),
-        ("文。", "題 (曖昧さ回避)", "disambiguation"),
-        ("Prose.", "Foo (song)", ""),
-        ("'''Foo''' may be:\n* a\n{{disambiguation}}", "Foo", "disambiguation"),
-        ("{{Disambig}}", "Foo", "disambiguation"),
-        ("{{hndis|name=Foo}}", "Foo", "disambiguation"),
-        ("{{geodis}}", "Foo", "disambiguation"),
-        ("{{disambiguation|geo}}", "Foo", "disambiguation"),
-        ("{{Airport_disambiguation}}", "Foo", "disambiguation"),
-        ("{{ Template:Disambig\n|geo}}", "Foo", "disambiguation"),
-        ("{{Infobox|a={{b}}}} {{disambig}}", "Foo", "disambiguation"),
-        ("{{Infobox|see={{disambig}}}} Prose.", "Foo", ""),
-        ("<!-- {{disambig}} --> Prose.", "Foo", ""),
-        ("<!-- not {{disambig --> Prose. {{disambig}}", "Foo", "disambiguation"),
-        ("{{Place name disambiguation}}", "Foo", "disambiguation"),
-        ("{{disambiguation cleanup|date=May 2016}}", "Foo", "disambiguation"),
-        ("{{letter-number combination disambiguation}}", "Foo", "disambiguation"),
-        ("{{DP|Ceres}} is a dwarf planet.", "Foo", ""),
-        ("__DISAMBIG__", "Foo", "disambiguation"),
-        ("{{disambig<!-- of places -->}}", "Foo", "disambiguation"),
-        ("{{dis<!-- of places -->ambig}}", "Foo", "disambiguation"),
-        ("{{<!-- of places -->disambig}}", "Foo", "disambiguation"),
-        ("<nowiki>{{</nowiki> opens. {{disambig}}", "Foo", "disambiguation"),
-        ("{{unclosed|\n* x\n{{disambig}}", "Foo", "disambiguation"),
-        ("<nowiki>{{disambig}}</nowiki> marks such a page. Prose.", "Foo", ""),
-        ("{{Infobox|{{disambig}}|x}} Prose.", "Foo", ""),
-        ("{{disambiguation needed}} Prose.", "Foo", ""),
-        ("{{other uses|Foo (disambiguation)}} Prose.", "Foo", ""),
-        ("  \n", "Foo", "empty"),
-    ],
-)
+@pytest.mark.parametrize(("text", "title", "reason"), rows_of("dropped_pages.tsv"))
 def test_drop_reason_tells_disambiguation_and_empty_pages(text, title, reason):
     assert reason_of(text, title=title) == reason
 
