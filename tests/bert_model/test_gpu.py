@@ -36,9 +36,9 @@ Tensors = dict[str, torch.Tensor]
 NO_ATTENTION_DROPOUT = {"attention_probs_dropout_prob": 0.0}
 
 
-def gpu_train(data, output, *, device="cuda", resume=False, vanish=None, **changes):
+def gpu_train(data, output, *, device="cuda", resume=False, after_step=None, vanish=None, **changes):
     config = configuration(data, **{"precision": "bfloat16"} | changes)
-    train(config, output, device=device, resume=resume, vanish=vanish)
+    train(config, output, device=device, resume=resume, after_step=after_step, vanish=vanish)
     return train_events(output)
 
 

@@ -299,12 +299,6 @@ def test_held_out_instances_are_seen_once_by_one_rank(directory, world_size, lim
     assert max(seen) >= 67  # spread over all of them
 
 
-def test_empty_held_out_split_yields_nothing(tmp_path):
-    write_instances(tmp_path / "instances", shards=(16,), held_out=0)
-    split = InstanceSplit(tmp_path / "instances", "held_out")
-    assert list(held_out_samples(split, limit=0, rank=0, world_size=2)) == []
-
-
 def test_shard_that_was_written_again_is_opened_again(tmp_path):
     def first_ids():
         split = InstanceSplit(tmp_path / "instances", "train")
