@@ -56,21 +56,19 @@ def test_fill_mask_has_our_candidates(models):
     assert fill("[MASK] " + LONG, tokenizer_kwargs={"truncation": True})
 
 
+def assert_our_probabilities(task, model, texts, second=None):
+    """Compare the probabilities of texts, or of pairs with the same second text."""
+    classify = transformers.pipeline("text-classification", model=str(model))
+    given = [{"text": text, "text_pair": second} for text in texts] if second else texts
+    found = classify(given, truncation=True, batch_size=2, top_k=None)
+    inputs = [{"text": text} | ({"text_b": second} if second else {}) for text in texts]
+    for scores, answer in zip(found, load_predictor(task, [model]).answer(inputs), strict=True):
+        assert {item["label"]: item["score"] for item in scores} == pytest.approx(answer["probabilities"], abs=1e-5)
+
+
 def test_text_classification_has_our_probabilities(models):
-    classify = transformers.pipeline("text-classification", model=str(models / "sst2"))
-    found = classify(TEXTS, truncation=True, batch_size=2, top_k=None)
-    ours = load_predictor("sst2", [models / "sst2"]).answer([{"text": text} for text in TEXTS])
-    for scores, answer in zip(found, ours, strict=True):
-        assert {item["label"]: item["score"] for item in scores} == pytest.approx(answer["probabilities"], abs=1e-5)
-
-
-def test_pairs_have_our_probabilities(models):
-    classify = transformers.pipeline("text-classification", model=str(models / "rte"))
-    pairs = [("the film was lovely .", "a film ."), (LONG, "a film ."), ("", "a film .")]
-    found = classify([{"text": a, "text_pair": b} for a, b in pairs], truncation=True, batch_size=2, top_k=None)
-    ours = load_predictor("rte", [models / "rte"]).answer([{"text": a, "text_b": b} for a, b in pairs])
-    for scores, answer in zip(found, ours, strict=True):
-        assert {item["label"]: item["score"] for item in scores} == pytest.approx(answer["probabilities"], abs=1e-5)
+    assert_our_probabilities("sst2", models / "sst2", TEXTS)
+    assert_our_probabilities("rte", models / "rte", ["the film was lovely .", LONG, ""], "a film .")
 
 
 def test_regression_has_our_scores_without_a_sigmoid(models):
@@ -99,11 +97,7 @@ def test_multilabel_has_our_probabilities_of_each_label(models, tmp_path):
     ]
     data = TaskData(task=task, train=examples * 3, dev={"dev": examples})
     tiny_tasks.tune(data, models / "pretrained", tmp_path / "out")
-    classify = transformers.pipeline("text-classification", model=str(tmp_path / "out"))
-    found = classify(TEXTS, truncation=True, batch_size=2, top_k=None)
-    ours = load_predictor("topics", [tmp_path / "out"]).answer([{"text": text} for text in TEXTS])
-    for scores, answer in zip(found, ours, strict=True):
-        assert {item["label"]: item["score"] for item in scores} == pytest.approx(answer["probabilities"], abs=1e-5)
+    assert_our_probabilities("topics", tmp_path / "out", TEXTS)
     write_readme(tmp_path / "out")
     assert ModelCard.load(tmp_path / "out" / "README.md").data.metrics == ["f1"]
 

@@ -14,7 +14,6 @@ from bert_model.inference.predict import load_predictor
 from bert_model.kinds import kind_of
 from bert_model.kinds.base import softmax
 from bert_model.registry.pyfunc import ARTIFACT, ServedModel
-from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.tasks.example import TextExample
 
 LENGTH, STRIDE = 16, 8
@@ -82,8 +81,3 @@ def test_prediction_is_of_the_pooled_logits_of_all_windows(pooling, pool_by_hand
     served = ServedModel()
     served.load_context(SimpleNamespace(artifacts={ARTIFACT: result.path}))
     assert served.predict(None, pd.DataFrame(inputs)) == answers
-
-
-def test_pooling_without_windows_is_refused():
-    with pytest.raises(ConfigurationError, match="window_pooling: found max without windows; give a stride"):
-        tiny_tasks.configuration(window_pooling="max")

@@ -81,16 +81,6 @@ def test_hidden_states_attentions_and_logits_equal_transformers(hidden_act, padd
         torch.testing.assert_close(output, expected.seq_relationship_logits, atol=TOLERANCE, rtol=TOLERANCE)
 
 
-def test_input_without_mask_equals_transformers():
-    ours, theirs = pair(small_config())
-    inputs = batch(False)
-    del inputs["attention_mask"], inputs["token_type_ids"]
-    with torch.no_grad():
-        torch.testing.assert_close(
-            ours(**inputs).prediction_logits, theirs(**inputs).prediction_logits, atol=TOLERANCE, rtol=TOLERANCE
-        )
-
-
 def token_indices(inputs):
     """The indices of the real tokens of an unpadded batch."""
     return inputs["attention_mask"].flatten().nonzero().squeeze(1)

@@ -1,20 +1,13 @@
 """A wiki is known by exact names: of its namespaces, its magic words and its disambiguation templates."""
 
-from pathlib import Path
-
 import pytest
+from template_cases import read_rows
 
 from bert_pipeline.wikipedia.dump import Page, open_dump, read_pages
 from bert_pipeline.wikipedia.extract import drop_reason, extract
 from bert_pipeline.wikipedia.site import Site, read_site
 
 ENGLISH_NAMESPACES = '<namespace key="6" case="first-letter">File</namespace>'
-
-
-def rows_of(name: str) -> list[list[str]]:
-    """Read a table of tests/data/wikitext; "#" is a comment, and \\n an end of a line."""
-    lines = (Path(__file__).parents[2] / "data" / "wikitext" / name).read_text(encoding="utf-8").splitlines()
-    return [line.replace("\\n", "\n").split("\t") for line in lines if not line.startswith("#")]
 
 
 def site_of(language: str) -> Site:
@@ -26,7 +19,7 @@ def reason_of(text: str, language: str = "en", title: str = "T") -> str:
     return drop_reason(Page(title, 1, 0, 1, False, "wikitext", text), site_of(language))
 
 
-@pytest.mark.parametrize(("language", "title", "namespace"), rows_of("namespaces.tsv"))
+@pytest.mark.parametrize(("language", "title", "namespace"), read_rows("namespaces.tsv"))
 def test_namespaces_are_known_without_siteinfo(language, title, namespace):
     assert site_of(language).namespace_of(title) == int(namespace)
 
@@ -43,39 +36,17 @@ def test_links_of_all_languages_are_known_without_a_language(link):
     assert extract(f"A sentence.{link} Another.", read_site("")).passages == ["A sentence. Another."]
 
 
-@pytest.mark.parametrize(
-    ("language", "text", "is_redirect"),
-    [
-        ("de", "#WEITERLEITUNG [[X]]", True),
-        ("de", "#weiterleitung: [[X]]", True),
-        ("de", "#REDIRECT[[X]]", True),
-        ("de", "#PATRZ [[X]]", False),
-        ("pl", "#PATRZ [[X]]", True),
-        ("ja", "＃転送 [[X]]", True),
-        ("az", "#İSTİQAMƏTLƏNDİRMƏ [[X]]", True),
-        ("th", "#เปลี่ยนทาง [[X]]", True),
-        ("en", "#First [[X]]", False),
-    ],
-)
-def test_redirect_words_are_those_of_the_language(language, text, is_redirect):
-    assert (site_of(language).redirect.match(text) is not None) == is_redirect
+@pytest.mark.parametrize(("language", "text", "kind"), read_rows("redirects.tsv"))
+def test_redirect_words_are_those_of_the_language(language, text, kind):
+    assert (site_of(language).redirect.match(text) is not None) == (kind == "redirect")
 
 
-@pytest.mark.parametrize(
-    ("language", "text", "expected"),
-    [
-        ("de", "Der Text. __KEIN_INHALTSVERZEICHNIS__ __INDEXIEREN__", "Der Text."),
-        ("de", "Der Text __BEZSPISU__.", "Der Text __BEZSPISU__."),
-        ("pl", "To jest tekst. __BEZSPISU__", "To jest tekst."),
-        ("ar", "هذا نص. __لافهرس__", "هذا نص."),
-        ("hi", "यह पाठ है। __अनुक्रम_दिखाएँ__", "यह पाठ है।"),
-    ],
-)
+@pytest.mark.parametrize(("language", "text", "expected"), read_rows("behavior_switches.tsv"))
 def test_behavior_switches_are_those_of_the_language(language, text, expected):
     assert extract(text, site_of(language)).passages == [expected]
 
 
-@pytest.mark.parametrize(("text", "title", "reason"), rows_of("dropped_pages.tsv"))
+@pytest.mark.parametrize(("text", "title", "reason"), read_rows("dropped_pages.tsv"))
 def test_drop_reason_tells_disambiguation_and_empty_pages(text, title, reason):
     assert reason_of(text, title=title) == reason
 
@@ -93,7 +64,7 @@ def test_disambiguation_does_not_depend_on_earlier_pages():
         assert {text: site.is_disambiguation("Foo", text) for text in pages} == pages
 
 
-@pytest.mark.parametrize(("language", "template", "reason"), rows_of("disambiguation_templates.tsv"))
+@pytest.mark.parametrize(("language", "template", "reason"), read_rows("disambiguation_templates.tsv"))
 def test_disambiguation_templates_of_each_language_are_known(language, template, reason):
     assert (reason_of(f"{{{{{template}}}}}\nProse.", language) or "none") == reason
 
