@@ -19,6 +19,7 @@ from unittest import mock
 import pytest
 from instances_fixture import make_tokenizer
 from processes import free_port
+from training_processes import wait_until
 
 from bert_model.finetuning.finetune import model_identity
 from bert_model.model.bert import BertForPreTraining
@@ -74,18 +75,9 @@ def history(client: Any, run_id: str | None, key: str) -> list[tuple[int, float]
     return [(metric.step, metric.value) for metric in client.get_metric_history(run_id, key)]
 
 
-def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until the tracker's thread has done something."""
-    for _ in range(400):
-        if condition():
-            return
-        time.sleep(0.05)
-    pytest.fail("it did not happen")
-
-
 def copied(run: Tracker, num_lines: int) -> None:
     """Wait until MLflow has the first lines of a log."""
-    eventually(lambda: sync_state(run.directory)["copied_lines"] >= num_lines)
+    wait_until(lambda: sync_state(run.directory)["copied_lines"] >= num_lines)
 
 
 def make_checkpoint(path: Path, step: int) -> Path:
@@ -183,7 +175,7 @@ def test_run_deleted_while_it_is_followed_is_replaced(store, tmp_path):
     former = run.run_id
     store.delete_run(former)
     run.record("train", 2, {"train/loss": 2.0})  # fails, and is repeated
-    eventually(lambda: run.run_id != former)
+    wait_until(lambda: run.run_id != former)
     run.record("train", 3, {"train/loss": 3.0})
     run.close()
     assert history(store, run.run_id, "train/loss") == [(1, 1.0), (2, 2.0), (3, 3.0)]
@@ -209,7 +201,7 @@ def test_deleted_experiment_is_one_sentence_and_restoring_it_continues_the_run(s
     store.delete_experiment(experiment)
     second = open_tracker(tmp_path / "run", experiment=name)
     second.record("train", 2, {"train/loss": 2.0})
-    eventually(lambda: f"mlflow experiments restore --experiment-id {experiment}" in caplog.text)
+    wait_until(lambda: f"mlflow experiments restore --experiment-id {experiment}" in caplog.text)
     store.restore_experiment(experiment)
     copied(second, 2)
     second.close()
@@ -459,7 +451,7 @@ def test_failed_request_is_repeated_by_the_same_training(store, tmp_path, monkey
     copied(run, 1)
     broken.append(True)
     run.record("train", 2, {"train/loss": 2.0})
-    eventually(lambda: "connection refused; training continues" in caplog.text)
+    wait_until(lambda: "connection refused; training continues" in caplog.text)
     broken.clear()
     run.record("train", 3, {"train/loss": 1.0})
     run.close()
@@ -477,7 +469,7 @@ def test_server_that_does_not_answer_delays_the_end_by_its_timeout_only(store, t
         assert time.monotonic() - started < 5
         assert "it did not answer within 0 s" in caplog.text
         released.set()
-        eventually(lambda: sync_state(tmp_path / "run")["status_sent"] == "FINISHED")
+        wait_until(lambda: sync_state(tmp_path / "run")["status_sent"] == "FINISHED")
     assert history(store, run.run_id, "train/loss") == [(1, 3.0)]
 
 
