@@ -387,12 +387,6 @@ def test_corrected_adam_begins_with_smaller_steps_than_the_papers(model, tmp_pat
     assert moved[0] > 1.2 * moved[1] > 0
 
 
-def test_pool_has_one_worker_for_each_gpu(monkeypatch):
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
-    pool = WorkerPool()
-    assert (pool.num_workers, pool.devices) == (3, ["cuda:0", "cuda:1", "cuda:2"])
-
-
 @pytest.mark.parametrize("name", ["sst2", "stsb", "swag"])
 def test_prediction_from_a_token_that_sees_nothing_is_refused(name, tmp_path, pool):
     causal = tiny_tasks.make_model(tmp_path / "causal", attention="causal")
