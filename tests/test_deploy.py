@@ -247,145 +247,14 @@ def test_flink_container_that_starts_again_has_each_setting_once(tmp_path: Path)
 
 # --- schemas: what `docker compose config` and kubeconform check, for the keys that deploy/ uses ---
 
-
-def mapping(required: str = "", **properties: Any) -> dict[str, Any]:
-    """Return the schema of a mapping without other keys."""
-    return {"type": "object", "properties": properties, "additionalProperties": False, "required": required.split()}
-
-
-def sequence(items: Any) -> dict[str, Any]:
-    return {"type": "array", "items": items}
-
-
-def text(pattern: str) -> dict[str, Any]:
-    return {"type": "string", "pattern": f"^({pattern})$"}
-
-
-WORD, YES, NUMBER = {"type": "string"}, {"type": "boolean"}, {"type": "integer"}
-WORDS, TEXTS = sequence(WORD), {"type": "object", "additionalProperties": WORD}
-DURATION, SIZE = text(r"(\d+(us|ms|s|m|h))+"), text(r"\d+[kmg]b?")
-CAPABILITIES = sequence({"enum": ["ALL", "CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"]})
-CONDITION = mapping("condition", condition={"enum": ["service_started", "service_healthy"]})
-COMPOSE_SERVICE = mapping(
-    "image",
-    build=mapping("context", context=WORD, dockerfile=WORD, target=WORD),
-    image=text(r"[a-z0-9./_-]+(:[\w.-]+|@sha256:[0-9a-f]{64})?"),
-    command=WORDS,
-    entrypoint=WORDS,
-    environment={"type": "object", "additionalProperties": {"type": ["string", "null"]}},
-    volumes=sequence(text(r"[^:]+:/[^:]+(:ro)?")),
-    ports=sequence(text(r"127\.0\.0\.1:\d+(-\d+)?:\d+(-\d+)?")),
-    depends_on={"anyOf": [WORDS, {"type": "object", "additionalProperties": CONDITION}]},
-    healthcheck=mapping(
-        "test",
-        test=WORDS,
-        retries=NUMBER,
-        interval=DURATION,
-        timeout=DURATION,
-        start_period=DURATION,
-        start_interval=DURATION,
-    ),
-    init=YES,
-    restart={"enum": ["no", "always", "on-failure", "unless-stopped"]},
-    stop_grace_period=DURATION,
-    mem_limit=SIZE,
-    shm_size=SIZE,
-    cap_drop=CAPABILITIES,
-    cap_add=CAPABILITIES,
-    security_opt=sequence({"enum": ["no-new-privileges:true"]}),
-    network_mode=text(r"service:[\w-]+"),
-    logging=mapping(driver=WORD, options=TEXTS),
-)
-COMPOSE = mapping(
-    "name services",
-    name=WORD,
-    services={"type": "object", "additionalProperties": COMPOSE_SERVICE},
-    volumes={"type": "object", "additionalProperties": {"type": "null"}},
-)
-
-QUANTITY = {"anyOf": [NUMBER, text(r"\d+(\.\d+)?(m|Mi|Gi)?")]}
-QUANTITIES = {"type": "object", "additionalProperties": QUANTITY}
-SECRET = mapping("name", name=WORD)
-CONTAINER = mapping(
-    "name image",
-    name=text(r"[a-z0-9-]{1,63}"),
-    image=WORD,
-    command=WORDS,
-    args=WORDS,
-    env=sequence(mapping("name value", name=text(r"[A-Z_0-9]+"), value=WORD)),
-    envFrom=sequence(mapping(secretRef=SECRET, configMapRef=SECRET)),
-    ports=sequence(mapping("containerPort", containerPort=NUMBER, name=WORD)),
-    resources=mapping(limits=QUANTITIES, requests=QUANTITIES),
-    volumeMounts=sequence(mapping("name mountPath", name=WORD, mountPath=text("/.+"), readOnly=YES)),
-    securityContext=mapping(
-        allowPrivilegeEscalation=YES, capabilities=mapping(drop=CAPABILITIES), runAsNonRoot=YES, privileged=YES
-    ),
-)
-VOLUME = mapping(
-    "name",
-    name=WORD,
-    persistentVolumeClaim=mapping("claimName", claimName=WORD, readOnly=YES),
-    emptyDir=mapping(medium={"enum": ["", "Memory"]}, sizeLimit=QUANTITY),
-)
-POD = mapping(
-    "containers",
-    containers=sequence(CONTAINER),
-    volumes=sequence(VOLUME),
-    subdomain=WORD,
-    restartPolicy={"enum": ["Always", "OnFailure", "Never"]},
-    terminationGracePeriodSeconds=NUMBER,
-    securityContext=mapping(runAsUser=NUMBER, runAsGroup=NUMBER, fsGroup=NUMBER, runAsNonRoot=YES),
-    serviceAccountName=WORD,
-)
-
-
-def kubernetes(version: str, spec: dict[str, Any]) -> dict[str, Any]:
-    metadata = mapping("name", name=text(r"[a-z0-9-]{1,63}"), namespace=WORD, labels=TEXTS)
-    return mapping(
-        "apiVersion kind metadata spec", apiVersion={"const": version}, kind=WORD, metadata=metadata, spec=spec
-    )
-
-
-FLINK_RESOURCE = mapping("memory cpu", memory=text(r"\d+[mg]"), cpu={"type": "number"})
-KUBERNETES = {
-    "Service": kubernetes(
-        "v1",
-        mapping(clusterIP=WORD, publishNotReadyAddresses=YES, selector=TEXTS, ports=sequence(mapping(port=NUMBER))),
-    ),
-    "Job": kubernetes(
-        "batch/v1",
-        mapping(
-            "template",
-            completionMode={"enum": ["NonIndexed", "Indexed"]},
-            completions=NUMBER,
-            parallelism=NUMBER,
-            backoffLimit=NUMBER,
-            ttlSecondsAfterFinished=NUMBER,
-            template=mapping("spec", metadata=mapping(labels=TEXTS), spec=POD),
-        ),
-    ),
-    "FlinkDeployment": kubernetes(
-        "flink.apache.org/v1beta1",
-        mapping(
-            "flinkVersion jobManager taskManager",
-            image=WORD,
-            flinkVersion=text(r"v\d+_\d+"),
-            flinkConfiguration=TEXTS,
-            serviceAccount=WORD,
-            jobManager=mapping(resource=FLINK_RESOURCE, replicas=NUMBER),
-            taskManager=mapping(resource=FLINK_RESOURCE, replicas=NUMBER, podTemplate=mapping("spec", spec=POD)),
-        ),
-    ),
-}
+SCHEMAS = yaml.safe_load((Path(__file__).parent / "data" / "deployment" / "schemas.yaml").read_text())
 
 
 def problems(document: dict[str, Any]) -> list[str]:
     """Return what a document of Compose or of Kubernetes has that the schema does not allow, with its place."""
     if "services" in document:
-        schema = COMPOSE
         document = {key: value for key, value in document.items() if not key.startswith("x-")}
-    else:
-        schema = KUBERNETES[document["kind"]]
+    schema = SCHEMAS | {"$ref": f"#/$defs/{document.get('kind', 'Compose')}"}
     return [
         f"{error.json_path}: {error.message}" for error in jsonschema.Draft202012Validator(schema).iter_errors(document)
     ]

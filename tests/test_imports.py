@@ -113,12 +113,32 @@ def test_a_corpus_is_extracted_without_the_import_of_pandas_or_fsspec(tmp_path):
     assert result.stdout.strip() == "[]"
 
 
-def test_the_data_floor_loads_without_torch_beam_dagster_or_mlflow():
-    code = (
-        "import sys, bert_pipeline.cli, bert_pipeline.instances.pairs, bert_pipeline.tasks.task;"
-        "import bert_pipeline.vocabulary.tokenizer;"
-        "print(sorted({'torch', 'apache_beam', 'dagster', 'mlflow'} & set(sys.modules)))"
-    )
+DATA_FLOOR = ("bert_pipeline.instances.pairs", "bert_pipeline.tasks.task", "bert_pipeline.vocabulary.tokenizer")
+
+
+@pytest.mark.parametrize(
+    ("code", "libraries"),
+    [
+        (f"import bert_pipeline.cli, {', '.join(DATA_FLOOR)}", "torch apache_beam dagster mlflow"),
+        (
+            "import argparse; from bert_pipeline.cli import add_commands;"
+            "add_commands(argparse.ArgumentParser().add_subparsers())",
+            "apache_beam pyarrow numpy tokenizers torch",
+        ),
+        (
+            "import bert_pipeline.tasks.task",
+            "torch numpy pandas pyarrow sklearn scipy mlflow dagster apache_beam",
+        ),
+        ("import bert_model.kinds.scores", "torch pandas sklearn scipy mlflow dagster transformers"),
+        (
+            "from workflows.definitions import defs; defs().resolve_asset_graph()",
+            "torch apache_beam mlflow matplotlib transformers",
+        ),
+    ],
+    ids=["data floor", "data commands", "reading tasks", "scoring", "definitions"],
+)
+def test_what_begins_at_once_loads_no_heavy_library(code, libraries):
+    code = f"import sys; {code}; print(sorted({set(libraries.split())!r} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert result.stdout.strip() == "[]"
 

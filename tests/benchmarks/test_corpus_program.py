@@ -19,9 +19,3 @@ def test_program_runs_without_its_peers(dump, tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert "The peers could not be installed: no registry" in printed
     assert re.search(r"\| XML, one core +\| MB of XML/s +\| +[\d.]+ \| not available \| wikiextractor", printed)
-
-
-def test_missing_dump_is_a_one_line_error(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("BERT_HOME", str(tmp_path))
-    assert corpus.main(["--dump", str(tmp_path / "none.xml")]) == 1
-    assert "none.xml" in capsys.readouterr().err

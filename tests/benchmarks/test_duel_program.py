@@ -6,13 +6,13 @@ import json
 import re
 import signal
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import small_corpus
 import torch
 import transformers
-import yaml
 
 from benchmarks import duel, run_mlm
 from benchmarks.inputs import documents_of
@@ -25,20 +25,6 @@ from bert_pipeline.instances.job import build_instances
 from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
-
-PRESET = {
-    "pretraining": {
-        "model": {"preset": "tiny", "overrides": {"hidden_size": 32, "num_hidden_layers": 1}},
-        "masking": {"masked_lm_prob": 0.3},
-        "schedule": "trapezoid",
-        "phases": [
-            {"max_seq_length": 16, "global_batch_size": 8, "learning_rate": 1e-3, "warmup_steps": 2},
-            {"max_seq_length": 32, "global_batch_size": 4, "learning_rate": 1e-3, "warmup_steps": 0},
-        ],
-        "checkpoint_interval_steps": 50,
-    },
-    "launch": {"processes_per_node": 1, "threads_per_process": 1},
-}
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +39,12 @@ def make_inputs(folder, held_out):
     for length in (16, 32):
         config = InstancesConfig(max_seq_length=length, dupe_factor=1)
         build_instances(corpus, folder / "vocabulary", folder / f"instances-{length}", config)
-    (folder / "preset.yaml").write_text(yaml.safe_dump(PRESET))
     return folder
 
 
 def arguments(inputs, *more):
     instances = [str(inputs / f"instances-{length}") for length in (16, 32)]
-    preset = ["--preset", str(inputs / "preset.yaml")]
+    preset = ["--preset", str(Path(__file__).parents[1] / "data" / "benchmarks" / "duel.yaml")]
     return [*preset, "--corpus", str(inputs / "corpus"), "--instances", *instances, *more]
 
 

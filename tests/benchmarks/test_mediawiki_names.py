@@ -1,59 +1,25 @@
 """Names of namespaces and magic words are read from MediaWiki's PHP files."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
 from benchmarks.mediawiki_names import OUTPUT, read_release
 
-GERMAN = """<?php
-/** German (Deutsch) */
-
-$namespaceNames = [
-	NS_MEDIA            => 'Medium',
-	NS_USER_TALK        => 'Benutzer_Diskussion',
-	NS_PROJECT_TALK     => '$1_Diskussion', // of the wiki
-	NS_FILE             => 'Datei',
-];
-
-$namespaceAliases = [
-	# 'Foto' => NS_FILE,
-	"Bild" => NS_FILE,
-];
-
-$magicWords = [
-	'hiddencat'                 => [ '1', '__VERSTECKTE_KATEGORIE__', '__HIDDENCAT__' ],
-	'lc'                        => [ '0', 'KLEIN:', 'LC:' ],
-	'redirect'                  => [ '0', '#WEITERLEITUNG', '#l\\'autre', '#REDIRECT' ],
-	'toc'                       => [ '0', '__INHALTSVERZEICHNIS__', '__TOC__' ],
-];
-"""
-ENGLISH = """<?php
-$fallback = false;
-$namespaceNames = [
-	NS_MAIN             => '',
-	NS_FILE             => 'File',
-	NS_FILE_TALK        => 'File_talk',
-];
-$magicWords = [
-	'hiddencat' => [ 1, '__HIDDENCAT__' ],
-	'redirect'  => [ 0, '#REDIRECT' ],
-	'toc'       => [ 0, '__TOC__' ],
-];
-"""
+MESSAGES = Path(__file__).parents[1] / "data" / "mediawiki"
 
 
 def test_names_are_read_from_the_message_files_of_a_release(tmp_path):
     messages = tmp_path / "languages" / "messages"
     (tmp_path / "includes" / "language").mkdir(parents=True)
-    messages.mkdir(parents=True)
+    shutil.copytree(MESSAGES, messages)
     (tmp_path / "includes/Defines.php").write_text("define( 'MW_VERSION', '1.39.17' );")
     (tmp_path / "includes/language/LanguageCode.php").write_text(
         "const DEPRECATED_LANGUAGE_CODE_MAPPING = [\n'als' => 'gsw', // T25215\n];"
     )
-    (messages / "MessagesDe.php").write_text(GERMAN)
     (messages / "MessagesDe_at.php").write_text("<?php\n$fallback = 'de, en';\n")
-    (messages / "MessagesEn.php").write_text(ENGLISH)
     content = read_release(tmp_path)
     assert content["version"] == "MediaWiki 1.39.17"
     assert content["renamed"]["als"] == "gsw"

@@ -6,7 +6,6 @@ import pytest
 from benchmarks.proof import PROOFS, Proof, first_documents, table
 from bert_model.presets import preset_from_mapping, preset_path
 from bert_pipeline.configuration import from_mapping, override, read_yaml
-from bert_pipeline.errors import ConfigurationError
 
 
 @pytest.mark.parametrize("path", sorted(PROOFS.glob("*.yaml")), ids=lambda path: path.stem)
@@ -37,8 +36,3 @@ def test_text_is_cut_to_whole_documents(tmp_path):
         pd.DataFrame({"id": texts, "text": texts}).to_parquet(tmp_path / f"{name}.parquet")
     cut = pd.read_parquet(first_documents(tmp_path, 6, tmp_path / "cut"))
     assert cut.to_dict("list") == {name: ["one two", "three four five", "six"] for name in ("id", "text")}
-
-
-def test_unknown_key_is_refused():
-    with pytest.raises(ConfigurationError):
-        from_mapping(Proof, {"title": "", "text": [], "runs": {}, "words": 3})

@@ -1,30 +1,16 @@
 """Counts of inline templates: synonyms count together, titles once, templates without a renderer last."""
 
+from pathlib import Path
+
 import pytest
 
 from benchmarks import template_usage
 from benchmarks.template_usage import called_names, read_blocks, title_of
 
-CASES = """# What templates show.
-@ https://en.wikipedia.org/wiki/Template:Frac
-source: knowledge
-{{frac|1|2}} => 1⁄2
-about {{fraction|1|4}} and {{small|x}} => about 1⁄4 and x
-@ https://en.wikipedia.org/wiki/Template:Nowrap/doc
-{{nobr|a}} => a
-{{small|x}} => x
-@ https://en.wikipedia.org/wiki/Template:Small
-@ https://en.wikipedia.org/wiki/Help:Magic_words
-{{lc:ABC}} => abc
-{{!}} => |
-"""
-
 
 @pytest.fixture
-def cases(tmp_path):
-    path = tmp_path / "cases.txt"
-    path.write_text(CASES, encoding="utf-8")
-    return path
+def cases():
+    return Path(__file__).parents[1] / "data" / "benchmarks" / "templates.txt"
 
 
 def test_called_names_ignore_comments_nowiki_and_functions():
@@ -52,11 +38,6 @@ def test_output_is_sorted_by_calls_with_unrendered_last(dump, tmp_path, capsys):
     assert template_usage.main([str(other), str(dump), str(other)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines == ["3\t1\tlang-x", "2\t2\tconvert", "1\t1\tcvt", "", "without a renderer", "1\t1\tnobody knows"]
-
-
-def test_missing_dump_is_named_in_the_error(tmp_path, capsys):
-    assert template_usage.main([str(tmp_path / "missing.xml")]) == 1
-    assert "missing.xml" in capsys.readouterr().err
 
 
 def test_calls_in_running_text_are_counted_by_what_they_show(dump, tmp_path, capsys):

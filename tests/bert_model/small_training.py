@@ -1,9 +1,13 @@
 """A small pre-training run of two phases."""
 
+import contextlib
 import json
 import signal
 
+import pytest
+import torch
 from instances_fixture import write_instances
+from safetensors.torch import load_file
 
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.run import pretrain
@@ -50,10 +54,22 @@ def configuration(data, **changes):
     } | changes
 
 
-def train(config, output, *, device="cpu", **options):
-    """Pre-train in this process, without MLflow."""
+class VanishedError(Exception):
+    """The host is gone: nothing is written any more."""
+
+
+def train(config, output, *, device="cpu", after_step=None, vanish=None, **options):
+    """Pre-train in this process, without MLflow; after the step `vanish` the host is gone."""
     config = config if isinstance(config, PretrainingConfig) else from_mapping(PretrainingConfig, config)
-    return pretrain(config, output, experiment="", device=device, **options)
+
+    def after(step):
+        if after_step is not None:
+            after_step(step)
+        if step == vanish:
+            raise VanishedError
+
+    with contextlib.nullcontext() if vanish is None else pytest.raises(VanishedError):
+        return pretrain(config, output, experiment="", device=device, after_step=after, **options)
 
 
 def at(step, action):
@@ -71,19 +87,6 @@ def stop_after(step):
     return at(step, lambda: signal.raise_signal(signal.SIGTERM))
 
 
-class VanishedError(Exception):
-    """The host is gone: nothing is written any more."""
-
-
-def vanish_after(step):
-    """Return an `after_step` that ends the training without any of its own errors."""
-
-    def vanish():
-        raise VanishedError
-
-    return at(step, vanish)
-
-
 def read_events(output):
     """The events of a run's metrics log."""
     return [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
@@ -94,3 +97,11 @@ def train_events(output):
     kept = ("train/loss", "train/mlm_loss", "train/nsp_loss", "train/gradient_norm", "train/learning_rate")
     events = [event for event in read_events(output) if event["event"] == "train"]
     return {event["step"]: {key: event["metrics"][key] for key in kept if key in event["metrics"]} for event in events}
+
+
+def assert_same_training(one, other):
+    """Two runs have published the same bits, and had the same losses."""
+    weights, expected = (load_file(run / "model" / "model.safetensors") for run in (one, other))
+    assert weights.keys() == expected.keys()
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+    assert train_events(one) == train_events(other)

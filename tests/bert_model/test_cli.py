@@ -204,13 +204,6 @@ def test_layers_accept_negative_numbers():
     assert parse(build_parser(), words).layers == "-1,-2"
 
 
-def test_unexpected_word_is_refused(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["models", "all"])
-    assert stopped.value.code == 2
-    assert "unrecognized arguments: all" in capsys.readouterr().err
-
-
 def test_score_prints_the_official_metric_as_json_and_as_a_table_on_a_terminal(workplace, capsys, monkeypatch):
     (workplace / "dev.tsv").write_text("sentence\tlabel\nfine\t1\npoor\t0\n")
     (workplace / "predictions.tsv").write_text("index\tprediction\n0\t1\n1\t1\n")

@@ -72,11 +72,6 @@ def test_unknown_preset_names_the_nearest():
         load_preset("demmo")
 
 
-def test_missing_preset_file_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="no such file"):
-        load_preset(str(tmp_path / "absent.yaml"))
-
-
 @pytest.mark.parametrize(
     ("sections", "message"),
     [

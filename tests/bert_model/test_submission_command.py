@@ -8,8 +8,6 @@ import pytest
 import tiny_tasks
 
 from bert_model.cli import main
-from bert_model.finetuning.finetune import finetune
-from bert_model.finetuning.worker_pool import WorkerPool
 from bert_pipeline.tasks.submission import OFFICIAL_ROWS
 
 NUM_TEST = 7
@@ -19,12 +17,11 @@ NUM_TEST = 7
 def finetuned(tmp_path_factory):
     root = tmp_path_factory.mktemp("submission")
     base = tiny_tasks.make_model(root / "base")
-    with WorkerPool(num_workers=0) as pool:
-        for name in ("mnli", "stsb"):
-            data = tiny_tasks.task_data(name)
-            unlabeled = [dataclasses.replace(tiny_tasks.example(name, index), label=None) for index in range(NUM_TEST)]
-            data = dataclasses.replace(data, test=dict.fromkeys(data.task.test_files, unlabeled))
-            finetune(data, base, root / name, tiny_tasks.configuration(epochs=[2.0]), pool=pool, experiment="")
+    for name in ("mnli", "stsb"):
+        data = tiny_tasks.task_data(name)
+        unlabeled = [dataclasses.replace(tiny_tasks.example(name, index), label=None) for index in range(NUM_TEST)]
+        data = dataclasses.replace(data, test=dict.fromkeys(data.task.test_files, unlabeled))
+        tiny_tasks.tune(data, base, root / name, epochs=[2.0])
     return root
 
 

@@ -1,9 +1,13 @@
 """Hand-made data for every kind of task, and a one-layer model that learns them in a second."""
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bert_model.finetuning.config import FinetuningConfig
+from bert_model.finetuning.finetune import FinetuningResult, finetune
+from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
 from bert_model.model.initialization import new_model
@@ -25,18 +29,7 @@ WORDS = (
     *NOUNS,
     *NAMES,
     *PLACES,
-    "the",
-    "a",
-    "was",
-    "lives",
-    "in",
-    "where",
-    "does",
-    "live",
-    "who",
-    "and",
-    "?",
-    ".",
+    *["the", "a", "was", "lives", "in", "where", "does", "live", "who", "and", "?", "."],
 )
 TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s", "##ly")
 
@@ -117,3 +110,23 @@ def task_data(name: str, *, num_train: int = 48, num_dev: int = 24) -> TaskData:
     dev = {split: [example(name, 100 + index) for index in range(num_dev)] for split in task.dev_files}
     train = [example(name, index) for index in range(num_train)]
     return TaskData(task=task, train=train, dev=dev, sha256={"made-by-hand": "0" * 64})
+
+
+def squad_file(examples: Sequence[SpanExample], *, has_impossible: bool = False) -> str:
+    """Return the text of a file of SQuAD 1.1, or of 2.0, with a paragraph for each question."""
+    paragraphs = []
+    for e in examples:
+        answers = [{"text": answer.text, "answer_start": answer.start} for answer in e.answers]
+        question = {"id": f"q{e.example_id}", "question": e.question, "answers": answers}
+        if has_impossible:
+            question["is_impossible"] = e.is_impossible
+        paragraphs.append({"context": e.context, "qas": [question]})
+    version = "v2.0" if has_impossible else "1.1"
+    return json.dumps({"version": version, "data": [{"title": "t", "paragraphs": paragraphs}]})
+
+
+def tune(data: TaskData | str, model: Path, output: Path, replace: bool = False, **settings: Any) -> FinetuningResult:
+    """Fine-tune in this process, with the quick settings and these, on the data or on those of the task."""
+    data = task_data(data) if isinstance(data, str) else data
+    pool = WorkerPool(num_workers=0)
+    return finetune(data, model, output, configuration(**settings), pool=pool, experiment="", replace=replace)

@@ -1,17 +1,8 @@
 """Small MediaWiki exports."""
 
-HEADER = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="bg">
-  <siteinfo>
-    <sitename>Test</sitename>
-    <dbname>testwiki</dbname>
-    <namespaces>
-      <namespace key="0" case="first-letter" />
-      <namespace key="1" case="first-letter">Беседа</namespace>
-      <namespace key="6" case="first-letter">Файл</namespace>
-      <namespace key="14" case="first-letter">Категория</namespace>
-    </namespaces>
-  </siteinfo>
-"""
+from pathlib import Path
+
+HEADER = (Path(__file__).parents[1] / "data" / "wikitext" / "export_header.xml").read_text(encoding="utf-8")
 FOOTER = "</mediawiki>\n"
 
 

@@ -43,6 +43,12 @@ def read_cases(name: str) -> list[Case]:
     return cases
 
 
+def read_rows(name: str) -> list[list[str]]:
+    """Read a table of tests/data/wikitext; "#" at its beginning makes a line a comment, and \\n is an end of a line."""
+    lines = (DATA / name).read_text(encoding="utf-8").splitlines()
+    return [line.replace("\\n", "\n").split("\t") for line in lines if not line.startswith("# ")]
+
+
 def render_call(call: str, language: str = "") -> str:
     """Return the text of a call in a sentence, on the wiki of a language; "¶" separates paragraphs."""
     site = read_site(f'<mediawiki xml:lang="{language}">')

@@ -2,8 +2,6 @@
 
 import argparse
 import re
-import subprocess
-import sys
 
 import pytest
 from small_corpus import make_corpus, make_documents, make_vocabulary
@@ -38,29 +36,6 @@ def corpus(tmp_path_factory):
 @pytest.fixture(scope="module")
 def vocabulary(tmp_path_factory):
     return make_vocabulary(tmp_path_factory.mktemp("vocabulary") / "vocabulary")
-
-
-def test_share_of_held_out_documents_is_an_option(tmp_path):
-    text = tmp_path / "made.txt"
-    text.write_text("\n\n".join("\n".join(document.sentences) for document in make_documents(129)))
-    held_out = []
-    for index, option in enumerate([[], ["--held-out-per-mille", "100"]]):
-        assert bert("corpus", f"lines:{text}", *option, "--output", tmp_path / f"corpus-{index}") == 0
-        held_out.append(load_manifest(tmp_path / f"corpus-{index}").counts["documents_held_out"])
-    assert held_out[0] == 1
-    assert 6 <= held_out[1] <= 20
-    with pytest.raises(ConfigurationError, match="held_out_per_mille"):
-        bert("corpus", f"lines:{text}", "--held-out-per-mille", "600", "--output", tmp_path / "corpus")
-
-
-def test_commands_load_no_heavy_library():
-    code = (
-        "import sys, argparse; from bert_pipeline.cli import add_commands;"
-        "add_commands(argparse.ArgumentParser().add_subparsers());"
-        "print(sorted({'apache_beam', 'pyarrow', 'numpy', 'tokenizers', 'torch'} & set(sys.modules)))"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"
 
 
 def test_corpus_vocab_and_instances_follow_each_other(tmp_path, capsys):
@@ -158,21 +133,6 @@ def test_missing_unknown_and_ignored_options_are_usage_errors(
         bert(*words.split(), beam_options=beam_options)
     assert caught.value.exit_code == 2
     assert not list(tmp_path.iterdir())
-
-
-def test_unknown_format_is_a_usage_error(corpus, vocabulary, tmp_path, capsys):
-    with pytest.raises(SystemExit) as caught:
-        bert("instances", corpus, "--vocab", vocabulary, "--output", tmp_path / "out", "--format", "arrow")
-    assert caught.value.code == 2
-    assert "'arrow'" in capsys.readouterr().err
-
-
-def test_too_large_vocab_size_raises_with_largest_size(corpus, tmp_path):
-    with pytest.raises(InputError, match="is the largest possible") as caught:
-        bert("vocab", corpus, "--output", tmp_path / "out")
-    assert caught.value.exit_code == 1
-    assert bert("vocab", corpus, "--output", tmp_path / "out", "--vocab-size", "3000", "--pad-with-unused") == 0
-    assert Tokenizer.from_directory(tmp_path / "out").vocab_size == 3000
 
 
 def test_case_of_an_old_vocabulary_is_an_option(corpus, vocabulary, tmp_path):

@@ -18,34 +18,7 @@ from processes import Server, free_port
 
 BUCKET = "bert-test"
 
-CONFIGURATION = """
-[global]
-fsid = {fsid}
-mon host = [v2:127.0.0.1:{monitor}/0]
-mon initial members = a
-public addr = 127.0.0.1
-keyring = {directory}/keyring
-run dir = {directory}
-admin socket = {directory}/$name.asok
-log file = {directory}/$name.log
-pid file =
-crash dir = {directory}
-mon data = {directory}/mon
-mon data avail warn = 1
-mon data avail crit = 1
-osd data = {directory}/osd
-osd objectstore = bluestore
-bluestore block size = 8589934592
-osd memory target = 1073741824
-osd class update on start = false
-osd crush chooseleaf type = 0
-osd pool default size = 1
-osd pool default pg num = 1
-osd pool default pgp num = 1
-osd pool default pg autoscale mode = off
-mon allow pool size one = true
-rgw frontends = beast endpoint=127.0.0.1:{gateway}
-"""
+CONFIGURATION = Path(__file__).with_name("ceph.conf").read_text(encoding="utf-8")
 
 # Name of a daemon, and what it may do in monitor and disk.
 CAPABILITIES = {

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import apache_beam as beam
 import fsspec
-import grpc
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from cluster import Cluster, harnesses, wait_until
@@ -105,17 +104,6 @@ def test_job_starts_again_without_a_host_that_is_cut_off(cluster, folder, networ
     check_results(folder)
 
 
-def kill_job_server(cluster: Cluster, folder: str) -> None:
-    with running(cluster, folder):
-        wait_until(lambda: results(folder))
-        cluster.job_server.kill()
-
-
-def test_the_client_hears_of_a_job_server_that_goes_away(cluster, folder):
-    with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):
-        kill_job_server(cluster, folder)
-
-
 @pytest.mark.parametrize("old", [None, b"old"], ids=["new", "replaced"])
 def test_one_of_several_writers_of_an_object_wins(folder, old):
     claim = storage.to_path(f"{folder}/claim")
@@ -155,12 +143,6 @@ def test_fault_of_the_store_is_one_sentence(folder, proxy, fault, sentence):
     assert "\n" not in str(caught.value)
     assert storage.replace_object(target, b"new", old=None)
     assert target.read_bytes() == b"new"
-
-
-def test_slow_store_is_waited_for(folder, proxy):
-    with proxy.fault("slow", delay=3.0):
-        assert storage.replace_object(f"{folder}/file", b"slow", old=None)
-    assert storage.to_path(f"{folder}/file").read_bytes() == b"slow"
 
 
 def test_revoked_credentials_are_one_sentence(folder, object_store, monkeypatch):

@@ -17,28 +17,7 @@ NODES = ("127.0.0.1", "127.0.0.2")
 """Names of the nodes: the script passes a node's name to torchrun, and these need no entry in /etc/hosts."""
 
 # A requeued job waits until the credentials of its last start have expired, by default two minutes.
-CONFIGURATION = """
-ClusterName=test
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={port}
-SlurmUser={user}
-SlurmdUser={user}
-AuthType=auth/munge
-AuthInfo=socket={directory}/munge.socket,cred_expire=5
-StateSaveLocation={directory}/state
-SlurmctldPidFile={directory}/slurmctld.pid
-SlurmdPidFile={directory}/slurmd-%n.pid
-SlurmdSpoolDir={directory}/spool-%n
-SlurmdParameters=config_overrides
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SchedulerParameters=sched_interval=1,bf_interval=1
-PreemptType=preempt/partition_prio
-PreemptMode=REQUEUE
-PartitionName=main Nodes=ALL Default=YES PriorityTier=1 GraceTime=60
-PartitionName=urgent Nodes=ALL PriorityTier=2 PreemptMode=OFF
-"""
+CONFIGURATION = Path(__file__).with_name("slurm.conf").read_text(encoding="utf-8")
 
 
 class Cluster:

@@ -19,8 +19,6 @@ from dagster_api import wait_for
 from processes import process_ids
 from stack import Stack
 
-from bert_model.finetuning.finetune import finetune
-from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.presets import preset_from_mapping
 from bert_model.registry import operations
 from bert_model.training.metrics_log import METRICS_NAME, metric_key, read_lines, read_state
@@ -58,11 +56,9 @@ def registered(stack, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BERT_HOME", str(root / "home"))
         patch.setenv("MLFLOW_TRACKING_URI", stack.mlflow)
-        with WorkerPool(num_workers=0) as pool:
-            for kind, epochs in (("weak", 1.0), ("strong", 8.0)):
-                settings = tiny_tasks.configuration(epochs=[epochs])
-                finetune(tiny_tasks.task_data("stsb"), base, root / kind, settings, pool=pool, experiment="")
-                operations.register(root / kind, name, tags={"license": "Apache-2.0"})
+        for kind, epochs in (("weak", 1.0), ("strong", 8.0)):
+            tiny_tasks.tune("stsb", base, root / kind, epochs=[epochs])
+            operations.register(root / kind, name, tags={"license": "Apache-2.0"})
         yield name
 
 

@@ -18,40 +18,10 @@ UNFIT = ("not_degenerate", "beats_baseline", "not_contaminated")
 
 
 def preset(**pretraining: Any) -> dict[str, Any]:
-    """Return a preset with a hundred articles, seventy training steps on one process, and short fine-tunings."""
-    return {
-        "sample": {"num_articles": 100},
-        "corpus": {"held_out_per_mille": 50},  # pairs for choosing and for reporting are of different documents
-        "vocabulary": {"vocab_size": 600, "num_unused": 5, "pad_with_unused": True},
-        "instances": {"dupe_factor": 2},
-        "exam": {"pairs_per_kind": 20},
-        "beam_options": ["--workers=1"],
-        "pretraining": {
-            "model": {
-                "preset": "tiny",
-                "overrides": {"hidden_size": 32, "num_attention_heads": 2, "max_position_embeddings": 64},
-            },
-            "phases": [
-                {"max_seq_length": 32, "steps": 60, "global_batch_size": 16, "learning_rate": 5e-3, "warmup_steps": 6},
-                {"max_seq_length": 64, "steps": 10, "global_batch_size": 16, "learning_rate": 2e-3, "warmup_steps": 1},
-            ],
-            "log_interval_steps": 5,
-            "evaluation_interval_steps": 20,
-            "checkpoint_interval_steps": 20,
-            **pretraining,
-        },
-        "launch": {"processes_per_node": 1},
-        "finetuning": {
-            "default": {
-                "max_seq_length": 32,
-                "learning_rates": [3e-3],
-                "batch_sizes": [32],
-                "epochs": [2.0],
-                "seeds": [1, 2],
-                "random_step_multiple": 2,
-            },
-        },
-    }
+    """Return the preset of miniature.yaml, with other settings of the pre-training."""
+    mapping: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+    mapping["pretraining"] |= pretraining
+    return mapping
 
 
 def short_preset() -> dict[str, Any]:

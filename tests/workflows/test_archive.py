@@ -96,12 +96,6 @@ def test_nothing_is_archived_during_a_run_of_a_range(instance, home):
     assert failure(result).startswith(f"dump '{DUMPS[1]}': run {run_id} is not finished")
 
 
-def test_dump_with_a_run_that_was_only_created_is_refused(instance, home):
-    run_id = add_run(instance, dg.DagsterRunStatus.NOT_STARTED, partition=DUMPS[1])
-    result = run(instance, home, dumps=[DUMPS[1]], dry_run=False)
-    assert failure(result).startswith(f"dump '{DUMPS[1]}': run {run_id} is not finished")
-
-
 def test_nothing_is_archived_during_a_backfill(instance, home):
     backfill = PartitionBackfill(
         "abcdefgh", BulkActionStatus.REQUESTED, from_failure=False, tags={}, backfill_timestamp=0.0
@@ -113,8 +107,9 @@ def test_nothing_is_archived_during_a_backfill(instance, home):
     assert run(instance, home, dumps=[DUMPS[1]], dry_run=False).success
 
 
-def test_dump_with_an_unfinished_run_is_refused_and_nothing_is_removed(instance, home):
-    run_id = add_run(instance, dg.DagsterRunStatus.STARTED, partition=f"{DUMPS[1]}|sst2")
+@pytest.mark.parametrize("status", [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.NOT_STARTED])
+def test_dump_with_an_unfinished_run_is_refused_and_nothing_is_removed(instance, home, status):
+    run_id = add_run(instance, status, partition=f"{DUMPS[1]}|sst2")
     result = run(instance, home, dumps=DUMPS[:2], dry_run=False)
     assert failure(result).startswith(f"dump '{DUMPS[1]}': run {run_id} is not finished")
     assert set(DUMPS) <= set(dumps(instance))

@@ -348,15 +348,13 @@ def test_folder_sensor_requests_partition_and_run_for_a_new_dump(folder_sensor, 
     assert dg.validate_run_config(repository.get_job(automation.PRETRAINING_JOB), request.run_config)
 
 
-def test_sensor_and_schedule_continue_from_the_champion(folder_sensor, schedule, home, site, monkeypatch):
+def test_sensor_and_schedule_continue_from_the_champion(folder_sensor, schedule, repository, home, site, monkeypatch):
     monkeypatch.setattr(automation, "starting_model", lambda _: "models:/bert-tiny/3")
     site["/enwiki/20261101/dumpstatus.json"] = status("done")
     place(home.dumps, "dewiki-20261101-pages-articles.xml.bz2")
-    ticks = (
-        schedule(day=9),
-        folder_sensor(),
-    )
-    for (request,) in (tick.run_requests for tick in ticks):
+    for tick in (schedule(day=9), folder_sensor()):
+        (request,) = tick.run_requests
+        assert dg.validate_run_config(repository.get_job(automation.PRETRAINING_JOB), request.run_config)
         ops = request.run_config["ops"]
         assert ops["pretrained_model"]["config"]["initial_model"] == "models:/bert-tiny/3"
         assert ops["vocabulary"]["config"]["from_model"] == "models:/bert-tiny/3"
@@ -443,12 +441,6 @@ def test_complete_edition_is_used_where_another_lacks_parts(folder_sensor, home)
     assert request.run_config["ops"]["dump"]["config"]["sources"] == [paths[2], paths[0], paths[1]]
 
 
-def test_folder_sensor_ignores_dumps_with_runs(folder_sensor, instance, home):
-    place(home.dumps, "enwiki-20261101-pages-articles.xml.bz2")
-    add_run(instance, "enwiki-20261101")
-    assert folder_sensor().run_requests == []
-
-
 @pytest.mark.parametrize(
     ("files", "used"),
     [
@@ -499,14 +491,6 @@ def test_retraining_is_configured_by_the_preset():
     expected = asset_configs(launchpad_preset(), sources=["a.xml.bz2"])
     assert set(request.run_config["ops"]) == {name for name in DUMP_ASSETS if name in expected}
     assert request.run_config["ops"]["pretrained_model"]["config"] == expected["pretrained_model"]
-
-
-def test_retraining_from_the_champion_keeps_its_vocabulary(repository):
-    request = automation.retraining_run("enwiki-20261101", start="models:/bert-tiny/3")
-    ops = request.run_config["ops"]
-    assert ops["vocabulary"]["config"]["from_model"] == "models:/bert-tiny/3"
-    assert ops["pretrained_model"]["config"]["initial_model"] == "models:/bert-tiny/3"
-    assert dg.validate_run_config(repository.get_job(automation.PRETRAINING_JOB), request.run_config)
 
 
 def test_unknown_start_of_a_retraining_is_refused_by_name(home, monkeypatch):

@@ -23,9 +23,6 @@ from workflows.lib.resources import (
     TASKS_VARIABLE,
     BertHome,
     checked_dump_name,
-    dump_and_task,
-    dump_task_key,
-    sample_seed,
 )
 from workflows.run import build_parser, main, plan_of, print_outcome, run_config
 
@@ -54,14 +51,6 @@ def test_invalid_arguments_print_one_line_and_leave_no_files(clean_environment, 
     captured = capsys.readouterr()
     assert message in captured.err
     assert len(captured.err.strip().splitlines()) == 1
-    assert not clean_environment.exists()
-
-
-def test_misspelt_stage_is_refused(clean_environment, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["--stage", "finetunning"])
-    assert ended.value.code == 2
-    assert "invalid choice: 'finetunning'" in capsys.readouterr().err
     assert not clean_environment.exists()
 
 
@@ -200,15 +189,6 @@ def test_task_names_with_path_parts_are_refused(task):
     for place in (home.task_data, home.finetuning):
         with pytest.raises(UsageError, match="is not known"):
             place("enwiki-1", task)
-
-
-def test_sample_dumps_carry_their_seed():
-    assert sample_seed("samplewiki-7") == 7
-    assert sample_seed("enwiki-20261101") is None
-
-
-def test_dump_task_key_round_trips():
-    assert dump_and_task(str(dump_task_key("enwiki-20261101", "ner_features"))) == ("enwiki-20261101", "ner_features")
 
 
 def test_home_is_below_the_working_directory_unless_named(monkeypatch, tmp_path):

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,20 +18,7 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers")
 
-GOOGLE_CONFIG = {
-    "attention_probs_dropout_prob": 0.1,
-    "directionality": "bidi",
-    "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.1,
-    "hidden_size": 32,
-    "initializer_range": 0.3,
-    "intermediate_size": 64,
-    "max_position_embeddings": 32,
-    "num_attention_heads": 2,
-    "num_hidden_layers": 2,
-    "type_vocab_size": 2,
-    "vocab_size": 60,
-}
+GOOGLE_CONFIG = json.loads((Path(__file__).parents[2] / "data" / "bert_config.json").read_text())
 """The keys of google's bert_config.json."""
 
 

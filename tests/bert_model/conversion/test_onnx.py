@@ -12,9 +12,7 @@ import tokenizers
 import torch
 
 from bert_model.cli import main
-from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.task_model import load_task_model
-from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.kinds import kind_of
 
 TASKS = ("sst2", "stsb", "squad1", "swag", "ner")
@@ -38,14 +36,12 @@ def models(tmp_path_factory):
     """Folder with a pre-trained model and a fine-tuned one for each form of input and head."""
     root = tmp_path_factory.mktemp("models")
     base = tiny_tasks.make_model(root / "pretrained")
-    with WorkerPool(num_workers=0) as pool:
-        for name, task, changes in [
-            *((task, task, {}) for task in TASKS),
-            ("bilstm", "sst2", {"head": "bilstm"}),
-            ("features", "ner_features", {}),
-        ]:
-            config = tiny_tasks.configuration(epochs=[1.0], **changes)
-            finetune(tiny_tasks.task_data(task), base, root / name, config, pool=pool, experiment="")
+    for name, task, changes in [
+        *((task, task, {}) for task in TASKS),
+        ("bilstm", "sst2", {"head": "bilstm"}),
+        ("features", "ner_features", {}),
+    ]:
+        tiny_tasks.tune(task, base, root / name, epochs=[1.0], **changes)
     return root
 
 

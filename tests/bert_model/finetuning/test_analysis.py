@@ -9,9 +9,7 @@ import pytest
 import tiny_tasks
 
 from bert_model.finetuning.analysis import errors_path
-from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.task_model import load_task_model
-from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.kinds import kind_of
 from bert_model.kinds.scores import read_predictions
 from bert_model.metrics.analysis import best_temperature, class_scores
@@ -24,9 +22,7 @@ from bert_pipeline.tasks.task import load_task_data
 
 
 def tune(data, model, output, **overrides):
-    with WorkerPool(num_workers=0) as pool:
-        config = tiny_tasks.configuration(**{"epochs": [1.0], **overrides})
-        return finetune(data, model, output, config, pool=pool, experiment="")
+    return tiny_tasks.tune(data, model, output, **{"epochs": [1.0], **overrides})
 
 
 class Page(html.parser.HTMLParser):
@@ -50,15 +46,15 @@ class Page(html.parser.HTMLParser):
 
 
 @pytest.mark.parametrize("name", sorted(TASKS))
-def test_analysis_agrees_with_the_published_predictions(name, model, tmp_path):
+def test_analysis_agrees_with_the_published_predictions(name, tuned):
     data = tiny_tasks.task_data(name)
-    result = tune(data, model, tmp_path / "out")
+    result = tuned(name)
     task = get_task(name)
     assert list(result.results["analysis"]) == list(data.dev)
     for split, examples in data.dev.items():
         analysis = result.results["analysis"][split]
         suffix = "json" if task.kind == "span" else "jsonl"
-        predictions = read_predictions(task, tmp_path / "out" / "predictions" / f"{split}.{suffix}")
+        predictions = read_predictions(task, result.path / "predictions" / f"{split}.{suffix}")
         again = kind_of(task).score(examples, predictions)
         assert analysis["score"] == pytest.approx(again[task.main_metric], abs=1e-4)
         interval = bootstrap_interval(kind_of(task).statistics(examples, predictions))
@@ -73,9 +69,9 @@ def test_analysis_agrees_with_the_published_predictions(name, model, tmp_path):
             confusion = confusion_matrix([example.label for example in examples], predicted, task.labels)
             assert analysis["confusion"]["rows"] == confusion.tolist()
             assert analysis["classes"] == class_scores(confusion, task.labels)
-    text = (tmp_path / "out" / "results.md").read_text(encoding="utf-8")
+    text = (result.path / "results.md").read_text(encoding="utf-8")
     assert re.search(rf"^\| {result.main_key} +\| +24 \|", text, re.MULTILINE)
-    page = Page(errors_path(tmp_path / "out").read_text(encoding="utf-8"))
+    page = Page(errors_path(result.path).read_text(encoding="utf-8"))
     assert not {"script", "link", "img", "iframe"} & set(page.tags)
 
 
@@ -187,10 +183,7 @@ def test_metrics_that_are_only_reported(model, tmp_path):
     for name, metrics in (("stsb", ("rmse", "mae")), ("sst2", ("auc",))):
         data = tiny_tasks.task_data(name)
         task = dataclasses.replace(data.task, metrics=(*data.task.metrics, *metrics))
-        config = tiny_tasks.configuration(epochs=[2.0], seeds=[1, 2])
-        data = dataclasses.replace(data, task=task)
-        with WorkerPool(num_workers=0) as pool:
-            result = finetune(data, model, tmp_path / name, config, pool=pool, experiment="")
+        result = tune(dataclasses.replace(data, task=task), model, tmp_path / name, epochs=[2.0], seeds=[1, 2])
         for metric in metrics:
             entry = result.metrics[f"{name}/dev/{metric}"]
             assert entry["best"] == (max if metric == "auc" else min)(entry["values"])
@@ -200,32 +193,19 @@ def test_metrics_that_are_only_reported(model, tmp_path):
 def test_probabilities_of_the_published_model_have_the_temperature_of_dev(model, tmp_path):
     data = tiny_tasks.task_data("sst2")
     train = [dataclasses.replace(e, label="0") if i % 3 == 0 else e for i, e in enumerate(data.train)]
-    config = tiny_tasks.configuration(epochs=[8.0], select="last", keep="all", seeds=[1, 2])
-    with WorkerPool(num_workers=0) as pool:
-        result = finetune(
-            dataclasses.replace(data, train=train), model, tmp_path / "out", config, pool=pool, experiment=""
-        )
-        loaded = load_task_model(result.path)
-        logits = loaded.logits(kind_of(data.task).encode(data.dev["dev"], loaded.tokenizer, loaded.config))
-        gold = np.asarray([data.task.labels.index(e.label) for e in data.dev["dev"]])
-        temperature = result.results["winner"]["temperature"]
-        assert temperature != 1.0
-        assert best_temperature(logits * temperature, gold) == pytest.approx(temperature, abs=0.01)
-        assert result.results["analysis"]["dev"].keys() >= {"calibration_error", "uncalibrated_error"}
-        # A longer search takes the weights up as they were trained.
-        again = finetune(
-            dataclasses.replace(data, train=train),
-            model,
-            tmp_path / "out",
-            dataclasses.replace(config, seeds=(1, 2, 3)),
-            pool=pool,
-            experiment="",
-        )
-    for seed in (1, 2):
-        assert (
-            again.manifest.files[f"seeds/{seed}/model.safetensors"]
-            == (result.manifest.files[f"seeds/{seed}/model.safetensors"])
-        )
+    data, settings = dataclasses.replace(data, train=train), {"epochs": [8.0], "select": "last", "keep": "all"}
+    result = tune(data, model, tmp_path / "out", seeds=[1, 2], **settings)
+    loaded = load_task_model(result.path)
+    logits = loaded.logits(kind_of(data.task).encode(data.dev["dev"], loaded.tokenizer, loaded.config))
+    gold = np.asarray([data.task.labels.index(e.label) for e in data.dev["dev"]])
+    temperature = result.results["winner"]["temperature"]
+    assert temperature != 1.0
+    assert best_temperature(logits * temperature, gold) == pytest.approx(temperature, abs=0.01)
+    assert result.results["analysis"]["dev"].keys() >= {"calibration_error", "uncalibrated_error"}
+    # A longer search takes the weights up as they were trained.
+    again = tune(data, model, tmp_path / "out", seeds=[1, 2, 3], **settings)
+    for name in ("seeds/1/model.safetensors", "seeds/2/model.safetensors"):
+        assert again.manifest.files[name] == result.manifest.files[name]
 
 
 def test_thresholds_of_labels_are_chosen_on_dev_and_answer(tmp_path):

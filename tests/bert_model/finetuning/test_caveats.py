@@ -9,8 +9,6 @@ import tiny_tasks
 
 from bert_model.cli import main
 from bert_model.finetuning.caveats import describe, known_about, read_caveats
-from bert_model.finetuning.finetune import finetune
-from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.metrics.uncertainty import STATISTICS_NAME, UnitStatistics
 from bert_model.registry.model_card import hub_metadata, model_card, stated_license
 from bert_model.registry.versions import Version, describe_model
@@ -79,9 +77,7 @@ def test_own_split_and_unseen_classes_are_known(data):
 def tuned(tmp_path_factory):
     root = tmp_path_factory.mktemp("tuned")
     model = tiny_tasks.make_model(root / "tiny")
-    with WorkerPool(num_workers=0) as pool:
-        configuration = tiny_tasks.configuration(epochs=[1.0], seeds=[1, 2], max_seq_length=10)
-        finetune(tiny_tasks.task_data("mrpc"), model, root / "out", configuration, pool=pool, experiment="")
+    tiny_tasks.tune("mrpc", model, root / "out", epochs=[1.0], seeds=[1, 2], max_seq_length=10)
     return root
 
 
@@ -137,18 +133,14 @@ def test_another_model_is_replaced_only_if_asked(task, start, words, tuned):
     if start == "other":
         tiny_tasks.make_model(tuned / "other", hidden_size=64)
     before = load_manifest(tuned / "out").sha256
-    data, configuration = tiny_tasks.task_data(task), tiny_tasks.configuration(epochs=[1.0])
-    with WorkerPool(num_workers=0) as pool, pytest.raises(UsageError, match=words):
-        finetune(data, tuned / start, tuned / "out", configuration, pool=pool, experiment="")
+    with pytest.raises(UsageError, match=words):
+        tiny_tasks.tune(task, tuned / start, tuned / "out", epochs=[1.0])
     assert load_manifest(tuned / "out", verify="sha256").sha256 == before
 
 
 def test_other_model_is_replaced_with_replace_and_an_extended_search_needs_none(tuned, tmp_path):
-    configuration = tiny_tasks.configuration(epochs=[1.0])
-    with WorkerPool(num_workers=0) as pool:
-        for task, replace in (("mrpc", False), ("mrpc", False), ("sst2", True)):
-            data = tiny_tasks.task_data(task)
-            finetune(data, tuned / "tiny", tmp_path / "out", configuration, pool=pool, experiment="", replace=replace)
+    for task, replace in (("mrpc", False), ("mrpc", False), ("sst2", True)):
+        tiny_tasks.tune(task, tuned / "tiny", tmp_path / "out", epochs=[1.0], replace=replace)
     assert load_manifest(tmp_path / "out").configuration["task"] == "sst2"
 
 

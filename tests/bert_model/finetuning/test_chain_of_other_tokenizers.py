@@ -14,8 +14,6 @@ from small_training import SMALL_MODEL, train
 
 from bert_model.cli import main
 from bert_model.finetuning.config import FinetuningConfig
-from bert_model.finetuning.finetune import finetune
-from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import load_predictor
 from bert_model.kinds import kind_of
 from bert_model.kinds.tagging import by_word
@@ -107,9 +105,8 @@ def test_training_goes_on_from_a_model_with_its_vocabulary_only(workplace, tmp_p
 @pytest.mark.parametrize("name", ["sst2", "stsb", "swag", "squad2", "ner"])
 def test_tasks_train_and_answer(workplace, tmp_path, name):
     data = tiny_tasks.task_data(name, num_train=8, num_dev=4)
-    with WorkerPool(num_workers=0) as pool:
-        config = tiny_tasks.configuration(epochs=[1.0], document_context=name == "ner")
-        finetune(data, workplace / "run" / "model", tmp_path / name, config, pool=pool, experiment="")
+    model, output = workplace / "run" / "model", tmp_path / name
+    tiny_tasks.tune(data, model, output, epochs=[1.0], document_context=name == "ner")
     predictor = load_predictor(name, [tmp_path / name])
     kind = kind_of(data.task)
     answers = predictor.answer([kind.fields(example) for example in data.dev["dev"]])

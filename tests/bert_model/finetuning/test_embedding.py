@@ -14,7 +14,6 @@ import yaml
 from sentence_transformers.sentence_transformer import losses
 
 from bert_model.cli import main
-from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.task_model import load_task_model
 from bert_model.inference.predict import CHUNK, load_predictor
 from bert_model.kinds import kind_of
@@ -59,12 +58,12 @@ def data_of(name):
 
 
 @pytest.fixture(scope="module")
-def models(model, pool, tmp_path_factory):
+def models(model, tmp_path_factory):
     """A model of each loss, searched over two seeds, with texts cut to 16 tokens."""
     root = tmp_path_factory.mktemp("embeddings")
-    config = tiny_tasks.configuration(max_seq_length=16, seeds=[1, 2], epochs=[3.0], keep="all")
     for name in ("alike", "ranked"):
-        finetune(data_of(name), model, root / name, config, pool=pool, experiment="")
+        settings = {"max_seq_length": 16, "seeds": [1, 2], "epochs": [3.0], "keep": "all"}
+        tiny_tasks.tune(data_of(name), model, root / name, **settings)
         write_readme(root / name)
     return root
 
@@ -164,18 +163,17 @@ def test_scores_are_above_the_baseline_and_stated_with_every_seed(models):
         ("alike", {"head": "bilstm"}, "^alike: head: found bilstm, expected linear"),
     ],
 )
-def test_setting_that_cannot_be_trained_with_is_refused(model, pool, tmp_path, name, settings, message):
-    config = tiny_tasks.configuration(**settings)
+def test_setting_that_cannot_be_trained_with_is_refused(model, tmp_path, name, settings, message):
     with pytest.raises(UsageError, match=message):
-        finetune(data_of(name), model, tmp_path / "out", config, pool=pool, experiment="")
+        tiny_tasks.tune(data_of(name), model, tmp_path / "out", **settings)
     assert not list(tmp_path.iterdir())
 
 
-def test_similarities_accept_gradient_accumulation(model, pool, tmp_path):
+def test_similarities_accept_gradient_accumulation(model, tmp_path):
     rows = {}
     for parts in (1, 4):
-        config = tiny_tasks.configuration(gradient_accumulation=parts, epochs=[1.0], hidden_dropout=0.0)
-        finetune(data_of("alike"), model, tmp_path / str(parts), config, pool=pool, experiment="")
+        settings = {"gradient_accumulation": parts, "epochs": [1.0], "hidden_dropout": 0.0}
+        tiny_tasks.tune(data_of("alike"), model, tmp_path / str(parts), **settings)
         rows[parts] = vectors_of(tmp_path / str(parts), ["the film was fine ."], tmp_path)
     assert rows[1] == pytest.approx(rows[4], abs=1e-4)
 

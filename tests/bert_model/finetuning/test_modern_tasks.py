@@ -9,7 +9,6 @@ import torch
 import transformers
 
 from bert_model.cli import main
-from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.search import Initialization, Setting, Trial
 from bert_model.finetuning.task_model import load_task_model
 from bert_model.finetuning.trial import TrialJob, initial_model
@@ -50,17 +49,16 @@ def alike():
 
 
 @pytest.fixture(scope="module")
-def models(pool, tmp_path_factory):
+def models(tmp_path_factory):
     """A pre-trained model with windows, a fine-tuned one for each kind of task, and one of a preset's size."""
     root = tmp_path_factory.mktemp("modern")
     base = tiny_tasks.make_model(root / "base", ModernConfig, **WINDOWS)
     size = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2}
     sized = tiny_tasks.make_model(root / "sized", ModernConfig, **size)
     for name in TASKS:
-        finetune(tiny_tasks.task_data(name), base, root / name, tiny_tasks.configuration(), pool=pool, experiment="")
-    quick = tiny_tasks.configuration(epochs=[1.0])
-    finetune(tiny_tasks.task_data("sst2"), sized, root / "tiny", quick, pool=pool, experiment="")
-    finetune(alike(), base, root / "alike", quick, pool=pool, experiment="")
+        tiny_tasks.tune(name, base, root / name)
+    tiny_tasks.tune("sst2", sized, root / "tiny", epochs=[1.0])
+    tiny_tasks.tune(alike(), base, root / "alike", epochs=[1.0])
     return root
 
 

@@ -1,6 +1,5 @@
 """A custom task is a YAML file and data files: each kind is fine-tuned, predicted and scored without code."""
 
-import csv
 import dataclasses
 import json
 import re
@@ -15,7 +14,6 @@ import yaml
 from torch.nn import functional
 
 from bert_model.cli import main
-from bert_model.finetuning.finetune import finetune
 from bert_model.kinds import KINDS
 from bert_model.kinds.scores import read_predictions
 from bert_pipeline.configuration import from_mapping
@@ -24,185 +22,93 @@ from bert_pipeline.tasks.catalogue import Task, get_task
 from bert_pipeline.tasks.example import TextExample
 from bert_pipeline.tasks.task import TaskData
 
-NAME = "my_task"
-COMMON = {"name": NAME, "title": "My task", "folder": "mine"}
+DESCRIPTIONS = Path(__file__).parents[2] / "data" / "tasks" / "own"
 
 
-def rows_of(example, count):
-    return [tiny_tasks.example(example, index) for index in range(count)]
-
-
-def write_classification(folder):
+def classification(examples):
     words = {"0": "pleasant", "1": "unpleasant"}
-    for name, count in (("train.tsv", 48), ("dev.tsv", 24)):
-        lines = [f"{words[e.label]}\t{e.text_a}\t{e.text_b}" for e in rows_of("mrpc", count)]
-        (folder / name).write_text("verdict\tclaim\treason\n" + "\n".join(lines) + "\n")
-    return {
-        "kind": "classification",
-        "labels": ["pleasant", "unpleasant"],
-        "metrics": ["macro_f1", "accuracy"],
-        "main_metric": "macro_f1",
-        "pair": True,
-        "columns": {"text_a": "claim", "text_b": "reason", "label": "verdict"},
-    }
+    return "verdict\tclaim\treason\n" + "".join(f"{words[e.label]}\t{e.text_a}\t{e.text_b}\n" for e in examples)
 
 
-def write_multilabel(folder):
+def multilabel(examples):
     """JSON lines with a list of labels, one of which applies to few examples and is weighted."""
-    for name, count in (("train.jsonl", 48), ("dev.jsonl", 24)):
-        rows = [
-            {"text": e.text_a, "tags": ["fine" if e.label == "0" else "dull", *["film"] * ("film" in e.text_a)]}
-            for e in rows_of("sst2", count)
-        ]
-        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return {
-        "kind": "multilabel",
-        "labels": ["fine", "dull", "film"],
-        "class_weights": {"film": 2.5},
-        "metrics": ["micro_f1", "macro_f1", "accuracy"],
-        "main_metric": "accuracy",
-        "columns": {"text_a": "text", "label": "tags"},
-        "train_file": "train.jsonl",
-        "dev_files": {"dev": "dev.jsonl"},
-    }
+    tags = [["fine" if e.label == "0" else "dull", *["film"] * ("film" in e.text_a)] for e in examples]
+    return "".join(json.dumps({"text": e.text_a, "tags": own}) + "\n" for e, own in zip(examples, tags))
 
 
-def write_regression(folder):
-    for name, count in (("train.tsv", 48), ("dev.tsv", 24)):
-        lines = [f"{e.text_a}\t{e.label * 20}" for e in rows_of("stsb", count)]
-        (folder / name).write_text("review\tstars\n" + "\n".join(lines) + "\n")
-    return {
-        "kind": "regression",
-        "metrics": ["pearson"],
-        "main_metric": "pearson",
-        "label_range": [0, 100],
-        "columns": {"text_a": "review", "label": "stars"},
-    }
+def regression(examples):
+    return "review\tstars\n" + "".join(f"{e.text_a}\t{e.label * 20}\n" for e in examples)
 
 
-def write_span(folder):
-    for name, count in (("train.json", 48), ("dev.json", 24)):
-        paragraphs = [
-            {
-                "context": e.context,
-                "qas": [
-                    {
-                        "id": e.example_id,
-                        "question": e.question,
-                        "answers": [{"text": answer.text, "answer_start": answer.start} for answer in e.answers],
-                    }
-                ],
-            }
-            for e in rows_of("squad1", count)
-        ]
-        (folder / name).write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}))
-    return {
-        "kind": "span",
-        "reader": "squad",
-        "metrics": ["exact_match", "f1"],
-        "main_metric": "f1",
-        "pair": True,
-        "train_file": "train.json",
-        "dev_files": {"dev": "dev.json"},
-    }
-
-
-def write_choice(folder):
+def choice(examples):
     """Three endings, in columns of other names than SWAG's."""
-    for name, count in (("train.csv", 48), ("dev.csv", 24)):
-        with open(folder / name, "w", newline="") as stream:
-            writer = csv.writer(stream)
-            writer.writerow(["begin", "a", "b", "c", "right"])
-            for e in rows_of("swag", count):
-                right = e.label % 3
-                endings = [e.endings[(e.label + 1) % 4]] * 3
-                endings[right] = e.endings[e.label]
-                writer.writerow([e.context, *endings, right])
-    return {
-        "kind": "choice",
-        "reader": "swag",
-        "metrics": ["accuracy"],
-        "main_metric": "accuracy",
-        "pair": True,
-        "train_file": "train.csv",
-        "dev_files": {"dev": "dev.csv"},
-        "columns": {"text_a": "begin", "label": "right", "endings": ["a", "b", "c"]},
-    }
+    lines = ["begin,a,b,c,right"]
+    for e in examples:
+        right = e.label % 3
+        endings = [e.endings[(e.label + 1) % 4]] * 3
+        endings[right] = e.endings[e.label]
+        lines.append(",".join([e.context, *endings, str(right)]))
+    return "\n".join(lines) + "\n"
 
 
-def write_tagging(folder):
+def tagging(examples):
     kinds = {"B-PER": "B-who", "B-LOC": "B-where", "O": "O"}
-    for name, count in (("train.txt", 48), ("dev.txt", 24)):
-        sentences = ["\n".join(f"{w} {kinds[t]}" for w, t in zip(e.words, e.tags)) for e in rows_of("ner", count)]
-        (folder / name).write_text("\n\n".join(sentences) + "\n")
-    return {
-        "kind": "tagging",
-        "reader": "conll",
-        "labels": ["O", "B-who", "I-who", "B-where", "I-where"],
-        "metrics": ["f1", "accuracy"],
-        "main_metric": "f1",
-        "train_file": "train.txt",
-        "dev_files": {"dev": "dev.txt"},
-    }
+    sentences = ["\n".join(f"{word} {kinds[tag]}" for word, tag in zip(e.words, e.tags)) for e in examples]
+    return "\n\n".join(sentences) + "\n"
 
 
-def write_embedding(folder):
+def embedding(examples):
     """Two texts are alike if both are good or both are bad."""
-    for name, count in (("train.tsv", 48), ("dev.tsv", 24)):
-        examples = rows_of("mrpc", count)
-        pairs = [(a, examples[index // 2]) for index, a in enumerate(examples)]
-        lines = [f"{a.text_a}\t{b.text_a}\t{4 * (a.label == b.label)}" for a, b in pairs]
-        (folder / name).write_text("left\tright\talike\n" + "\n".join(lines) + "\n")
-    return {
-        "kind": "embedding",
-        "metrics": ["spearman", "pearson"],
-        "main_metric": "spearman",
-        "pair": True,
-        "columns": {"text_a": "left", "text_b": "right", "label": "alike"},
-        "label_range": [0, 4],
-    }
+    pairs = [(one, examples[index // 2]) for index, one in enumerate(examples)]
+    rows = "".join(f"{one.text_a}\t{two.text_a}\t{4 * (one.label == two.label)}\n" for one, two in pairs)
+    return "left\tright\talike\n" + rows
 
 
-def write_ranking(folder):
+def ranking(examples):
     """Pairs that belong together, of which there is nothing else to know."""
-    for name, count in (("train.tsv", 48), ("dev.tsv", 24)):
-        lines = ["{0} lives in {3} .\twhere does {0} live ? {3} .".format(*e.words) for e in rows_of("ner", count)]
-        (folder / name).write_text("statement\tquestion\n" + "\n".join(lines) + "\n")
-    return {
-        "kind": "embedding",
-        "metrics": ["accuracy"],
-        "main_metric": "accuracy",
-        "pair": True,
-        "columns": {"text_a": "statement", "text_b": "question", "label": ""},
-    }
+    pair = "{0} lives in {3} .\twhere does {0} live ? {3} .\n"
+    return "statement\tquestion\n" + "".join(pair.format(*e.words) for e in examples)
 
 
+# The task of whose examples the files are made, a question, and its answer.
 ASKED = {
-    write_classification: ("the film was lovely .\ta song .\n", {"label": "pleasant"}),
-    write_multilabel: ("the film was lovely .\n", {"prediction": ["fine", "film"]}),
-    write_regression: ("the film was lovely .\n", {}),
-    write_span: ("where does anna live ?\tBoris was in Oslo. Anna lives in Rome.\n", {"answer": "Rome"}),
-    write_choice: ("anna lives .\tthe film was dull .\tthe film was great .\tthe film was sour .\n", {"ending": 1}),
-    write_embedding: ("the film was lovely .\tthe film was lovely .\n", {"prediction": 1.0, "cosine": 1.0}),
-    write_ranking: ("the film was lovely .\tthe film was lovely .\n", {"prediction": 1, "cosine": 1.0}),
-    write_tagging: ("Anna lives in Oslo.\n", {"tags": ["B-who", "O", "O", "B-where", "O"]}),
+    classification: ("mrpc", "the film was lovely .\ta song .\n", {"label": "pleasant"}),
+    multilabel: ("sst2", "the film was lovely .\n", {"prediction": ["fine", "film"]}),
+    regression: ("stsb", "the film was lovely .\n", {}),
+    tiny_tasks.squad_file: (
+        "squad1",
+        "where does anna live ?\tBoris was in Oslo. Anna lives in Rome.\n",
+        {"answer": "Rome"},
+    ),
+    choice: (
+        "swag",
+        "anna lives .\tthe film was dull .\tthe film was great .\tthe film was sour .\n",
+        {"ending": 1},
+    ),
+    embedding: ("mrpc", "the film was lovely .\tthe film was lovely .\n", {"prediction": 1.0, "cosine": 1.0}),
+    ranking: ("ner", "the film was lovely .\tthe film was lovely .\n", {"prediction": 1, "cosine": 1.0}),
+    tagging: ("ner", "Anna lives in Oslo.\n", {"tags": ["B-who", "O", "O", "B-where", "O"]}),
 }
 
 
-@pytest.mark.parametrize("write", ASKED, ids=lambda write: write.__name__.removeprefix("write_"))
+@pytest.mark.parametrize("write", ASKED, ids=lambda write: write.__name__)
 def test_custom_task_is_fine_tuned_predicted_and_scored(write, empty_store, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
     shutil.copy(empty_store, tmp_path / "home" / "mlflow.db")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
-    description = {**COMMON, **write(tmp_path / "mine")}
-    (tmp_path / "task.yaml").write_text(yaml.safe_dump(description))
+    shutil.copy(DESCRIPTIONS / f"{write.__name__}.yaml", "task.yaml")
+    description = yaml.safe_load(Path("task.yaml").read_text())
+    (data,) = description.get("dev_files", {"dev": "dev.tsv"}).values()
+    source, question, expected = ASKED[write]
+    for name, count in ((description.get("train_file", "train.tsv"), 48), (data, 24)):
+        (tmp_path / "mine" / name).write_text(write([tiny_tasks.example(source, index) for index in range(count)]))
     tiny_tasks.make_model(tmp_path / "tiny")
     settings = [f"{key}={json.dumps(value)}" for key, value in {**tiny_tasks.QUICK, "epochs": [8.0]}.items()]
     finetune = ["finetune", "task.yaml", "--data", "mine", "--model", "tiny", "--output", "out", "--workers", "0"]
     assert main([*finetune, *settings]) == 0
-    main_key = f"{NAME}/dev/{description['main_metric']}"
+    main_key = f"my_task/dev/{description['main_metric']}"
     captured = capsys.readouterr()
     lines = [json.loads(line) for line in captured.out.splitlines()]
     (entry,) = (line for line in lines if line["metric"] == main_key)
@@ -217,17 +123,15 @@ def test_custom_task_is_fine_tuned_predicted_and_scored(write, empty_store, tmp_
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == lines
     assert entry["mean"] > entry["majority"] + 20
 
-    question, expected = ASKED[write]
     (tmp_path / "in.txt").write_text(question)
     assert main(["predict", "task.yaml", "--model", "out", "--input", "in.txt", "--output", "answers.jsonl"]) == 0
     answer = json.loads((tmp_path / "answers.jsonl").read_text())
     assert {key: answer[key] for key in expected} == expected
     # The model describes the task, so its name is enough; and it can be registered.
-    assert main(["predict", NAME, "--model", "out", "--input", "in.txt", "--output", "by-name.jsonl"]) == 0
+    assert main(["predict", "my_task", "--model", "out", "--input", "in.txt", "--output", "by-name.jsonl"]) == 0
     assert (tmp_path / "by-name.jsonl").read_text() == (tmp_path / "answers.jsonl").read_text()
     assert main(["register", "out", "--name", "bert-mine"]) == 0
 
-    (data,) = description.get("dev_files", {"dev": "dev.tsv"}).values()
     suffix = "json" if description["kind"] == "span" else "jsonl"
     predict = ["predict", "task.yaml", "--model", "out", "--input", f"mine/{data}", "--output", "answers.jsonl"]
     assert main(predict) == 0
@@ -269,7 +173,7 @@ def test_weighted_class_is_predicted_more_often(tmp_path):
         task = dataclasses.replace(get_task("sst2"), name="own", class_weights={"1": weight})
         data = TaskData(task=task, train=examples, dev={"dev": examples})
         output = tmp_path / str(weight)
-        finetune(data, tmp_path / "tiny", output, tiny_tasks.configuration(), experiment="")
+        tiny_tasks.tune(data, tmp_path / "tiny", output)
         found[weight] = set(read_predictions(task, output / "predictions" / "dev.jsonl").values())
     assert found == {1.0: {"0"}, 9.0: {"1"}}
 
@@ -279,7 +183,7 @@ def test_training_set_of_one_class_is_refused(tmp_path):
     examples = [TextExample(str(n), "the film .", None, "1") for n in range(8)]
     data = TaskData(task=get_task("sst2"), train=examples, dev={"dev": examples})
     with pytest.raises(UsageError, match="every training example has the label '1', expected two or more of 0, 1"):
-        finetune(data, tmp_path / "tiny", tmp_path / "out", tiny_tasks.configuration(), experiment="")
+        tiny_tasks.tune(data, tmp_path / "tiny", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -304,6 +208,13 @@ def test_example_in_the_documentation_is_a_valid_task():
     ],
 )
 def test_option_that_would_be_ignored_is_refused(change, message):
-    good = {**COMMON, "kind": "classification", "labels": ["a", "b"], "metrics": ["accuracy"]}
+    good = {
+        "name": "my_task",
+        "title": "My task",
+        "folder": "mine",
+        "kind": "classification",
+        "labels": ["a", "b"],
+        "metrics": ["accuracy"],
+    }
     with pytest.raises(ConfigurationError, match=message):
         from_mapping(Task, {**good, "main_metric": "accuracy", **change}, where="task.yaml")

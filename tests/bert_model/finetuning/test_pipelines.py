@@ -10,8 +10,6 @@ import torch
 from huggingface_hub import ModelCard
 
 from bert_model.finetuning import task_model
-from bert_model.finetuning.finetune import finetune
-from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import PretrainingPredictor, load_predictor
 from bert_model.kinds import kind_of
 from bert_model.model.config import BertConfig
@@ -41,11 +39,9 @@ def models(tmp_path_factory):
     """Folder with a pre-trained model and fine-tuned ones of every kind."""
     root = tmp_path_factory.mktemp("models")
     base = tiny_tasks.make_model(root / "pretrained")
-    with WorkerPool(num_workers=0) as pool:
-        for name, (task, changes) in MODELS.items():
-            config = tiny_tasks.configuration(**{"epochs": [3.0], **changes})
-            data = dataclasses.replace(tiny_tasks.task_data(task), downloaded=True)  # as the published files
-            finetune(data, base, root / name, config, pool=pool, experiment="")
+    for name, (task, changes) in MODELS.items():
+        data = dataclasses.replace(tiny_tasks.task_data(task), downloaded=True)  # as the published files
+        tiny_tasks.tune(data, base, root / name, **{"epochs": [3.0], **changes})
     return root
 
 
@@ -60,21 +56,19 @@ def test_fill_mask_has_our_candidates(models):
     assert fill("[MASK] " + LONG, tokenizer_kwargs={"truncation": True})
 
 
+def assert_our_probabilities(task, model, texts, second=None):
+    """Compare the probabilities of texts, or of pairs with the same second text."""
+    classify = transformers.pipeline("text-classification", model=str(model))
+    given = [{"text": text, "text_pair": second} for text in texts] if second else texts
+    found = classify(given, truncation=True, batch_size=2, top_k=None)
+    inputs = [{"text": text} | ({"text_b": second} if second else {}) for text in texts]
+    for scores, answer in zip(found, load_predictor(task, [model]).answer(inputs), strict=True):
+        assert {item["label"]: item["score"] for item in scores} == pytest.approx(answer["probabilities"], abs=1e-5)
+
+
 def test_text_classification_has_our_probabilities(models):
-    classify = transformers.pipeline("text-classification", model=str(models / "sst2"))
-    found = classify(TEXTS, truncation=True, batch_size=2, top_k=None)
-    ours = load_predictor("sst2", [models / "sst2"]).answer([{"text": text} for text in TEXTS])
-    for scores, answer in zip(found, ours, strict=True):
-        assert {item["label"]: item["score"] for item in scores} == pytest.approx(answer["probabilities"], abs=1e-5)
-
-
-def test_pairs_have_our_probabilities(models):
-    classify = transformers.pipeline("text-classification", model=str(models / "rte"))
-    pairs = [("the film was lovely .", "a film ."), (LONG, "a film ."), ("", "a film .")]
-    found = classify([{"text": a, "text_pair": b} for a, b in pairs], truncation=True, batch_size=2, top_k=None)
-    ours = load_predictor("rte", [models / "rte"]).answer([{"text": a, "text_b": b} for a, b in pairs])
-    for scores, answer in zip(found, ours, strict=True):
-        assert {item["label"]: item["score"] for item in scores} == pytest.approx(answer["probabilities"], abs=1e-5)
+    assert_our_probabilities("sst2", models / "sst2", TEXTS)
+    assert_our_probabilities("rte", models / "rte", ["the film was lovely .", LONG, ""], "a film .")
 
 
 def test_regression_has_our_scores_without_a_sigmoid(models):
@@ -102,13 +96,8 @@ def test_multilabel_has_our_probabilities_of_each_label(models, tmp_path):
         for index, text in enumerate(texts)
     ]
     data = TaskData(task=task, train=examples * 3, dev={"dev": examples})
-    with WorkerPool(num_workers=0) as pool:
-        finetune(data, models / "pretrained", tmp_path / "out", tiny_tasks.configuration(), pool=pool, experiment="")
-    classify = transformers.pipeline("text-classification", model=str(tmp_path / "out"))
-    found = classify(TEXTS, truncation=True, batch_size=2, top_k=None)
-    ours = load_predictor("topics", [tmp_path / "out"]).answer([{"text": text} for text in TEXTS])
-    for scores, answer in zip(found, ours, strict=True):
-        assert {item["label"]: item["score"] for item in scores} == pytest.approx(answer["probabilities"], abs=1e-5)
+    tiny_tasks.tune(data, models / "pretrained", tmp_path / "out")
+    assert_our_probabilities("topics", tmp_path / "out", TEXTS)
     write_readme(tmp_path / "out")
     assert ModelCard.load(tmp_path / "out" / "README.md").data.metrics == ["f1"]
 

@@ -158,6 +158,7 @@ def test_summary_gives_sample_deviation_best_and_median():
         ("warmup_share", 1.0, "warmup_share"),
         ("search", "best", "search"),
         ("learning_rate", 1e-3, "did you mean 'learning_rates'"),
+        ("window_pooling", "max", "window_pooling: found max without windows; give a stride"),
     ],
 )
 def test_configuration_names_the_key_that_is_wrong(key, value, message):

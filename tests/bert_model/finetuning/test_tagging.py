@@ -126,15 +126,13 @@ def test_epochs_follow_the_size_of_a_small_set_unless_they_are_given():
     assert with_epochs(task_configuration("cola"), 10).epochs == (3.0,)  # the paper's, also for a small set
 
 
-def test_too_few_steps_are_said(tmp_path, pool, caplog):
+def test_too_few_steps_are_said(tmp_path, caplog):
     model = tiny_tasks.make_model(tmp_path / "tiny")
-    data = tiny_tasks.task_data("sst2")
-    finetune(data, model, tmp_path / "few", tiny_tasks.configuration(), pool=pool, experiment="")
+    tiny_tasks.tune("sst2", model, tmp_path / "few")
     message = "sst2: 36 optimizer steps (48 examples, batch 8, 6 epochs) are too few to fine-tune well, expected 100"
     assert message in caplog.text
     caplog.clear()
-    config = tiny_tasks.configuration(epochs=[])
-    result = finetune(data, model, tmp_path / "more", config, pool=pool, experiment="")
+    result = tiny_tasks.tune("sst2", model, tmp_path / "more", epochs=[])
     assert result.results["winner"]["steps"] == 300
     assert "too few" not in caplog.text
 
@@ -157,13 +155,13 @@ def data_of_documents(name):
 
 
 @pytest.fixture(scope="module")
-def in_documents(tmp_path_factory, pool):
+def in_documents(tmp_path_factory):
     """A tagger of documents with three seeds, and its data."""
     folder = tmp_path_factory.mktemp("documents")
     model = tiny_tasks.make_model(folder / "tiny")
     data = data_of_documents("ner")
-    config = tiny_tasks.configuration(document_context=True, seeds=[1, 2, 3], epochs=[6.0], batch_sizes=[4])
-    return finetune(data, model, folder / "out", config, pool=pool, experiment=""), data
+    settings = {"document_context": True, "seeds": [1, 2, 3], "batch_sizes": [4]}
+    return tiny_tasks.tune(data, model, folder / "out", **settings), data
 
 
 def test_a_tagger_of_documents_has_both_scores_and_is_chosen_by_that_of_its_use(in_documents):
@@ -198,11 +196,10 @@ def test_results_and_card_say_which_score_is_which(in_documents):
     assert "type: f1_with_context" not in readme  # no metric of the hub
 
 
-def test_feature_based_tagger_of_documents_has_both_scores(tmp_path, pool):
+def test_feature_based_tagger_of_documents_has_both_scores(tmp_path):
     model = tiny_tasks.make_model(tmp_path / "tiny")
-    config = tiny_tasks.configuration(document_context=True, epochs=[6.0], batch_sizes=[4])
     data = data_of_documents("ner_features")
-    result = finetune(data, model, tmp_path / "out", config, pool=pool, experiment="")
+    result = tiny_tasks.tune(data, model, tmp_path / "out", document_context=True, batch_sizes=[4])
     scores = result.results["winner"]["scores"]["dev"]
     assert scores["accuracy"] != scores["accuracy_with_context"]
     alone = answer_inputs(load_predictor("ner_features", [result.path]), [{"words": e.words} for e in data.dev["dev"]])
@@ -210,10 +207,10 @@ def test_feature_based_tagger_of_documents_has_both_scores(tmp_path, pool):
     assert found["accuracy"] == pytest.approx(scores["accuracy"])
 
 
-def test_without_context_a_file_with_documents_is_answered_as_its_sentences_are(tmp_path, pool):
+def test_without_context_a_file_with_documents_is_answered_as_its_sentences_are(tmp_path):
     model = tiny_tasks.make_model(tmp_path / "tiny")
     data = tiny_tasks.task_data("ner")
-    result = finetune(data, model, tmp_path / "out", tiny_tasks.configuration(epochs=[1.0]), pool=pool, experiment="")
+    result = tiny_tasks.tune(data, model, tmp_path / "out", epochs=[1.0])
     assert "note" not in result.results
     file = tmp_path / "dev.conll"
     blocks = []
@@ -228,13 +225,12 @@ def test_without_context_a_file_with_documents_is_answered_as_its_sentences_are(
     assert scores["f1"] == pytest.approx(result.metrics["ner/dev/f1"]["best"], abs=1e-5)
 
 
-def test_context_that_no_file_has_is_said_and_sentences_are_read(tmp_path, pool, caplog):
+def test_context_that_no_file_has_is_said_and_sentences_are_read(tmp_path, caplog):
     model = tiny_tasks.make_model(tmp_path / "tiny")
     data = tiny_tasks.task_data("ner")
     without = [dataclasses.replace(example, document=None) for example in data.train]
     data = dataclasses.replace(data, train=without, dev={"dev": without[:24]})
-    config = tiny_tasks.configuration(document_context=True)
-    result = finetune(data, model, tmp_path / "out", config, pool=pool, experiment="")
+    result = tiny_tasks.tune(data, model, tmp_path / "out", document_context=True)
     assert result.manifest.counts["train_rows"] == len(without)
     assert "ner/dev/f1_with_context" not in result.metrics
     assert "ner: no -DOCSTART- separates documents in train, so its rows have one sentence" in caplog.text

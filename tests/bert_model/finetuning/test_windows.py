@@ -9,13 +9,11 @@ import pandas as pd
 import pytest
 import tiny_tasks
 
-from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.task_model import load_task_model
 from bert_model.inference.predict import load_predictor
 from bert_model.kinds import kind_of
 from bert_model.kinds.base import softmax
 from bert_model.registry.pyfunc import ARTIFACT, ServedModel
-from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.tasks.example import TextExample
 
 LENGTH, STRIDE = 16, 8
@@ -35,13 +33,12 @@ def long_data():
 
 
 @pytest.fixture(scope="module")
-def tuned(model, pool, tmp_path_factory):
+def tuned(model, tmp_path_factory):
     """Return a function from settings to a fine-tuning on the long texts."""
 
     def result_of(**settings):
         output = tmp_path_factory.mktemp("windows") / "out"
-        config = tiny_tasks.configuration(max_seq_length=LENGTH, **settings)
-        return finetune(long_data(), model, output, config, pool=pool, experiment="")
+        return tiny_tasks.tune(long_data(), model, output, max_seq_length=LENGTH, **settings)
 
     return result_of
 
@@ -84,8 +81,3 @@ def test_prediction_is_of_the_pooled_logits_of_all_windows(pooling, pool_by_hand
     served = ServedModel()
     served.load_context(SimpleNamespace(artifacts={ARTIFACT: result.path}))
     assert served.predict(None, pd.DataFrame(inputs)) == answers
-
-
-def test_pooling_without_windows_is_refused():
-    with pytest.raises(ConfigurationError, match="window_pooling: found max without windows; give a stride"):
-        tiny_tasks.configuration(window_pooling="max")

@@ -69,12 +69,13 @@ def test_no_more_jobs_run_at_once_than_cores_have_threads(tmp_path, monkeypatch)
         assert list(pool.run([Alone(tmp_path) for _ in range(2)])) == [2, 2]
 
 
-def test_trainings_that_run_at_once_share_all_cores(monkeypatch):
+def test_trainings_that_run_at_once_share_all_cores_or_have_a_gpu_each(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda process: range(16))
     assert [WorkerPool().threads_for(number) for number in (1, 3, 12, 100)] == [16, 5, 1, 1]
     assert [WorkerPool(num_workers=number).threads_for(12) for number in (0, 2)] == [16, 8]
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    assert WorkerPool().threads_for(1) == 1
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
+    pool = WorkerPool()
+    assert (pool.num_workers, pool.devices, pool.threads_for(1)) == (3, ["cuda:0", "cuda:1", "cuda:2"], 1)
 
 
 def test_dead_worker_raises_and_pool_can_be_reused(tmp_path):

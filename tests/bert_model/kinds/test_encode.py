@@ -176,20 +176,10 @@ def test_question_without_an_answer_points_at_cls():
 
 
 @settings(max_examples=60)
-@given(st.integers(1, 90), st.integers(3, 30), st.integers(1, 40))
-def test_every_token_has_its_maximum_context_in_exactly_one_window(num_tokens, room, stride):
-    windows = token_windows(num_tokens, room, stride)
-    covered = np.zeros(num_tokens, dtype=int)
-    for (first, end), is_max in zip(windows, maximum_context(windows)):
-        assert 0 < end - first <= room
-        covered[first:end] += is_max
-    assert (covered == 1).all()
-
-
-@settings(max_examples=60)
 @given(st.integers(1, 400), st.integers(1, 60), st.integers(1, 80))
 def test_maximum_context_equals_googles_formula_over_all_windows(num_tokens, room, stride):
     windows = token_windows(num_tokens, room, stride)
+    assert all(0 < end - first <= room for first, end in windows)
     found = maximum_context(windows)
     for token in range(num_tokens):
         scores = [
@@ -211,13 +201,6 @@ def test_memory_of_maximum_context_grows_with_the_context_alone():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 5e6  # a table of windows and tokens has 225 MB
-
-
-def test_maximum_context_is_in_the_window_farthest_from_an_edge():
-    windows = [(0, 8), (4, 12)]
-    first, second = maximum_context(windows)
-    assert first.tolist() == [True] * 6 + [False] * 2
-    assert second.tolist() == [False] * 2 + [True] * 6
 
 
 @settings(max_examples=80)

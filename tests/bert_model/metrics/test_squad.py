@@ -182,13 +182,6 @@ def test_null_odds_and_their_threshold_are_read_from_a_file(tmp_path):
         score_files("squad2", data, tmp_path / "p.json", tmp_path / "odds.json")
 
 
-def test_null_odds_are_refused_where_they_would_be_ignored(tmp_path):
-    data = write_squad(tmp_path / "dev.json", question("a", "A cat"))
-    (tmp_path / "p.json").write_text('{"a": "cat"}')
-    with pytest.raises(UsageError, match="null odds were given"):
-        score_files("squad1", data, tmp_path / "p.json", tmp_path / "p.json")
-
-
 @pytest.mark.real_data
 @pytest.mark.parametrize("system", ["logistic-regression", "match-lstm"])
 def test_squad1_equals_the_official_script(real_data, system):

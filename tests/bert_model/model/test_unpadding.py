@@ -101,18 +101,6 @@ def test_step_of_packed_sequences_reads_nothing_from_its_device():
         next(model.parameters()).sum().item()
 
 
-class Recorder(TorchDispatchMode):
-    """Records the names of the kernels that are called."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.names.add(func.__name__.partition(".")[0])
-        return func(*args, **(kwargs or {}))
-
-
 @pytest.mark.parametrize(
     ("dtype", "trains", "length", "is_fused"),
     [
@@ -128,7 +116,7 @@ def test_attention_of_a_cpu_is_fused_where_that_is_faster(dtype, trains, length,
     source = KeyValueInput(query, mask=torch.arange(length)[None, None, None, :] < length - 3)
     expected, _ = attend(query, key, value, source, 2, 0.0, output_attentions=True)
     own = [heads.to(dtype).requires_grad_() for heads in (query, key, value)]
-    with torch.set_grad_enabled(trains), Recorder() as recorder:
+    with torch.set_grad_enabled(trains), Operators() as operators:
         found, _ = attend(*own, source, 2, 0.0, output_attentions=False)
-    assert ("_scaled_dot_product_flash_attention_for_cpu" in recorder.names) is is_fused
+    assert ("_scaled_dot_product_flash_attention_for_cpu" in "".join(operators.names)) is is_fused
     torch.testing.assert_close(found.float(), expected, atol=0.02 if dtype == torch.bfloat16 else 1e-5, rtol=0.02)

@@ -3,9 +3,7 @@
 import signal
 
 import pytest
-import torch
-from safetensors.torch import load_file
-from small_training import VanishedError, configuration, read_events, stop_after, train, train_events, vanish_after
+from small_training import assert_same_training, configuration, read_events, stop_after, train, train_events
 from two_ranks import run_pretraining
 
 from bert_model.pretraining.budget import Budget
@@ -44,12 +42,6 @@ class Machine:
         return train(mapping, output, after_step=after_step, clock=lambda: self.now, **options)
 
 
-def assert_equal_models(one, other):
-    weights, expected = (load_file(path / "model" / "model.safetensors") for path in (one, other))
-    assert all(torch.equal(weights[name], expected[name]) for name in expected)
-    assert train_events(one) == train_events(other)
-
-
 @pytest.fixture
 def budgeted(data):
     return trapezoid(data, budget="20s", checkpoint_interval_steps=4, keep_last=1)
@@ -62,7 +54,7 @@ def test_budget_gives_the_bits_of_a_training_with_the_same_steps(data, budgeted,
     assert published.counts["steps"] == 20
     assert published.provenance["budget"] == {"phase_ends": [10, 20], "decay_start": 15}
     Machine().train(trapezoid(data), tmp_path / "steps")
-    assert_equal_models(tmp_path / "budget", tmp_path / "steps")
+    assert_same_training(tmp_path / "budget", tmp_path / "steps")
     rates = [event["train/learning_rate"] for event in train_events(tmp_path / "budget").values()]
     assert rates[:3] == [0.0, 5e-4, 1e-3]
     assert rates[3:16] == [1e-3] * 13
@@ -87,7 +79,7 @@ def test_passes_end_the_training_if_they_come_before_the_budget(data, budgeted, 
     # The budget comes first: as without a limit.
     Machine().train({**budgeted, "max_passes": 4 * most}, tmp_path / "both")
     Machine().train(budgeted, tmp_path / "budget")
-    assert_equal_models(tmp_path / "both", tmp_path / "budget")
+    assert_same_training(tmp_path / "both", tmp_path / "budget")
     with pytest.raises(ConfigurationError, match="max_passes: found 4 without a budget"):
         from_mapping(PretrainingConfig, {**trapezoid(data), "max_passes": 4.0})
 
@@ -97,12 +89,11 @@ def test_budget_that_is_stopped_twice_gives_the_same_bits(budgeted, tmp_path):
     machine, output = Machine(), tmp_path / "stopped"
     assert machine.train(budgeted, output, stop_after(7)).status == "preempted"
     machine.now += 1e5  # a pause is no training
-    with pytest.raises(VanishedError):
-        machine.train(budgeted, output, vanish_after(18), resume=True)
+    machine.train(budgeted, output, resume=True, vanish=18)
     assert [event["step"] for event in read_events(output) if event["event"] == "checkpoint"][-1] == 16
     machine.now += 1e5
     assert machine.train(budgeted, output, resume=True).step == 20
-    assert_equal_models(output, tmp_path / "whole")
+    assert_same_training(output, tmp_path / "whole")
 
 
 def test_exams_of_checkpoints_count_in_the_budget(budgeted, tmp_path, monkeypatch):
@@ -123,15 +114,14 @@ def test_exams_of_checkpoints_count_in_the_budget(budgeted, tmp_path, monkeypatc
 
 def test_larger_budget_before_the_decay_gives_the_bits_of_a_training_with_the_same_steps(data, budgeted, tmp_path):
     machine, output = Machine(), tmp_path / "training"
-    with pytest.raises(VanishedError):
-        machine.train(budgeted, output, vanish_after(14))
+    machine.train(budgeted, output, vanish=14)
     larger = {**budgeted, "budget": "40s"}
     with pytest.raises(ConfigurationError, match="budget: was '20s', is '40s'"):
         machine.train(larger, output, resume=True)
     result = machine.train(larger, output, resume=True, allow_changes=True)
     assert (result.status, result.step) == ("finished", 40)
     Machine().train(trapezoid(data, steps=(10, 30)), tmp_path / "steps")
-    assert_equal_models(output, tmp_path / "steps")
+    assert_same_training(output, tmp_path / "steps")
 
 
 def test_another_choice_forgets_the_best(budgeted, tmp_path, monkeypatch):
@@ -139,8 +129,7 @@ def test_another_choice_forgets_the_best(budgeted, tmp_path, monkeypatch):
     monkeypatch.setattr("bert_model.pretraining.trainer.evaluate", lambda *_, **__: {"held_out/mlm_loss": next(losses)})
     machine, output = Machine(), tmp_path / "training"
 
-    with pytest.raises(VanishedError):
-        machine.train({**budgeted, "choose": "loss"}, output, vanish_after(18))
+    machine.train({**budgeted, "choose": "loss"}, output, vanish=18)
     machine.train(budgeted, output, resume=True, allow_changes=True)
     assert "published_step" not in load_manifest(output / "model").counts
 
@@ -150,8 +139,7 @@ def test_best_loss_on_other_masks_is_forgotten(budgeted, tmp_path, monkeypatch):
     monkeypatch.setattr("bert_model.pretraining.trainer.evaluate", lambda *_, **__: {"held_out/mlm_loss": loss[0]})
     machine, output = Machine(), tmp_path / "training"
 
-    with pytest.raises(VanishedError):
-        machine.train({**budgeted, "choose": "loss"}, output, vanish_after(18))
+    machine.train({**budgeted, "choose": "loss"}, output, vanish=18)
     loss[0] = 2.0
     harder = {**budgeted, "choose": "loss", "masking": {"masked_lm_prob": 0.4}}
     machine.train(harder, output, resume=True, allow_changes=True)
@@ -210,8 +198,7 @@ def test_decay_ends_on_time_after_a_resume(data, stopped, first, pace):
 def test_another_budget_is_refused_once_the_rate_decays(budgeted, tmp_path, budget):
     machine, output = Machine(), tmp_path / "training"
     message = f"budget: found {budget}, but since step 15 .* 20 s of training; .* --from$"
-    with pytest.raises(VanishedError):
-        machine.train(budgeted, output, vanish_after(18))
+    machine.train(budgeted, output, vanish=18)
     for _ in range(2):  # of the finished run, too
         with pytest.raises(ConfigurationError, match=message):
             machine.train({**budgeted, "budget": budget}, output, resume=True, allow_changes=True)
@@ -221,8 +208,7 @@ def test_another_budget_is_refused_once_the_rate_decays(budgeted, tmp_path, budg
 
 def test_smaller_budget_without_time_for_the_decay_is_refused(budgeted, tmp_path):
     machine, output = Machine(), tmp_path / "training"
-    with pytest.raises(VanishedError):
-        machine.train(budgeted, output, vanish_after(13))
+    machine.train(budgeted, output, vanish=13)
     with pytest.raises(ConfigurationError, match=r"found 14s, but after 12 s of training less than its decay_share"):
         machine.train({**budgeted, "budget": "14s"}, output, resume=True, allow_changes=True)
     assert machine.train({**budgeted, "budget": "18s"}, output, resume=True, allow_changes=True).step == 18
@@ -245,7 +231,7 @@ def test_ranks_decide_alike_and_a_killed_one_is_resumed(data, tmp_path):
     uninterrupted = trapezoid(data, steps=(first, last - first))
     uninterrupted["decay_share"] = 1 - decided["decay_start"] / last
     assert run_pretraining(uninterrupted, tmp_path / "uninterrupted")[0] == [0, 0]
-    assert_equal_models(tmp_path / "training", tmp_path / "uninterrupted")
+    assert_same_training(tmp_path / "training", tmp_path / "uninterrupted")
 
 
 def test_batch_grows_during_the_warm_up(data, tmp_path):
@@ -263,10 +249,9 @@ def test_batch_grows_during_the_warm_up(data, tmp_path):
 
     # A stop during the growth changes nothing.
     machine, stopped = Machine(), {**mapping, "checkpoint_interval_steps": 2}
-    with pytest.raises(VanishedError):
-        machine.train(stopped, tmp_path / "stopped", vanish_after(3))
+    machine.train(stopped, tmp_path / "stopped", vanish=3)
     machine.train(stopped, tmp_path / "stopped", resume=True)
-    assert_equal_models(tmp_path / "stopped", tmp_path / "training")
+    assert_same_training(tmp_path / "stopped", tmp_path / "training")
 
     mapping["phases"][0]["initial_batch_size"] = 5
     with pytest.raises(ConfigurationError, match="initial_batch_size: found 5, expected a divisor"):

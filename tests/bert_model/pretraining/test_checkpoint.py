@@ -116,10 +116,6 @@ def test_damaged_checkpoints_are_skipped_with_a_reason(tmp_path, caplog):
     assert "step 2 is skipped" in caplog.text
 
 
-def test_newest_of_no_checkpoints_is_none(tmp_path):
-    assert directory(tmp_path).newest() is None
-
-
 @pytest.mark.parametrize(
     "error",
     [

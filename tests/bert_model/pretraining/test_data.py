@@ -24,7 +24,7 @@ from bert_model.pretraining.data import (
     held_out_samples,
     rank_rows,
 )
-from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError
+from bert_pipeline.errors import ArtifactError, BertError
 from bert_pipeline.instances.masking import MaskingConfig
 
 TOKENIZER = make_tokenizer(60)
@@ -299,12 +299,6 @@ def test_held_out_instances_are_seen_once_by_one_rank(directory, world_size, lim
     assert max(seen) >= 67  # spread over all of them
 
 
-def test_empty_held_out_split_yields_nothing(tmp_path):
-    write_instances(tmp_path / "instances", shards=(16,), held_out=0)
-    split = InstanceSplit(tmp_path / "instances", "held_out")
-    assert list(held_out_samples(split, limit=0, rank=0, world_size=2)) == []
-
-
 def test_shard_that_was_written_again_is_opened_again(tmp_path):
     def first_ids():
         split = InstanceSplit(tmp_path / "instances", "train")
@@ -332,11 +326,6 @@ def test_flipped_bit_of_a_shard_is_found_before_it_is_trained_on(directory, tmp_
     for damaged in with_flipped_bits(directory, tmp_path / "copy", name):
         with pytest.raises(BertError, match=rf"{name}: (the file was changed or damaged|row group \d cannot be read)"):
             InstanceReader(InstanceSplit(damaged, "train"), seed=1, groups_per_window=2).take(0, 160)
-
-
-def test_instances_for_longer_sequences_are_refused(directory):
-    with pytest.raises(ConfigurationError, match="phases.0: .*max_seq_length=24, the phase has 16"):
-        InstanceSplit(directory, "train").check_fits(max_seq_length=16, where="phases.0")
 
 
 def test_instances_for_shorter_sequences_are_warned_of(directory, caplog):

@@ -15,12 +15,20 @@ import torch
 import yaml
 from instances_fixture import make_tokenizer, write_instances
 from safetensors.torch import load_file
-from small_training import NO_DROPOUT, configuration, read_events, small_model, stop_after, train, train_events
+from small_training import (
+    NO_DROPOUT,
+    assert_same_training,
+    configuration,
+    read_events,
+    small_model,
+    stop_after,
+    train,
+    train_events,
+)
 from two_ranks import run_pretraining
 
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import onednn_width
-from bert_model.presets import load_configuration
 from bert_model.pretraining.__main__ import EXIT_PREEMPTED, main
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.evaluation import measure_held_out
@@ -46,10 +54,7 @@ def test_killed_run_resumes_bit_for_bit(data, undisturbed, tmp_path, rank, step)
 
     codes, reports, _ = run_pretraining(configuration(data), output, resume=True)
     assert codes == [0, 0], reports
-    assert train_events(output) == train_events(undisturbed)
-    weights, expected = (load_file(path / "model" / "model.safetensors") for path in (output, undisturbed))
-    assert weights.keys() == expected.keys()
-    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+    assert_same_training(output, undisturbed)
     assert load_manifest(output / "model").sha256 == load_manifest(undisturbed / "model").sha256
 
 
@@ -487,24 +492,6 @@ def test_instances_longer_than_the_phase_are_refused(data, tmp_path):
     with pytest.raises(ConfigurationError, match="made for max_seq_length=32, the phase has 16"):
         train(config, tmp_path / "training")
     assert not (tmp_path / "training").exists()
-
-
-def test_configuration_file_takes_overrides_and_rejects_unknown_keys(data, tmp_path):
-    path = tmp_path / "run.yaml"
-    path.write_text(yaml.safe_dump({"pretraining": configuration(data)}))
-    assert load_configuration(str(path), ["phases.0.steps=3", "seed=7"]).phases[0].steps == 3
-    with pytest.raises(ConfigurationError, match="did you mean 'seed'"):
-        load_configuration(str(path), ["sed=7"])
-    with pytest.raises(UsageError, match="preset 'cpu-4h' is not known.*did you mean 'cpu-3h'"):
-        load_configuration("cpu-4h")
-
-
-def test_command_line_error_is_one_paragraph_with_exit_code_2(tmp_path, capsys):
-    assert main(["--config", str(tmp_path / "absent.yaml"), "--output", str(tmp_path / "out")]) == 2
-    captured = capsys.readouterr()
-    assert captured.err.startswith("error: ")
-    assert captured.err.count("\n") == 1
-    assert not (tmp_path / "out").exists()
 
 
 def test_signals_of_one_request_stop_a_run_and_a_later_one_ends_it(monkeypatch):

@@ -10,7 +10,7 @@ import torch
 from bert_model.pretraining.config import ModelConfig, PhaseConfig, PretrainingConfig
 from bert_model.pretraining.run_directory import identity, initialize_or_resume, open_directory
 from bert_model.training.distributed import Group
-from bert_pipeline.errors import ConfigurationError, UsageError
+from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 ALONE = Group(rank=0, world_size=1, device=torch.device("cpu"))
@@ -27,17 +27,6 @@ def test_initial_model_with_another_vocabulary_is_refused(tmp_path):
     for tokenizer in (own, other):
         assert f"{tokenizer.vocab_size} tokens, lower-casing ({tokenizer.sha256[:12]}…)" in str(refused.value)
     assert initialize_or_resume(config, None, own, ALONE).origin.startswith(f"continuing from {model}")
-
-
-def test_initial_model_smaller_than_its_own_vocabulary_is_refused(tmp_path):
-    model = tiny_tasks.make_model(tmp_path / "model")
-    (model / "tokenizer.json").unlink()
-    with open(model / "vocab.txt", "a", encoding="utf-8") as stream:
-        stream.write("extra\n")
-    config = PretrainingConfig(model=ModelConfig(preset="initial"), phases=(PHASE,), initial_model=str(model))
-    size = len(tiny_tasks.TOKENS)
-    with pytest.raises(UsageError, match=f"{size + 1} tokens, its embeddings only {size}"):
-        initialize_or_resume(config, None, Tokenizer.from_directory(model), ALONE)
 
 
 def test_model_smaller_than_the_vocabulary_is_refused():

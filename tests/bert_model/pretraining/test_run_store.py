@@ -14,7 +14,7 @@ import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
-from small_training import VanishedError, at, configuration, read_events, stop_after, train, train_events, vanish_after
+from small_training import at, configuration, read_events, stop_after, train, train_events
 from two_ranks import run_pretraining, run_ranks
 
 from bert_model.pretraining.__main__ import main
@@ -38,8 +38,9 @@ class Bucket:
         """Go on in this process as on a host of its own disk."""
         self.monkeypatch.setenv("BERT_HOME", str(self.folder / f"host-{host}"))
 
-    def train(self, resume=True, after_step=None, **changes):
-        return train(configuration(self.data, **changes), URL, resume=resume, after_step=after_step)
+    def train(self, resume=True, after_step=None, vanish=None, **changes):
+        config = configuration(self.data, **changes)
+        return train(config, URL, resume=resume, after_step=after_step, vanish=vanish)
 
     def steps(self):
         """The steps of the store's checkpoints that have a manifest."""
@@ -78,8 +79,7 @@ def assert_same(output, expected):
 
 @pytest.mark.parametrize("step", [2, 7, 10])
 def test_another_host_resumes_bit_for_bit(bucket, alone, tmp_path, step):
-    with pytest.raises(VanishedError):
-        bucket.train(after_step=vanish_after(step))
+    bucket.train(vanish=step)
     bucket.move_to(2)
     shutil.rmtree(tmp_path / "host-1")
     resumed: list[int] = []
@@ -96,11 +96,9 @@ def test_another_host_resumes_bit_for_bit(bucket, alone, tmp_path, step):
 
 def test_run_moves_between_disk_and_store_by_copying(bucket, data, alone, tmp_path):
     output = tmp_path / "disk"
-    with pytest.raises(VanishedError):
-        train(configuration(data), output, after_step=vanish_after(4))
+    train(configuration(data), output, vanish=4)
     fsspec.filesystem("memory").put(f"{output}/", "/bucket/run/", recursive=True)
-    with pytest.raises(VanishedError):
-        bucket.train(after_step=vanish_after(7))
+    bucket.train(vanish=7)
     back = bucket.copy()
     result = train(configuration(data), back, resume=True)
     assert result.status == "finished"
@@ -110,8 +108,7 @@ def test_run_moves_between_disk_and_store_by_copying(bucket, data, alone, tmp_pa
 
 def test_kept_checkpoints_stay_in_the_store_and_reach_the_next_host(bucket):
     changes: dict[str, Any] = {"keep_last": 1, "keep_every_steps": 6, "choose": "loss"}
-    with pytest.raises(VanishedError):
-        bucket.train(after_step=vanish_after(13), **changes)
+    bucket.train(vanish=13, **changes)
     assert bucket.steps()[-1] == 12
     state = json.loads(bucket.objects["/bucket/run/checkpoints/step-00000012/training_state/state.json"].getvalue())
     kept = state["best"]["step"]
@@ -238,13 +235,9 @@ def test_half_a_checkpoint_is_never_resumed(bucket, alone, part):
         until = time.monotonic() + 30
         while step == 5 and bucket.steps() != [3] and time.monotonic() < until:
             time.sleep(0.01)
-        vanish_after(8)(step)
 
-    with (
-        failing_uploads(FAULTS["silent"], lambda name: "step-00000006" in name and name.endswith(part)),
-        pytest.raises(VanishedError),
-    ):
-        bucket.train(after_step=after_step)
+    with failing_uploads(FAULTS["silent"], lambda name: "step-00000006" in name and name.endswith(part)):
+        bucket.train(after_step=after_step, vanish=8)
     assert bucket.steps() == [3]
     bucket.move_to(2)
     resumed: list[int] = []
@@ -254,8 +247,7 @@ def test_half_a_checkpoint_is_never_resumed(bucket, alone, part):
 
 
 def test_damaged_checkpoint_of_the_store_is_skipped(bucket, alone, caplog):
-    with pytest.raises(VanishedError):
-        bucket.train(after_step=vanish_after(10))
+    bucket.train(vanish=10)
     name = f"/bucket/run/checkpoints/step-{bucket.steps()[-1]:08d}/model.safetensors"
     content = bucket.objects[name].getvalue()
     fsspec.filesystem("memory").pipe_file(name, content[:-1] + bytes([content[-1] ^ 1]))
@@ -285,8 +277,7 @@ def test_damaged_checkpoint_of_this_host_is_fetched_again(bucket, alone, tmp_pat
 
 
 def test_store_that_refuses_reading_is_no_new_training(bucket, monkeypatch):
-    with pytest.raises(VanishedError):
-        bucket.train(after_step=vanish_after(7))
+    bucket.train(vanish=7)
     before = dict(bucket.objects)
 
     def refuse(*_, **__):
@@ -335,8 +326,7 @@ def test_of_two_runs_that_start_at_once_one_wins(bucket, monkeypatch):
 
 
 def test_refused_start_stops_no_other_run(bucket):
-    with pytest.raises(VanishedError):
-        bucket.train(after_step=vanish_after(7))
+    bucket.train(vanish=7)
     before = bucket.objects[f"/bucket/run/{OWNER_NAME}"].getvalue()
     with pytest.raises(UsageError, match=f"^{URL}: holds a run already; add --resume"):
         bucket.train(resume=False)
@@ -357,14 +347,10 @@ def test_foreign_files_and_a_missing_client_are_refused(bucket, data, tmp_path, 
 
 def test_newer_checkpoints_of_a_replaced_host_are_moved_aside(bucket, alone, tmp_path, caplog):
     # Host 1 gets to step 9, of which the store has 3; host 2 goes on from there to 6.
-    with (
-        failing_uploads(FAULTS["silent"], lambda name: "step-0000000" in name and "step-00000003" not in name),
-        pytest.raises(VanishedError),
-    ):
-        bucket.train(after_step=vanish_after(10))
+    with failing_uploads(FAULTS["silent"], lambda name: "step-0000000" in name and "step-00000003" not in name):
+        bucket.train(vanish=10)
     bucket.move_to(2)
-    with pytest.raises(VanishedError):
-        bucket.train(after_step=vanish_after(7))
+    bucket.train(vanish=7)
     bucket.move_to(1)
     resumed: list[int] = []
     bucket.train(after_step=resumed.append)
@@ -376,8 +362,8 @@ def test_newer_checkpoints_of_a_replaced_host_are_moved_aside(bucket, alone, tmp
 
 
 def test_checkpoints_that_the_store_lacks_are_continued_and_copied(bucket, alone):
-    with failing_uploads(FAULTS["silent"], lambda name: "step-0000000" in name), pytest.raises(VanishedError):
-        bucket.train(after_step=vanish_after(10))
+    with failing_uploads(FAULTS["silent"], lambda name: "step-0000000" in name):
+        bucket.train(vanish=10)
     assert bucket.steps() == []
     resumed: list[int] = []
     bucket.train(after_step=resumed.append)
@@ -386,8 +372,7 @@ def test_checkpoints_that_the_store_lacks_are_continued_and_copied(bucket, alone
 
 
 def test_other_ranks_read_the_checkpoint_of_the_store(bucket, tmp_path):
-    with pytest.raises(VanishedError):
-        bucket.train(after_step=vanish_after(7))
+    bucket.train(vanish=7)
     main_rank = RunStore(storage.to_path(URL))
     path = main_rank.directory / "checkpoints" / "step-00000006"
     sha256 = load_manifest(path).sha256

@@ -22,8 +22,6 @@ from safetensors.torch import load_file, save_file
 
 from bert_model.cli import main
 from bert_model.conversion.vocabulary_transfer import adapt_model
-from bert_model.finetuning.finetune import finetune
-from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import load_predictor
 from bert_model.pretraining.fast_exam import input_of_pairs
 from bert_model.registry import artifacts, operations
@@ -50,10 +48,8 @@ def base(tmp_path_factory):
 def trained(tmp_path_factory, base):
     """A weak and a strong model of the same task, scored on the same data."""
     root = tmp_path_factory.mktemp("trained")
-    data = tiny_tasks.task_data("stsb")
-    with WorkerPool(num_workers=0) as pool:
-        for name, epochs in (("weak", 1.0), ("strong", 8.0)):
-            finetune(data, base, root / name, tiny_tasks.configuration(epochs=[epochs]), pool=pool, experiment="")
+    for name, epochs in (("weak", 1.0), ("strong", 8.0)):
+        tiny_tasks.tune("stsb", base, root / name, epochs=[epochs])
     scores = [
         json.loads((root / name / "task.json").read_text())["scores"]["stsb/dev/spearman"]
         for name in ("weak", "strong")
@@ -282,8 +278,7 @@ def test_model_of_no_presets_size_needs_a_name(home, trained, capsys):
 def test_score_on_a_generated_sample_has_no_figure_of_the_paper(home, trained, base, tmp_path):
     assert register(trained / "weak", "bert-tiny-real").document.score.paper
     data = dataclasses.replace(tiny_tasks.task_data("stsb"), generated=True)
-    with WorkerPool(num_workers=0) as pool:
-        finetune(data, base, tmp_path / "out", tiny_tasks.configuration(epochs=[1.0]), pool=pool, experiment="")
+    tiny_tasks.tune(data, base, tmp_path / "out", epochs=[1.0])
     assert json.loads((tmp_path / "out" / "results.json").read_text())["metrics"]["stsb/dev/spearman"]["paper"] is None
     version = operations.register(tmp_path / "out", "bert-tiny-sample")
     assert version.tags["generated_sample"] == "true"
@@ -476,13 +471,10 @@ def _pretrained(directory, base, loss, data="1", pairs=(), **counts):
 def two_pretrained(home, tmp_path_factory):
     """Two pre-trained models on different dumps, each fine-tuned on stsb; the second better and registered later."""
     root = tmp_path_factory.mktemp("pretrained")
-    data = tiny_tasks.task_data("stsb")
     for number, epochs in ((1, 1.0), (2, 8.0)):
         start = tiny_tasks.make_model(root / f"weights-{number}")
         model = _pretrained(root / f"model-{number}", start, 5.0 - number, data=str(number))
-        with WorkerPool(num_workers=0) as pool:
-            configuration = tiny_tasks.configuration(epochs=[epochs])
-            finetune(data, model, root / f"stsb-{number}", configuration, pool=pool, experiment="")
+        tiny_tasks.tune("stsb", model, root / f"stsb-{number}", epochs=[epochs])
     return root
 
 
@@ -522,11 +514,9 @@ def test_pretrained_model_is_judged_by_its_fine_tunings(two_pretrained):
 
 
 def test_pretrained_model_is_judged_by_the_last_registration_of_a_task(two_pretrained, tmp_path):
-    name, data = operations.model_name("small"), tiny_tasks.task_data("stsb")
+    name = operations.model_name("small")
     version = register(two_pretrained / "model-1", name)
-    with WorkerPool(num_workers=0) as pool:
-        configuration = tiny_tasks.configuration(epochs=[2.0])
-        finetune(data, two_pretrained / "model-1", tmp_path / "stsb", configuration, pool=pool, experiment="")
+    tiny_tasks.tune("stsb", two_pretrained / "model-1", tmp_path / "stsb", epochs=[2.0])
     for directory in (two_pretrained / "stsb-1", tmp_path / "stsb", two_pretrained / "stsb-1"):
         score = register(directory, f"{name}-stsb").scores[0]
         with operations.registry_client() as client:

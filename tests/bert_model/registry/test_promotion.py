@@ -6,7 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from judged_versions import judged_version, task_score
+from judged_versions import judged_version as judged
+from judged_versions import task_score as scored
 
 from bert_model.finetuning.caveats import REPEATS, Caveat
 from bert_model.metrics.uncertainty import UnitStatistics
@@ -20,43 +21,28 @@ SOUND = Inspection()
 @pytest.mark.parametrize(
     ("candidate", "champion", "inspection", "gate"),
     [
-        (judged_version(), None, SOUND, "scored"),
-        (judged_version(task_score(mean=float("nan"))), None, SOUND, "scored"),
-        (judged_version(task_score(num_seeds=1)), None, SOUND, "scored"),
-        (judged_version(task_score(dev_sha256="")), None, SOUND, "scored"),
-        (judged_version(task_score(), kind=PRETRAINED), None, SOUND, "scored"),  # two tasks are required
-        (
-            judged_version(task_score("wnli"), task_score("rte"), kind=PRETRAINED),
-            None,
-            SOUND,
-            "scored",
-        ),  # wnli does not count
-        (judged_version(task_score()), None, Inspection(damage="a file is gone"), "intact"),
-        (judged_version(task_score()), None, Inspection(logits="logit 0 is 1, 2 was recorded"), "reproduces_logits"),
-        (judged_version(task_score()), None, Inspection(card="it has no model_card.md"), "documented"),
-        (judged_version(task_score(), license=""), None, SOUND, "licensed"),
-        (judged_version(task_score(), rolled_back=True), None, SOUND, "not_rolled_back"),
-        (judged_version(task_score(degenerate=True)), None, SOUND, "not_degenerate"),
-        (judged_version(task_score(mean=50.0, majority=50.0)), None, SOUND, "beats_baseline"),
-        (judged_version(task_score(mean=39.7, majority=39.0, num_examples=300)), None, SOUND, "beats_baseline"),
-        (judged_version(task_score(mean=40.0, majority=50.0)), None, SOUND, "beats_baseline"),
-        (
-            judged_version(task_score(known=(Caveat(kind=REPEATS, text="", share=0.011),))),
-            None,
-            SOUND,
-            "not_contaminated",
-        ),
-        (judged_version(task_score()), judged_version(task_score()), SOUND, "new"),
-        (judged_version(task_score()), judged_version(task_score(dev_sha256="e" * 64), version=1), SOUND, "comparable"),
-        (
-            judged_version(task_score()),
-            judged_version(task_score(metric="sst2/dev/f1"), version=1),
-            SOUND,
-            "comparable",
-        ),
-        (judged_version(task_score()), judged_version(task_score(), version=1), SOUND, "better"),
-        (judged_version(task_score()), judged_version(task_score(mean=79.9), version=1), SOUND, "better"),
-        (judged_version(task_score()), judged_version(task_score(mean=90.0), version=1), SOUND, "no_task_worse"),
+        (judged(), None, SOUND, "scored"),
+        (judged(scored(mean=float("nan"))), None, SOUND, "scored"),
+        (judged(scored(num_seeds=1)), None, SOUND, "scored"),
+        (judged(scored(dev_sha256="")), None, SOUND, "scored"),
+        (judged(scored(), kind=PRETRAINED), None, SOUND, "scored"),  # two tasks are required
+        (judged(scored("wnli"), scored("rte"), kind=PRETRAINED), None, SOUND, "scored"),  # wnli does not count
+        (judged(scored()), None, Inspection(damage="a file is gone"), "intact"),
+        (judged(scored()), None, Inspection(logits="logit 0 is 1, 2 was recorded"), "reproduces_logits"),
+        (judged(scored()), None, Inspection(card="it has no model_card.md"), "documented"),
+        (judged(scored(), license=""), None, SOUND, "licensed"),
+        (judged(scored(), rolled_back=True), None, SOUND, "not_rolled_back"),
+        (judged(scored(degenerate=True)), None, SOUND, "not_degenerate"),
+        (judged(scored(mean=50.0, majority=50.0)), None, SOUND, "beats_baseline"),
+        (judged(scored(mean=39.7, majority=39.0, num_examples=300)), None, SOUND, "beats_baseline"),
+        (judged(scored(mean=40.0, majority=50.0)), None, SOUND, "beats_baseline"),
+        (judged(scored(known=(Caveat(kind=REPEATS, text="", share=0.011),))), None, SOUND, "not_contaminated"),
+        (judged(scored()), judged(scored()), SOUND, "new"),
+        (judged(scored()), judged(scored(dev_sha256="e" * 64), version=1), SOUND, "comparable"),
+        (judged(scored()), judged(scored(metric="sst2/dev/f1"), version=1), SOUND, "comparable"),
+        (judged(scored()), judged(scored(), version=1), SOUND, "better"),
+        (judged(scored()), judged(scored(mean=79.9), version=1), SOUND, "better"),
+        (judged(scored()), judged(scored(mean=90.0), version=1), SOUND, "no_task_worse"),
     ],
 )
 def test_gate_refuses(candidate, champion, inspection, gate):
@@ -70,20 +56,20 @@ def test_gate_refuses(candidate, champion, inspection, gate):
 def _pair(new, old, exams=(None, None)):
     """Return a pre-trained candidate and its champion, from task -> mean and their exams."""
     return tuple(
-        judged_version(*itertools.starmap(task_score, means.items()), kind=PRETRAINED, version=version, exam=exam)
+        judged(*itertools.starmap(scored, means.items()), kind=PRETRAINED, version=version, exam=exam)
         for means, version, exam in ((new, 2, exams[0]), (old, 1, exams[1]))
     )
 
 
 def test_model_of_the_generated_sample_does_not_block_the_first_real_one():
-    demo = judged_version(task_score(mean=99.0, dev_sha256="e" * 64), version=1, generated_sample=True)
-    real = judged_version(task_score())
+    demo = judged(scored(mean=99.0, dev_sha256="e" * 64), version=1, generated_sample=True)
+    real = judged(scored())
     decision = decide(real, demo)
     assert decision.passed
     assert "version 1 is champion, of the generated sample" in decision.table()
     # Nor does a demo replace a real champion, or go unjudged where both have a score on the same data.
     assert "comparable" in decide(demo, dataclasses.replace(real, version=3)).refused_by
-    rival = judged_version(task_score(mean=99.0), version=1, generated_sample=True)
+    rival = judged(scored(mean=99.0), version=1, generated_sample=True)
     assert "better" in decide(real, rival).refused_by
 
 
@@ -141,45 +127,45 @@ def test_exam_is_compared_on_the_same_pairs(exam, refused_by, words):
 
 
 def test_more_training_data_compares_for_task_models_only():
-    more = task_score(data_sha256="more", mean=90.0)
-    assert decide(judged_version(more), judged_version(task_score(), version=1)).passed
-    decision = decide(judged_version(more, kind=PRETRAINED), judged_version(task_score(), kind=PRETRAINED, version=1))
+    more = scored(data_sha256="more", mean=90.0)
+    assert decide(judged(more), judged(scored(), version=1)).passed
+    decision = decide(judged(more, kind=PRETRAINED), judged(scored(), kind=PRETRAINED, version=1))
     assert "comparable" in decision.refused_by
 
 
 def test_encoder_must_beat_the_mean_baseline_of_its_tasks():
-    one, other = (task_score("rte", 52.0, majority=53.0), task_score("sst2", 80.0, majority=51.0))
-    assert decide(judged_version(one, other, kind=PRETRAINED), None).passed  # though one task alone is below
-    decision = decide(judged_version(one, task_score("sst2", 51.0, majority=51.0), kind=PRETRAINED), None)
+    one, other = (scored("rte", 52.0, majority=53.0), scored("sst2", 80.0, majority=51.0))
+    assert decide(judged(one, other, kind=PRETRAINED), None).passed  # though one task alone is below
+    decision = decide(judged(one, scored("sst2", 51.0, majority=51.0), kind=PRETRAINED), None)
     assert decision.refused_by == ("beats_baseline",)
     assert "at chance: 51.5, the trivial baseline 52.0" in decision.table()
     waiving = GateConfig(waived_gates=("beats_baseline",))
-    assert decide(judged_version(one, kind=PRETRAINED), None, config=waiving).passed
+    assert decide(judged(one, kind=PRETRAINED), None, config=waiving).passed
 
 
 @pytest.mark.parametrize(("accuracy", "pairs", "refused"), [(50.0, 0, True), (50.9, 2000, True), (52.0, 2000, False)])
 def test_exam_at_chance_is_refused_and_no_exam_is_not(accuracy, pairs, refused):
-    score = task_score(majority=50.0)
+    score = scored(majority=50.0)
     exam = Exam(accuracy=accuracy, num_pairs=pairs)
-    decision = decide(judged_version(score, kind=PRETRAINED, exam=exam), None)
+    decision = decide(judged(score, kind=PRETRAINED, exam=exam), None)
     assert decision.refused_by == (("beats_baseline",) if refused else ())
-    assert decide(judged_version(score, kind=PRETRAINED), None).passed
+    assert decide(judged(score, kind=PRETRAINED), None).passed
 
 
 def test_one_seed_has_a_standard_error():
-    score = task_score(mean=52.0, majority=50.0, num_examples=300, num_seeds=1, sd=0.0)
-    assert decide(judged_version(score), None).refused_by == ("beats_baseline",)
-    assert decide(judged_version(dataclasses.replace(score, mean=53.0)), None).passed
+    score = scored(mean=52.0, majority=50.0, num_examples=300, num_seeds=1, sd=0.0)
+    assert decide(judged(score), None).refused_by == ("beats_baseline",)
+    assert decide(judged(dataclasses.replace(score, mean=53.0)), None).passed
 
 
 def test_repeats_of_an_encoder_are_averaged_and_those_of_published_files_do_not_count():
     known = (Caveat(kind=REPEATS, text="1.5% of the examples of dev are in the training set", share=0.015),)
-    cola = task_score("cola", known=known)
-    assert decide(judged_version(cola), None).refused_by == ("not_contaminated",)
-    assert decide(judged_version(dataclasses.replace(cola, official=True)), None).passed
-    assert decide(judged_version(cola, task_score("sst2"), kind=PRETRAINED), None).passed
-    assert decide(judged_version(cola), None, config=GateConfig(waived_gates=("not_contaminated",))).passed
-    assert "repeats" in decide(judged_version(cola), None).table()
+    cola = scored("cola", known=known)
+    assert decide(judged(cola), None).refused_by == ("not_contaminated",)
+    assert decide(judged(dataclasses.replace(cola, official=True)), None).passed
+    assert decide(judged(cola, scored("sst2"), kind=PRETRAINED), None).passed
+    assert decide(judged(cola), None, config=GateConfig(waived_gates=("not_contaminated",))).passed
+    assert "repeats" in decide(judged(cola), None).table()
 
 
 def _with_units(right, version, task="sst2"):
@@ -193,7 +179,7 @@ def _with_units(right, version, task="sst2"):
         "version": version,
         "statistics_sha256": "s" * 64,
     }
-    return task_score(task, units.mean(), **description), {(task, version): units}
+    return scored(task, units.mean(), **description), {(task, version): units}
 
 
 def test_difference_within_the_noise_of_examples_and_seeds_is_not_distinguishable():
@@ -203,7 +189,7 @@ def test_difference_within_the_noise_of_examples_and_seeds_is_not_distinguishabl
     candidate = (numbers < 12) | (numbers >= 69)
     (new, units), (old, others) = _with_units([candidate] * 2, 2), _with_units([champion] * 2, 1)
     assert new.mean - old.mean == pytest.approx(1.0)
-    pair = judged_version(new), judged_version(old, version=1)
+    pair = judged(new), judged(old, version=1)
     decision = decide(*pair, statistics=units | others)
     assert decision.refused_by == ("better",)
     low, high = decision.interval
@@ -227,7 +213,7 @@ def test_same_difference_passes_with_paired_examples_of_an_encoder():
             score, units = _with_units([right], version, task=f"task{number}")
             statistics |= units
             scores.append(score)
-    pair = judged_version(*new, kind=PRETRAINED), judged_version(*old, kind=PRETRAINED, version=1)
+    pair = judged(*new, kind=PRETRAINED), judged(*old, kind=PRETRAINED, version=1)
     decision = decide(*pair, statistics=statistics)
     assert decision.passed
     assert decision.interval[0] > 1.0

@@ -18,8 +18,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from starlette.testclient import TestClient
 
-from bert_model.finetuning.finetune import finetune
-from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import load_predictor, predict
 from bert_model.registry import artifacts, operations, pyfunc
 from bert_model.registry.resolve import resolve_model
@@ -46,11 +44,9 @@ def served(home, tmp_path_factory):
     """Registered versions by task, and the directories they were made from."""
     root = tmp_path_factory.mktemp("served")
     base = tiny_tasks.make_model(root / "base")
-    with WorkerPool(num_workers=0) as pool:
-        for name in INPUTS:
-            config = tiny_tasks.configuration()
-            finetune(tiny_tasks.task_data(name), base, root / name, config, pool=pool, experiment="")
-            operations.register(root / name, operations.model_name("tiny", name))
+    for name in INPUTS:
+        tiny_tasks.tune(name, base, root / name)
+        operations.register(root / name, operations.model_name("tiny", name))
     return {name: root / name for name in INPUTS}
 
 
@@ -150,11 +146,7 @@ def test_registered_model_predicts_and_is_fine_tuned_by_its_uri(served, tmp_path
     assert counts.answers == 1
     (expected,) = load_predictor("sst2", [served["sst2"]]).answer([INPUTS["sst2"]])
     assert json.loads((tmp_path / "out.jsonl").read_text()) == expected
-    with WorkerPool(num_workers=0) as pool:
-        config = tiny_tasks.configuration(epochs=[1.0])
-        result = finetune(
-            tiny_tasks.task_data("mrpc"), resolve_model(name), tmp_path / "mrpc", config, pool=pool, experiment=""
-        )
+    result = tiny_tasks.tune("mrpc", resolve_model(name), tmp_path / "mrpc", epochs=[1.0])
     assert result.manifest.inputs["model"]["kind"] == "finetuned_model"
     assert result.results["model_sha256"] == load_manifest(served["sst2"]).sha256
 

@@ -19,6 +19,7 @@ from unittest import mock
 import pytest
 from instances_fixture import make_tokenizer
 from processes import free_port
+from training_processes import wait_until
 
 from bert_model.finetuning.finetune import model_identity
 from bert_model.model.bert import BertForPreTraining
@@ -35,6 +36,9 @@ from bert_pipeline.manifest import load_manifest, publishing
 from workflows.lib.resources import BertHome
 
 mlflow = pytest.importorskip("mlflow")
+
+MODEL_FILES = {"config.json", "model.safetensors", "vocab.txt", "manifest.json"}
+MODEL_FILES |= {"tokenizer_config.json", "tokenizer.json"}
 
 
 @pytest.fixture(scope="module")
@@ -71,18 +75,9 @@ def history(client: Any, run_id: str | None, key: str) -> list[tuple[int, float]
     return [(metric.step, metric.value) for metric in client.get_metric_history(run_id, key)]
 
 
-def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until the tracker's thread has done something."""
-    for _ in range(400):
-        if condition():
-            return
-        time.sleep(0.05)
-    pytest.fail("it did not happen")
-
-
 def copied(run: Tracker, num_lines: int) -> None:
     """Wait until MLflow has the first lines of a log."""
-    eventually(lambda: sync_state(run.directory)["copied_lines"] >= num_lines)
+    wait_until(lambda: sync_state(run.directory)["copied_lines"] >= num_lines)
 
 
 def make_checkpoint(path: Path, step: int) -> Path:
@@ -180,7 +175,7 @@ def test_run_deleted_while_it_is_followed_is_replaced(store, tmp_path):
     former = run.run_id
     store.delete_run(former)
     run.record("train", 2, {"train/loss": 2.0})  # fails, and is repeated
-    eventually(lambda: run.run_id != former)
+    wait_until(lambda: run.run_id != former)
     run.record("train", 3, {"train/loss": 3.0})
     run.close()
     assert history(store, run.run_id, "train/loss") == [(1, 1.0), (2, 2.0), (3, 3.0)]
@@ -206,7 +201,7 @@ def test_deleted_experiment_is_one_sentence_and_restoring_it_continues_the_run(s
     store.delete_experiment(experiment)
     second = open_tracker(tmp_path / "run", experiment=name)
     second.record("train", 2, {"train/loss": 2.0})
-    eventually(lambda: f"mlflow experiments restore --experiment-id {experiment}" in caplog.text)
+    wait_until(lambda: f"mlflow experiments restore --experiment-id {experiment}" in caplog.text)
     store.restore_experiment(experiment)
     copied(second, 2)
     second.close()
@@ -279,14 +274,7 @@ def test_checkpoint_becomes_logged_model_with_metrics_and_lineage(store, tmp_pat
 def test_copied_checkpoint_artifact_is_a_model_but_no_checkpoint(store, tmp_path):
     checkpoint, model = log_checkpoint(store, tmp_path)
     files = {item.path for item in store.list_logged_model_artifacts(model.model_id)}
-    assert files == {
-        "config.json",
-        "model.safetensors",
-        "vocab.txt",
-        "tokenizer_config.json",
-        "tokenizer.json",
-        "manifest.json",
-    }
+    assert files == MODEL_FILES
     copy = Path(mlflow.artifacts.download_artifacts(model.artifact_location, dst_path=str(tmp_path / "copy")))
     manifest = load_manifest(copy, verify="sha256")
     assert manifest.provenance["part_of"] == load_manifest(checkpoint).sha256
@@ -310,14 +298,7 @@ def test_checkpoint_that_is_removed_during_its_upload_is_uploaded_whole(links, s
     assert not checkpoint.exists()
     assert model.status == "READY"
     files = {item.path for item in store.list_logged_model_artifacts(model.model_id)}
-    assert files == {
-        "config.json",
-        "model.safetensors",
-        "vocab.txt",
-        "tokenizer_config.json",
-        "tokenizer.json",
-        "manifest.json",
-    }
+    assert files == MODEL_FILES
 
 
 def test_checkpoint_without_upload_has_path_and_hash(store, tmp_path):
@@ -470,7 +451,7 @@ def test_failed_request_is_repeated_by_the_same_training(store, tmp_path, monkey
     copied(run, 1)
     broken.append(True)
     run.record("train", 2, {"train/loss": 2.0})
-    eventually(lambda: "connection refused; training continues" in caplog.text)
+    wait_until(lambda: "connection refused; training continues" in caplog.text)
     broken.clear()
     run.record("train", 3, {"train/loss": 1.0})
     run.close()
@@ -488,7 +469,7 @@ def test_server_that_does_not_answer_delays_the_end_by_its_timeout_only(store, t
         assert time.monotonic() - started < 5
         assert "it did not answer within 0 s" in caplog.text
         released.set()
-        eventually(lambda: sync_state(tmp_path / "run")["status_sent"] == "FINISHED")
+        wait_until(lambda: sync_state(tmp_path / "run")["status_sent"] == "FINISHED")
     assert history(store, run.run_id, "train/loss") == [(1, 3.0)]
 
 

@@ -1,7 +1,6 @@
 """`bert exam`: kinds beside baseline and chance, parts, what is built once, and what is refused."""
 
 import json
-import shutil
 from unittest import mock
 
 import numpy as np
@@ -134,17 +133,6 @@ def test_blimp_is_found_below_the_home(home, capsys, monkeypatch, tmp_path):
 def test_refusals(home, capsys, words, code, message):
     assert main(["exam", *words.split()]) == code
     assert message in capsys.readouterr().err
-
-
-def test_vocabulary_that_is_not_the_models_is_refused(home, capsys):
-    shutil.copytree(home / "model", home / "larger")
-    (home / "larger" / "tokenizer.json").unlink()
-    with open(home / "larger" / "vocab.txt", "a", encoding="utf-8") as stream:
-        stream.write("extra\n")
-    (home / "few.tsv").write_text("Kalo mipan.\tMipan kalo.\torder\n")
-    assert main(["exam", "larger", "--pairs", "few.tsv"]) == 2
-    size = make_tokenizer().vocab_size
-    assert f"{size + 1} tokens, its embeddings only {size}" in capsys.readouterr().err
 
 
 def test_model_is_found_before_a_corpus_is_counted(home, capsys, monkeypatch):

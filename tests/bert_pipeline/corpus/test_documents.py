@@ -16,10 +16,6 @@ def test_passages_are_segmented_and_their_starts_kept():
     assert document.passages == [("One here.", "Two here."), ("Three here.",)]
 
 
-def test_empty_text_gives_no_document():
-    assert make_document(document_id="w:1", title="T", language="en", passages=["", " \n"]) is None
-
-
 def test_content_digest_depends_on_text_but_not_title():
     def digest(*sentences: str, title: str = "T") -> bytes:
         return content_digest(

@@ -15,7 +15,7 @@ import pytest
 from small_corpus import WORDS, make_vocabulary
 
 from bert_model.cli import main
-from bert_pipeline.configuration import from_mapping, to_mapping
+from bert_pipeline.configuration import from_mapping
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.mixture import parse_weights, plan_passes, weigh_texts
 from bert_pipeline.corpus.parquet import read_documents
@@ -151,14 +151,6 @@ def test_random_next_sentences_are_drawn_by_weight():
     drawn = np.bincount(documents.document_of(pairs.b_start[is_other]), minlength=5)
     assert is_other.sum() > 500
     assert drawn / drawn.sum() == pytest.approx([0, 0.6, 0.2, 0, 0.2], abs=0.05)
-
-
-def test_equal_passes_give_the_pairs_of_the_dupe_factor():
-    documents = make_tokens(9, 13)
-    config = InstancesConfig(max_seq_length=20, dupe_factor=6)
-    one, other = make_pairs(documents, config), make_pairs(documents, config, np.full(9, 6))
-    for name in ("a_start", "a_length", "b_start", "b_length", "is_random_next", "keys"):
-        assert (getattr(one, name) == getattr(other, name)).all()
 
 
 def test_fractions_of_passes_follow_a_hash_of_the_document(corpus):
@@ -299,15 +291,6 @@ def test_weighted_vocabulary_does_not_depend_on_partitions(tmp_path, monkeypatch
     parts = build_vocabulary(corpus.path, tmp_path / "parts", config, ONE)
     assert parts.content == whole.content
     assert set(letters) <= set((parts.path / "vocab.txt").read_text(encoding="utf-8").split())
-
-
-def test_command_takes_weights_and_exponent(corpus, vocabulary, tmp_path):
-    output = tmp_path / "out"
-    arguments = ["instances", str(corpus.path), "--vocab", str(vocabulary), "--output", str(output)]
-    mixture = ["--source-weights", "wiki=1", "books=2", "--language-exponent", "0.7", "--", "--workers", "1"]
-    assert main([*arguments, "--dupe-factor", "1", *mixture]) == 0
-    config = InstancesConfig(dupe_factor=1, source_weights={"wiki": 1.0, "books": 2.0}, language_exponent=0.7)
-    assert build_instances(corpus.path, vocabulary, tmp_path / "same", config, ONE).configuration == to_mapping(config)
 
 
 @pytest.mark.parametrize("texts", [["books"], ["books=two"], ["=2"], ["a=1", "a=2"]])

@@ -26,7 +26,6 @@ from bert_pipeline.corpus.near_duplicates import (
     compute_signatures,
     count_words,
     find_pairs,
-    find_words,
     group_pairs,
     join,
     pack_pairs,
@@ -140,19 +139,6 @@ def test_case_punctuation_and_spaces_make_no_difference():
 )
 def test_words_are_counted_in_every_script(text, number):
     assert count_words(pa.array([text, "one", "more"]), np.array([0, 1, 3])).tolist() == [number, 2]
-
-
-def test_word_hash_is_the_polynomial_of_its_letters():
-    long = "x" * 100
-    # More than one block of text, with and without spaces
-    positions, hashes = find_words(f"Abc {'-' * 90_000}abc, {long} {'cba ' * 30_000}")
-    assert positions[:3].tolist() == [0, 90_004, 90_009]
-    base, modulus = 0x9E3779B97F4A7C15, 1 << 64
-    expected = [
-        sum(ord(letter) * pow(base, place, modulus) for place, letter in enumerate(word, 1)) % modulus
-        for word in ("abc", "abc", long, *["cba"] * 30_000)
-    ]
-    assert (hashes == combine(np.array(expected, dtype=np.uint64))).all()
 
 
 def test_signature_does_not_depend_on_the_texts_around_it():

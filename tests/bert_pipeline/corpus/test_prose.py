@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import fsspec
 import pyarrow as pa
@@ -13,71 +14,9 @@ from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.corpus.prose import form_of, prose_passages
 from bert_pipeline.corpus.splits import CorpusConfig
 
-HUB_TEXT = """Lindford is a village on the river Esk. It has 214 inhabitants.
-
-History
-
-The village was founded in 1204 by monks.
- John Miller (1810–1880), painter
- Ann Smith (1900–1971), mayor of the village
-It burnt down twice.
-
-Schools
- Lindford Primary School
- Esk Valley College
-
-See also
- List of villages
-
-References
-
-Citations
-
-Sources
-
-Miller, John. 1870. A history of the Esk valley. London: Esk Press.
-
-External links
- Official website of the village.
-
-Villages in Esk
-Populated places on the Esk"""
-FINEWIKI_TEXT = r"""# Lindford
-
-Lindford is a **village** on the [river Esk](https://example.org/wiki/Esk "Esk"). It has *214* inhabitants\*.
-
-![The church](church.jpg)
-
-## History
-
-The village was founded in 1204
-by monks from the valley[^1].
-
-- John Miller (1810–1880), painter
-- Ann Smith was mayor of the village.
-
-1. The first school stands here.
-
-| year | inhabitants |
-| --- | --- |
-| 1900 | There were 300 of them. |
-
-```
-code. that is no prose.
-```
-
-## References
-
-Miller wrote a history of the valley.
-
-### Books
-
-It was printed in London in 1870.
-
-## Today
-
-> Few people live in the village now.
-"""
+TEXTS = Path(__file__).parents[2] / "data" / "prose"
+HUB_TEXT = (TEXTS / "hub.txt").read_text(encoding="utf-8")
+FINEWIKI_TEXT = (TEXTS / "finewiki.md").read_text(encoding="utf-8")
 
 
 def test_plain_text_of_the_hub_keeps_its_sentences():

@@ -16,7 +16,6 @@ from bert_pipeline.errors import BertError
         ("jsonl:", "expected a path"),
         ("line:a.txt", "no kind of source 'line' .did you mean 'lines'"),
         ("book:/none/a.txt", "^/none/a.txt: no such file"),
-        ("line:folder/*.txt", "no kind of source 'line' .did you mean 'lines'"),
         ("csv:a.txt", "no kind of source 'csv' .known: book, jsonl, lines, pairs, parquet, text, wikipedia"),
     ],
 )

@@ -114,14 +114,6 @@ def test_lines_are_those_of_googles_script(tmp_path_factory, text):
     ]
 
 
-def test_units_are_cut_at_records_and_numbered(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "One."}\n\n{"text": "Two."}\n{"text": "Three."}\n')
-    assert list(plan_spans(path, "jsonl", 17)) == [Span(0, 17, 0), Span(17, 35, 1), Span(35, None, 3)]
-    assert list(plan_spans(path, "jsonl", 1000)) == [Span()]
-    assert [document.document_id for document in documents_of(path, "jsonl", Span(35, None, 3))] == ["own:a-4"]
-
-
 def test_document_without_blank_lines_is_continued(tmp_path, monkeypatch):
     monkeypatch.setattr(text_files, "MAX_DOCUMENT_BYTES", 20)
     path = tmp_path / "a.txt"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from small_corpus import make_corpus, make_documents, make_tokenizer, make_vocabulary, write_documents
 
-from bert_pipeline.errors import ArtifactError, BertError, InputError, UsageError
+from bert_pipeline.errors import ArtifactError, BertError, UsageError
 from bert_pipeline.instances import job as jobs_instances
 from bert_pipeline.instances.job import build_instances, show_instances, tokenize_shard
 from bert_pipeline.instances.pairs import InstancesConfig
@@ -477,20 +477,6 @@ def test_directory_that_is_not_a_corpus_raises(builds, tmp_path):
             with pytest.raises(ArtifactError, match=message):
                 build(tmp_path / name)
     assert leftovers(tmp_path) == ["foreign", "other"]
-
-
-def test_malformed_vocabulary_raises_before_reading_the_corpus(corpus, vocabulary, tmp_path):
-    spoiled = tmp_path / "vocabulary"
-    shutil.copytree(vocabulary, spoiled)
-    lines = (spoiled / "vocab.txt").read_text().splitlines()
-    for bad, message in (
-        ([line for line in lines if line != "[MASK]"], r"no \[MASK\]"),
-        ([*lines, "ka"], "is on line"),
-    ):
-        (spoiled / "vocab.txt").write_text("\n".join(bad) + "\n")
-        with pytest.raises(InputError, match=message):
-            build_instances(corpus, spoiled, tmp_path / "out", InstancesConfig())
-    assert leftovers(tmp_path) == ["vocabulary"]
 
 
 def test_corpus_of_one_sentence_raises(vocabulary, tmp_path):

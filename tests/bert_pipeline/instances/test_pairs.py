@@ -236,16 +236,6 @@ def test_one_document_has_no_random_pairs():
     assert pairs.num_without_partner == 40
 
 
-def test_no_documents_give_no_pairs():
-    empty = TokenizedDocuments(
-        tokens=np.zeros(0, dtype=np.int32),
-        sentence_offsets=np.zeros(1, dtype=np.int64),
-        document_offsets=np.zeros(1, dtype=np.int64),
-        keys=np.zeros(0, dtype=np.uint64),
-    )
-    assert len(make_pairs(empty, InstancesConfig())) == 0
-
-
 @pytest.mark.parametrize("short_seq_prob", [0.1, 1.0])
 def test_pairs_are_distributed_like_reference_algorithm(short_seq_prob):
     rng = random.Random(11)
@@ -333,10 +323,3 @@ def test_binomial_half_is_fair_for_few_and_many_trials():
 def test_conflicting_settings_raise(values, message):
     with pytest.raises(ConfigurationError, match=message):
         InstancesConfig(**values)
-
-
-def test_default_masking_is_dynamic_for_parquet_only():
-    assert not InstancesConfig().has_static_masks
-    assert InstancesConfig(format="tfrecord").has_static_masks
-    assert InstancesConfig(format="both").has_static_masks
-    assert InstancesConfig(masking="static").has_static_masks

@@ -54,21 +54,6 @@ def test_instances_round_trip_by_row_group(tmp_path, static):
             assert_same(shard.read_row_group(index), columns[index])
 
 
-def test_equal_instances_have_equal_bytes(tmp_path):
-    columns = make_columns(500, static=True)
-    for name in ("one", "two"):
-        with InstanceWriter(tmp_path / name) as writer:
-            writer.write(columns)
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-
-
-def test_writer_of_other_masking_raises(tmp_path):
-    with InstanceWriter(tmp_path / "x") as writer:
-        writer.write(make_columns(5, static=False))
-        with pytest.raises(ValueError, match="schema"):
-            writer.write(make_columns(5, static=True))
-
-
 def test_file_that_is_not_parquet_raises(tmp_path):
     path = tmp_path / "instances.parquet"
     path.write_bytes(b"not a parquet file")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_pipeline.errors import ArtifactError, ConfigurationError
+from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.sample import generate_sample
 from bert_pipeline.sample.articles import write_articles
 from bert_pipeline.sample.export import base36_sha1
@@ -52,13 +52,6 @@ def test_too_few_articles_raise(tmp_path):
     with pytest.raises(ConfigurationError, match=r"num_articles: found 20000, expected 100 to 12000"):
         generate_sample(tmp_path / "many", num_articles=20_000)
     assert not (tmp_path / "few").exists()
-
-
-def test_directory_with_other_files_is_unchanged(tmp_path):
-    (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(ArtifactError, match="not ours"):
-        generate_sample(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 def test_sample_has_site_information(pages):

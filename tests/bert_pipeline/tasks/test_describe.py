@@ -1,6 +1,8 @@
 """`bert task init` describes a training file so that a fine-tuning reads it, or asks for what it cannot tell."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 import yaml
@@ -10,137 +12,33 @@ from bert_pipeline.tasks.catalogue import get_task
 from bert_pipeline.tasks.describe import describe_task
 from bert_pipeline.tasks.task import load_task_data
 
+DATA = Path(__file__).parents[2] / "data" / "tasks"
+EXPECTED = yaml.safe_load((DATA / "described.yaml").read_text(encoding="utf-8"))
 ADJECTIVES = ("schön", "gut", "toll", "schlecht", "mies", "öde")
 LONG = [f"der Film {number} ist {adjective}, wirklich" for number, adjective in enumerate(ADJECTIVES)]
 SIDES = ["lob"] * 3 + ["tadel"] * 3
-ANSWERS: list[dict[str, list[object]]] = [{"text": [], "answer_start": []}, {"text": ["Film"], "answer_start": [4]}]
-ARTICLES = [
-    {
-        "title": adjective,
-        "paragraphs": [{"context": text, "qas": [{"id": adjective, "question": "Wie?", "answers": [], **more}]}],
-    }
-    for adjective, text, more in zip(
-        ADJECTIVES,
-        LONG,
-        [{"answers": [{"text": "Film", "answer_start": 4}], "is_impossible": False}, {"is_impossible": True}] * 3,
-    )
-]
-LINES = {
-    "semicolons.csv": ["ID;Text;label;Jahr", *(f"r{n};{LONG[n]};{SIDES[n]};{2000 + n}" for n in range(6))],
-    "objects.jsonl": [json.dumps({"review": LONG[n], "stars": n % 3 + 1}) for n in range(6)],
-    "bare.tsv": [f"{LONG[n]}\t{SIDES[n]}" for n in range(6)],
-    "bare.csv": [f'{SIDES[n]},"{LONG[n]}"' for n in range(6)],
-    "unnamed.csv": ["v1,v2,,", *(f'{SIDES[n]},"{LONG[n]}",,' for n in range(6))],
-    "pairs.csv": [
-        "sentence1,sentence2,score,genre",
-        *(f'"{LONG[n]}","{LONG[-n]}",{n * 0.9:.1f},{SIDES[n]}' for n in range(6)),
-    ],
-    "flags.csv": ["text,praise,blame,loud,none", *(f'"{LONG[n]}",{n // 3},{1 - n // 3},{n % 2},0' for n in range(6))],
-    "lists.jsonl": [json.dumps({"text": LONG[n], "labels": ["S-Bahn", "Bus"][: n % 2 + 1]}) for n in range(6)],
-    "floats.jsonl": [json.dumps({"text": LONG[n], "label": float(n % 2)}) for n in range(6)],
-    "spans.jsonl": [json.dumps({"text": f"Anna sees Ulm{n}", "label": [[0, 4, "PER"]]}) for n in range(6)],
-    "words.jsonl": [json.dumps({"tokens": ["Anna", f"s{n}"], "ner_tags": ["B-PER", "O"]}) for n in range(6)],
-    "squad.json": [json.dumps({"version": "v2.0", "data": ARTICLES}, indent=1)],
-    "questions.jsonl": [
-        json.dumps({"id": f"q{n}", "context": LONG[n], "question": "Was?", "answers": ANSWERS[n % 2]}) for n in range(6)
-    ],
-    "endings.jsonl": [json.dumps({"context": LONG[n], "endings": [*SIDES[2:4]], "label": n % 2}) for n in range(6)],
-    "quoted.csv": ['"Text";"label"', *(f'"{LONG[n]}; ja";"{SIDES[n]}"' for n in range(6))],
-    "excel.csv": ["sep=;", " Text ; label", *(f"{LONG[n]};{SIDES[n]}" for n in range(6))],
-    "tags.txt": [line for n in range(6) for line in ("Anna B-PER", "sees O", f"Ulm{n} B-LOC", "")],
-}
-EXPECTED = {
-    "semicolons.csv": {
-        "kind": "classification",
-        "labels": ["lob", "tadel"],
-        "columns": {"text_a": "Text", "index": "ID"},
-        "separator": ";",
-        "encoding": "cp1252",
-    },
-    "objects.jsonl": {
-        "kind": "classification",
-        "labels": ["1", "2", "3"],
-        "columns": {"text_a": "review", "label": "stars"},
-    },
-    "bare.tsv": {
-        "kind": "classification",
-        "labels": ["lob", "tadel"],
-        "columns": {"text_a": "column1", "label": "column2", "headerless": ["column1", "column2"]},
-    },
-    "bare.csv": {
-        "kind": "classification",
-        "labels": ["lob", "tadel"],
-        "columns": {"text_a": "column2", "label": "column1", "headerless": ["column1", "column2"]},
-    },
-    "unnamed.csv": {
-        "kind": "classification",
-        "labels": ["lob", "tadel"],
-        "columns": {"text_a": "v2", "label": "v1", "index": ""},
-    },
-    "pairs.csv": {
-        "kind": "regression",
-        "label_range": [0.0, 5.0],
-        "pair": True,
-        "columns": {"text_b": "sentence2", "label": "score"},
-    },
-    "flags.csv": {
-        "kind": "multilabel",
-        "labels": ["praise", "blame", "loud", "none"],
-        "columns": {"text_a": "text", "label": "praise"},
-    },
-    "lists.jsonl": {
-        "kind": "multilabel",
-        "labels": ["Bus", "S-Bahn"],
-        "columns": {"text_a": "text", "label": "labels"},
-    },
-    "floats.jsonl": {"kind": "classification", "labels": ["0", "1"], "columns": {"text_a": "text"}},
-    "spans.jsonl": {"kind": "tagging", "reader": "conll", "labels": ["O", "B-PER", "I-PER"]},
-    "words.jsonl": {"kind": "tagging", "reader": "conll", "labels": ["O", "B-PER", "I-PER"]},
-    "squad.json": {"kind": "span", "reader": "squad", "pair": True, "has_impossible": True},
-    "questions.jsonl": {"kind": "span", "reader": "squad", "pair": True, "has_impossible": True},
-    "endings.jsonl": {"kind": "choice", "reader": "swag", "pair": True},
-    "quoted.csv": {
-        "kind": "classification",
-        "labels": ["lob", "tadel"],
-        "columns": {"text_a": "Text"},
-        "separator": ";",
-    },
-    "excel.csv": {
-        "kind": "classification",
-        "labels": ["lob", "tadel"],
-        "columns": {"text_a": "Text"},
-        "separator": ";",
-    },
-    "tags.txt": {"kind": "tagging", "reader": "conll", "labels": ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]},
-}
-COMMENTS = {
-    "semicolons.csv": ["6 rows: 50 % lob, 50 % tadel", "not used: Jahr", "read as cp1252, since it is not UTF-8"],
-    "objects.jsonl": [
-        "6 rows: 33 % 1, 33 % 2, 33 % 3",
-        "the numbers in stars are taken for classes; --kind regression",
-    ],
-    "bare.csv": ["the first line is taken for a row"],
-    "pairs.csv": ["6 rows: 0 to 4.5, mean 2.25", "not used: genre"],
-}
 
 
-def write(folder, name, lines=None):
-    encoding = "latin-1" if name == "semicolons.csv" else "utf-8"
-    file = folder / name
-    file.write_bytes("".join(f"{line}\n" for line in lines or LINES[name]).encode(encoding))
-    return file
+def lines_of(name):
+    return (DATA / "described" / name).read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.parametrize("name", LINES)
+def write(folder, name, lines):
+    (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return folder / name
+
+
+@pytest.mark.parametrize("name", EXPECTED)
 def test_description_tells_the_file_and_is_read_by_a_finetuning(name, tmp_path):
-    output, lines = describe_task(write(tmp_path, name))
+    output, lines = describe_task(shutil.copy(DATA / "described" / name, tmp_path / name))
     stem = name.partition(".")[0]
     assert output == tmp_path / f"{stem}.yaml"
     written = yaml.safe_load(output.read_text(encoding="utf-8"))
-    own = {key: value for key, value in written.items() if key in EXPECTED[name] or key in ("pair", "separator")}
-    assert own == EXPECTED[name]
+    description, comments = EXPECTED[name]["description"], EXPECTED[name].get("comments", [])
+    own = {key: value for key, value in written.items() if key in description or key in ("pair", "separator")}
+    assert own == description
     assert (written["name"], written["train_file"]) == (stem, name)
-    assert all(any(comment in line for line in lines) for comment in COMMENTS.get(name, []))
+    assert all(any(comment in line for line in lines) for comment in comments)
     assert output.read_text(encoding="utf-8").startswith("".join(f"# {line}\n" for line in lines))
     task = get_task(str(output))
     assert task.main_metric in task.metrics
@@ -154,7 +52,7 @@ def test_description_tells_the_file_and_is_read_by_a_finetuning(name, tmp_path):
     [("train-v2.0.json", "dev-v2.0.json"), ("own.v2.json", "dev.json"), ("de_train.json", "de_dev.json")],
 )
 def test_dev_file_has_the_name_of_the_training_file(train, dev, tmp_path):
-    output, _ = describe_task(write(tmp_path, train, LINES["squad.json"]))
+    output, _ = describe_task(write(tmp_path, train, lines_of("squad.json")))
     assert output.name == train.replace(".json", ".yaml")
     assert get_task(str(output)).dev_files == {"dev": dev}
 
@@ -201,21 +99,21 @@ def test_what_the_columns_leave_open_is_asked_for(header, question, answers, exp
 
 
 def test_numbers_are_amounts_on_request(tmp_path):
-    output, _ = describe_task(write(tmp_path, "objects.jsonl"), kind="regression")
+    output, _ = describe_task(write(tmp_path, "objects.jsonl", lines_of("objects.jsonl")), kind="regression")
     assert (get_task(str(output)).kind, get_task(str(output)).label_range) == ("regression", (1.0, 3.0))
 
 
 def test_nothing_is_overwritten_and_no_row_taken_for_a_header(tmp_path):
-    file = write(tmp_path, "flags.csv")
+    file = write(tmp_path, "flags.csv", lines_of("flags.csv"))
     output, _ = describe_task(file)
     written = output.read_bytes()
     with pytest.raises(UsageError, match="flags.yaml: exists already"):
         describe_task(file)
     assert output.read_bytes() == written
-    titled = [f"{line}\t{text}" for line, text in zip(LINES["bare.tsv"], reversed(LONG))]
+    titled = [f"{line}\t{text}" for line, text in zip(lines_of("bare.tsv"), reversed(LONG))]
     with pytest.raises(UsageError, match="the text. Found column1, column2, column3; name it"):  # not a pair by name
         describe_task(write(tmp_path, "bare.tsv", titled))
-    wrong = write(tmp_path, "wrong.jsonl", [*LINES["objects.jsonl"], '{"review": "ein Film", "stars": null}'])
+    wrong = write(tmp_path, "wrong.jsonl", [*lines_of("objects.jsonl"), '{"review": "ein Film", "stars": null}'])
     with pytest.raises(InputError, match="wrong.jsonl:7: label None"):
         describe_task(wrong)
     assert not {"bare.yaml", "wrong.yaml"} & {path.name for path in tmp_path.iterdir()}

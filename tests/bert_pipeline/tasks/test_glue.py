@@ -11,6 +11,7 @@ from bert_pipeline.tasks.example import Reading, TextExample
 from bert_pipeline.tasks.glue import read_text_examples
 from bert_pipeline.tasks.task import read_examples
 
+LAYOUTS = Path(__file__).parents[2] / "data" / "tasks" / "glue"
 PAIR = Columns(text_b="sentence2")
 
 
@@ -35,51 +36,13 @@ def test_cola_is_read_without_a_header_and_with_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("task", "unlabeled", "labeled", "texts", "label"),
-    [
-        ("sst2", "index\tsentence\n0\tgood", "sentence\tlabel\ngood\t1", ("good", None), "1"),
-        (
-            "mrpc",
-            "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t5\t6\ta\tb",
-            "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t5\t6\ta\tb",
-            ("a", "b"),
-            "1",
-        ),
-        (
-            "qqp",
-            "id\tquestion1\tquestion2\n0\ta\tb",
-            "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n0\t1\t2\ta\tb\t0",
-            ("a", "b"),
-            "0",
-        ),
-        (
-            "qnli",
-            "index\tquestion\tsentence\n0\ta\tb",
-            "index\tquestion\tsentence\tlabel\n0\ta\tb\tentailment",
-            ("a", "b"),
-            "entailment",
-        ),
-        (
-            "mnli",
-            "index\tpromptID\tsentence1\tsentence2\n0\t1\ta\tb",
-            "index\tpromptID\tsentence1\tsentence2\tlabel1\tlabel2\tlabel3\tlabel4\tlabel5\tgold_label\n"
-            "0\t1\ta\tb\tneutral\tentailment\tneutral\tneutral\tneutral\tneutral",
-            ("a", "b"),
-            "neutral",
-        ),
-        (
-            "stsb",
-            "index\tgenre\tsentence1\tsentence2\n0\tg\ta\tb",
-            "index\tgenre\tsentence1\tsentence2\tscore\n0\tg\ta\tb\t4.250",
-            ("a", "b"),
-            4.25,
-        ),
-    ],
+    ("task", "label"),
+    [("sst2", "1"), ("mrpc", "1"), ("qqp", "0"), ("qnli", "entailment"), ("mnli", "neutral"), ("stsb", 4.25)],
 )
-def test_both_layouts_of_a_test_file_are_read(tmp_path, task, unlabeled, labeled, texts, label):
-    for content, expected in ((unlabeled, None), (labeled, label)):
-        (example,) = read_examples(TASKS[task], write(tmp_path / "test.tsv", content + "\n"), labeled=None)
-        assert (example.text_a, example.text_b) == texts
+def test_both_layouts_of_a_test_file_are_read(task, label):
+    for layout, expected in (("unlabeled", None), ("labeled", label)):
+        (example,) = read_examples(TASKS[task], LAYOUTS / f"{task}.{layout}.tsv", labeled=None)
+        assert (example.text_a, example.text_b) == (("a", "b") if TASKS[task].pair else ("good", None))
         assert (example.example_id, example.label) == ("0", expected)
 
 

@@ -5,7 +5,7 @@ import zipfile
 import pytest
 
 from bert_pipeline.errors import InputError
-from bert_pipeline.tasks.submission import OFFICIAL_ROWS, WNLI_NOTE, submission_file, write_submission
+from bert_pipeline.tasks.submission import OFFICIAL_ROWS, WNLI_NOTE, write_submission
 
 
 @pytest.fixture
@@ -78,8 +78,3 @@ def test_mismatched_predictions_raise_and_write_nothing(tmp_path, predictions, m
     with pytest.raises(InputError, match=message):
         write_submission(tmp_path / "s.zip", predictions)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_submission_file_of_every_split():
-    assert submission_file("mnli/test_mismatched") == "MNLI-mm.tsv"
-    assert submission_file("sst2/test") == "SST-2.tsv"

@@ -52,14 +52,6 @@ def test_ids_are_the_librarys_for_every_category_of_unicode(directory):
         assert tokenizer.encode_batch_with_offsets([text])[0][0] == expected
 
 
-@pytest.mark.real_data
-def test_ids_are_the_librarys_on_golden_lines(directory, real_data):
-    golden = (real_data / "golden/tokenization.cased.jsonl").read_text(encoding="utf-8").splitlines()
-    lines = [json.loads(line)["text"] for line in golden]
-    expected = [encoding.ids for encoding in library(directory).encode_batch(lines, add_special_tokens=False)]
-    assert Tokenizer.from_directory(directory).encode_batch(lines) == expected
-
-
 def document_of(sentences):
     return dataclasses.replace(make_documents(1)[0], sentences=tuple(sentences), passage_starts=(0,))
 

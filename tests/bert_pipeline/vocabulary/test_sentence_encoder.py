@@ -1,6 +1,5 @@
 """SentenceEncoder equals Tokenizer on each sentence."""
 
-import json
 from unittest import mock
 
 import pyarrow as pa
@@ -9,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_pipeline.vocabulary.encoder import SentenceEncoder, StringEncoder
-from bert_pipeline.vocabulary.files import SPECIAL_TOKENS, read_vocabulary
+from bert_pipeline.vocabulary.files import SPECIAL_TOKENS
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 ODD = "aAzÉéßıİΣς ́\u0301\t\n\x1c\x85\u2028\u3000\u00a0\u200b中日-_.,!?'\"[]<>|~^`€\u0000\ufffd1９각가 "
@@ -76,14 +75,3 @@ def test_slice_of_sentences_is_tokenized():
     tokens, lengths = SentenceEncoder(TOKENIZERS[0]).encode(sentences[1:4])
     assert lengths.tolist() == [2, 0, 2]
     assert len(tokens) == 4
-
-
-@pytest.mark.real_data
-@pytest.mark.parametrize(("name", "do_lower_case"), [("uncased", True), ("cased", False), ("chinese", True)])
-def test_encoder_equals_google_for_golden_lines(real_data, name, do_lower_case):
-    tokenizer = Tokenizer.from_tokens(read_vocabulary(real_data / f"vocab/bert-base-{name}-vocab.txt"), do_lower_case)
-    lines = (real_data / f"golden/tokenization.{name}.jsonl").read_text(encoding="utf-8").splitlines()
-    records = [json.loads(line) for line in lines]
-    tokens, lengths = SentenceEncoder(tokenizer).encode(pa.array([record["text"] for record in records]))
-    assert [tokenizer.tokens[index] for index in tokens] == [token for r in records for token in r["tokens"]]
-    assert lengths.tolist() == [len(record["tokens"]) for record in records]

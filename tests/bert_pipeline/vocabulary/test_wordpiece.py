@@ -49,13 +49,6 @@ def test_counts_equal_reference_for_any_text(texts, do_lower_case):
     assert counts_of(texts, do_lower_case) == plain_counts(texts, do_lower_case)
 
 
-@pytest.mark.real_data
-def test_counts_equal_reference_for_novels_and_languages(real_data):
-    texts = (real_data / "golden/tokenization.uncased.jsonl").read_text(encoding="utf-8").splitlines()
-    texts += (real_data / "text/pg11.txt").read_text(encoding="utf-8").splitlines()
-    assert counts_of(texts) == plain_counts(texts, True)
-
-
 @pytest.mark.parametrize("limit", ["MAX_ROWS", "MAX_BYTES"])
 def test_counts_do_not_depend_on_what_is_kept(limit):
     texts = ["the cat, the dog", "a cat; THE end", "the-end"] * 3

@@ -1,10 +1,11 @@
 """Time and memory of an extraction are linear in the length of the page, whatever it contains."""
 
 import time
+import tomllib
 import tracemalloc
+from pathlib import Path
 
 import pytest
-from malformed_markup import UNITS
 from steps import count_steps
 
 from bert_pipeline.corpus.quality import count_broken_text
@@ -13,6 +14,7 @@ from bert_pipeline.wikipedia.extract import extract
 from bert_pipeline.wikipedia.site import read_site
 
 SITE = read_site("")
+UNITS = tomllib.loads((Path(__file__).parents[2] / "data" / "wikitext" / "malformed_markup.toml").read_text("utf-8"))
 
 
 @pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)

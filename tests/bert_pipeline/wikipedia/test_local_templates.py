@@ -6,7 +6,7 @@ import tomllib
 from collections import Counter
 
 import pytest
-from template_cases import read_cases, render_call
+from template_cases import read_cases, read_rows, render_call
 
 from bert_pipeline.wikipedia.dump import open_dump, read_pages
 from bert_pipeline.wikipedia.extract import drop_reason, extract, extract_article
@@ -51,24 +51,8 @@ def test_every_case_has_a_source():
     assert [case.call for case in CASES if case.source != "knowledge" and " https://" not in case.source] == []
 
 
-@pytest.mark.parametrize(
-    ("call", "language", "text"),
-    [
-        # Local names apply to their wiki only.
-        ("the {{s-|XIX|e}} word", "fr", "the XIXe siècle word"),
-        ("a word{{s-|XIX|e}}", "en", "a word"),
-        ("a word{{citation|mot}}", "en", "a word"),
-        # A variant of a language uses its templates.
-        ("{{enS|word}}", "de-AT", "englisch word"),
-        # The namespace may be given, in English or in the language of the wiki.
-        *((f"{{{{{prefix}enS|word}}}}", "de", "englisch word") for prefix in ("Template:", "template: ", "Vorlage:")),
-        ("{{VORLAGE: enS|word}}", "de", "englisch word"),
-        # Units have symbols outside of English wikis.
-        ("{{convert|5|km|mi}}", "bg", "5 km (3.1 mi)"),
-        ("{{convert|5|km|mi}}", "en", "5 kilometres (3.1 mi)"),
-    ],
-)
-def test_names_depend_on_the_language(call, language, text):
+@pytest.mark.parametrize(("language", "call", "text"), read_rows("names_of_wikis.tsv"))
+def test_names_depend_on_the_language(language, call, text):
     assert render_call(call, language) == text
 
 

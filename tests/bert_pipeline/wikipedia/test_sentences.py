@@ -15,6 +15,9 @@ from bert_pipeline.wikipedia.dump import open_dump, read_pages
 from bert_pipeline.wikipedia.extract import drop_reason, extract_article
 from bert_pipeline.wikipedia.sentences import split_sentences
 
+CASES = Path(__file__).parents[2] / "data" / "sentences" / "cases.txt"
+MARKED, SCORES = CASES.with_name("marked.json"), CASES.with_name("scores.tsv")
+
 
 def test_sentences_are_split_and_stripped():
     assert split_sentences(" One here.  Two, e.g. this! Three? ", "en") == ["One here.", "Two, e.g. this!", "Three?"]
@@ -38,91 +41,9 @@ def test_sentence_in_brackets_is_separate():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("language", "text"),
-    [
-        # Titles, numbers and brackets end no sentence.
-        ("en", "It is.|ABBA's music was adapted into the successful musical Mamma Mia! that toured worldwide.|Yes."),
-        ("en", "It was so.|He appeared in a Got Milk? advertisement in 2002.|It ended."),
-        ("en", "It was so.|They released the album Greatest Hits Vol. 2, which sold well.|It ended."),
-        ("en", "It is.|(Others can be produced, but not by reacting the elements at standard conditions.)|Yes."),
-        ("en", "It was so.|The claim is adequate; 2. the claim is of constitutional magnitude.|It ended."),
-        ("en", "It was so.|2. The motion must be proposed by at least one tenth of the deputies.|It ended."),
-        ("en", "Apple released it in 2007.|iPhone sales rose."),
-        ("en", "this is one sentence.|this is another one.|and a third here."),
-        # Scores and numbers with a sign do; pairs and ranges of ordinals do not.
-        ("de", "Das Spiel endete 3:2.|Danach feierten sie."),
-        ("pl", "Mecz zakończył się wynikiem 3:2.|Potem świętowano."),
-        ("de", "Es waren −15.|Danach wurde es warm."),
-        ("de", "Im 10.–12. Jahrhundert und im 10–12. Lebensjahr war es so."),
-        ("de", "Er besuchte die 5./6. Klasse der Schule."),
-        ("de", "Er kam in der 17/18. Runde an."),
-        # One sentence
-        ("hr", "Od 1949. do 1990. bio je podijeljen."),
-        ("de", "Im 13. Jahrhundert entstand die Stadt."),
-        ("de", "Zum 150. Todestag kamen viele."),
-        ("tr", "II. Dünya Savaşı burada başladı."),
-        ("hu", "Ekkor váltotta meg II. Frigyes a várost."),
-        ("pl", "Bazylika św. Jadwigi ma ok. 300 lat."),
-        ("en", "The tower (114.7 m) North of it is old."),
-        ("hr", "Toranj je visok (114.7 m) North."),
-        ("he", 'שטחה של ברלין 891 קמ"ר בערך.'),
-        ("ja", "彼は「行く。帰る。」と言った。"),
-        ("ja", "彼は言った（「そうだ。」）。"),
-        ("ja", "一番好きな漫画は『COWA!』。"),
-        ("ja", "高さは３．５メートルで，Ｊ．Ｋ．ローリングが書いた．"),
-        ("ja", "映画『ハロー・ドリー!』封切り後に彼らの元を訪れた。"),
-        ("en", "They had to send requests to the states.... ..."),
-        ("en", "The modulus of rupture is at least 50 lbf/in.²"),
-        ("sl", "Nem. Was ist das? = berlinsko Wat is dit? = kaj je to?"),
-        ("no", "Han kom kl. 5 og mr. Hansen kom f.eks. Hansen selv."),
-        ("nb", "Han kom kl. 5 og mr. Hansen kom f.eks. Hansen selv."),
-        ("my", "သူ၏ အိမ်၊ ကား။"),
-        ("th", "ใน พ.ศ. 2500 เมืองนี้มีประชากร 3.4 ล้านคน"),
-        ("th", "เป็นบ้านของศูนย์ประชุมที่ใหญ่ที่สุดในยุโรป นั่นคือศูนย์การประชุมนานาชาติแห่งเมือง"),
-        ("ru", "— Привет! — сказал он."),
-        ("fr", "L'équipe de handball de la 1. Bundesliga y joue."),
-        ("ar", "شاحنة في شارع Strasse des 17. Juni أو حول المدينة."),
-        ("bg", "Играят Херта БШК и 1. ФК Унион Берлин."),
-        ("en", "It launched at 7:51:00 a.m. Eastern Standard Time on Monday."),
-        ("hi", "बर्लिन 52° 32मि. उत्तरी अक्षांश पर है।"),
-        ("pl", "W 1930 r. Berlin został siedzibą diecezji."),
-        ("pl", "W maju 1930 r. Berlin został siedzibą diecezji."),
-        # Several sentences
-        ("de", "Er ging nach Berlin.|1806 zog er um.|48 Leute kamen."),
-        ("ja", "輸出は拡大した。|2003年には減った。|「だめだ。」"),
-        ("ja", "輸出は拡大した．|しかし，翌年には減った．"),
-        ("jpn", "輸出は拡大した。|2003年には減った。"),
-        ("zh_CN", "柏林成为首府。|1848年发生起义。"),
-        ("tha", "อิทธิพลของพวกเขาแก่เมืองนั้นมีมหาศาล|ผู้อพยพอื่น ๆ จำนวนมากมาจากโบฮีเมีย"),
-        ("zh", "柏林成为首府。|1848年发生起义。"),
-        ("am", "እንደምን አለህ፧|መልካም ቀን ይሁንልህ።|እባክሽ ያልሽዉን ድገሚልኝ።"),
-        ("de", "»Wirklich?«|»Ja, absolut!«|»Das glaube ich erst, wenn ich es sehe.«"),
-        ("da", "Hun gik hjem.|»Kom her,« sagde han.|Hun kom."),
-        ("sv", "Hon gick hem.|”Kom hit”, sade han.|Hon kom."),
-        ("fr", "Il partit.|« Oui. »|Elle resta.|« Non », dit-il."),
-        ("hy", "Գնաց։|Եկավ։"),
-        ("km", "ភ្នំពេញជាទីក្រុង។|វាធំ។"),
-        ("my", "သူသွားသည်။|သူလာသည်။"),
-        ("th", "อิทธิพลของพวกเขาแก่เมืองนั้นมีมหาศาล|ผู้อพยพอื่น ๆ จำนวนมากมาจากโบฮีเมีย"),
-        ("th", "สาขาวิชาที่หลากหลายให้กับนักศึกษา|นักศึกษา 130,000 คนเข้าศึกษา"),
-        ("th", "ที่นี่ยอดนิยมสำหรับการเต้นรำทุกรูปแบบ|ร้าน SOUND ที่เคยตั้งอยู่ที่เมืองนี้"),
-        ("et", "Sademete hulk on 581 mm.|Kõige soojemad kuud on juuli ja august."),
-        ("he", 'שטחה של ברלין 891 קמ"ר.|ברלין נמצאת בצפון.'),
-        ("ru", "Там театры, кабаре и т. д.|Всемирной известностью пользуется опера."),
-        ("hy", "Քաղաքը կոչվում է (Residenzstadt Berlin) :|1740 թվականին նա եկավ։"),
-        ("pl", "Pierwsza wzmianka o mieście pochodzi z 1237 r.|Berlin pełnił rolę stolicy."),
-        ("pl", "Zmarł w 1930 r.|Był lekarzem."),
-        ("pl", "Waży 30 g.|Samce są większe."),
-        ("es", "Pesa 30 g.|Es marrón."),
-        ("fr", "Il pèse 30 g.|Les mâles sont plus lourds."),
-        ("it", "Pesa 30 g.|I maschi sono più grandi."),
-        ("pt", "Pesa 30 g.|Os machos são maiores."),
-        ("en", "He rose at 7 a.m.|Eastern towns were asleep."),
-        ("ka", "ქალაქი დიდია.|ბერლინი დედაქალაქია."),
-    ],
-)
-def test_sentences_end_as_in_the_language(language, text):
+@pytest.mark.parametrize("case", [line for line in CASES.read_text("utf-8").splitlines() if line[0] != "#"])
+def test_sentences_end_as_in_the_language(case):
+    language, _, text = case.partition(": ")
     joint = "" if language[:2] in ("ja", "jp", "zh", "am") else " "
     assert split_sentences(text.replace("|", joint), language) == text.split("|")
 
@@ -192,10 +113,6 @@ def test_bracket_that_is_never_closed_keeps_nothing_together():
 def test_splitting_time_is_linear(language, unit):
     text = unit * 20_000
     assert "".join("".join(split_sentences(text, language)).split()) == "".join(text.split())
-
-
-MARKED = Path(__file__).parents[2] / "data" / "sentences" / "marked.json"
-SCORES = MARKED.with_name("scores.tsv")
 
 
 @pytest.mark.real_data

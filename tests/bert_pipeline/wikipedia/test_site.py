@@ -1,6 +1,7 @@
 """A wiki is known by exact names: of its namespaces, its magic words and its disambiguation templates."""
 
 import pytest
+from template_cases import read_rows
 
 from bert_pipeline.wikipedia.dump import Page, open_dump, read_pages
 from bert_pipeline.wikipedia.extract import drop_reason, extract
@@ -18,33 +19,9 @@ def reason_of(text: str, language: str = "en", title: str = "T") -> str:
     return drop_reason(Page(title, 1, 0, 1, False, "wikitext", text), site_of(language))
 
 
-@pytest.mark.parametrize(
-    ("language", "title", "namespace"),
-    [
-        ("de", "Datei:X.jpg", 6),
-        ("de", "Bild:X.jpg", 6),
-        ("de", "File:X.jpg", 6),
-        ("de", "Medium:X.ogg", -2),
-        ("de-AT", "Kategorie:X", 14),
-        ("de", "Vorlage:X", 10),
-        ("en", "Datei:X.jpg", 0),
-        ("en", "User talk:X", 3),
-        ("ru", "Изображение:X.jpg", 6),
-        ("ja", "画像:X.jpg", 6),
-        ("ja", "カテゴリ:X", 14),
-        ("th", "ไฟล์:X.jpg", 6),
-        ("hu", "Kép:X.jpg", 6),
-        ("ar", "ملف:X.jpg", 6),
-        ("als", "Bild:X.jpg", 6),  # gsw, which falls back on de
-        ("be-x-old", "Катэгорыя:X", 14),
-        ("zh", "檔案:X.jpg", 6),  # zh-hant
-        ("no", "Kategori:X", 14),
-        ("kab", "Catégorie:X", 14),
-        ("xx", "Category:X", 14),
-    ],
-)
+@pytest.mark.parametrize(("language", "title", "namespace"), read_rows("namespaces.tsv"))
 def test_namespaces_are_known_without_siteinfo(language, title, namespace):
-    assert site_of(language).namespace_of(title) == namespace
+    assert site_of(language).namespace_of(title) == int(namespace)
 
 
 def test_names_in_the_header_take_precedence():
@@ -59,74 +36,17 @@ def test_links_of_all_languages_are_known_without_a_language(link):
     assert extract(f"A sentence.{link} Another.", read_site("")).passages == ["A sentence. Another."]
 
 
-@pytest.mark.parametrize(
-    ("language", "text", "is_redirect"),
-    [
-        ("de", "#WEITERLEITUNG [[X]]", True),
-        ("de", "#weiterleitung: [[X]]", True),
-        ("de", "#REDIRECT[[X]]", True),
-        ("de", "#PATRZ [[X]]", False),
-        ("pl", "#PATRZ [[X]]", True),
-        ("ja", "＃転送 [[X]]", True),
-        ("az", "#İSTİQAMƏTLƏNDİRMƏ [[X]]", True),
-        ("th", "#เปลี่ยนทาง [[X]]", True),
-        ("en", "#First [[X]]", False),
-    ],
-)
-def test_redirect_words_are_those_of_the_language(language, text, is_redirect):
-    assert (site_of(language).redirect.match(text) is not None) == is_redirect
+@pytest.mark.parametrize(("language", "text", "kind"), read_rows("redirects.tsv"))
+def test_redirect_words_are_those_of_the_language(language, text, kind):
+    assert (site_of(language).redirect.match(text) is not None) == (kind == "redirect")
 
 
-@pytest.mark.parametrize(
-    ("language", "text", "expected"),
-    [
-        ("de", "Der Text. __KEIN_INHALTSVERZEICHNIS__ __INDEXIEREN__", "Der Text."),
-        ("de", "Der Text __BEZSPISU__.", "Der Text __BEZSPISU__."),
-        ("pl", "To jest tekst. __BEZSPISU__", "To jest tekst."),
-        ("ar", "هذا نص. __لافهرس__", "هذا نص."),
-        ("hi", "यह पाठ है। __अनुक्रम_दिखाएँ__", "यह पाठ है।"),
-    ],
-)
+@pytest.mark.parametrize(("language", "text", "expected"), read_rows("behavior_switches.tsv"))
 def test_behavior_switches_are_those_of_the_language(language, text, expected):
     assert extract(text, site_of(language)).passages == [expected]
 
 
-@pytest.mark.parametrize(
-    ("text", "title", "reason"),
-    [
-        ("Prose.", "Title", ""),
-        ("Prose.", "Foo (disambiguation)", "disambiguation"),
-        ("Prose.", "Foo (Doorverwijspagina)", "disambiguation"),
-        ("文。", "題 (曖昧さ回避)", "disambiguation"),
-        ("Prose.", "Foo (song)", ""),
-        ("'''Foo''' may be:\n* a\n{{disambiguation}}", "Foo", "disambiguation"),
-        ("{{Disambig}}", "Foo", "disambiguation"),
-        ("{{hndis|name=Foo}}", "Foo", "disambiguation"),
-        ("{{geodis}}", "Foo", "disambiguation"),
-        ("{{disambiguation|geo}}", "Foo", "disambiguation"),
-        ("{{Airport_disambiguation}}", "Foo", "disambiguation"),
-        ("{{ Template:Disambig\n|geo}}", "Foo", "disambiguation"),
-        ("{{Infobox|a={{b}}}} {{disambig}}", "Foo", "disambiguation"),
-        ("{{Infobox|see={{disambig}}}} Prose.", "Foo", ""),
-        ("<!-- {{disambig}} --> Prose.", "Foo", ""),
-        ("<!-- not {{disambig --> Prose. {{disambig}}", "Foo", "disambiguation"),
-        ("{{Place name disambiguation}}", "Foo", "disambiguation"),
-        ("{{disambiguation cleanup|date=May 2016}}", "Foo", "disambiguation"),
-        ("{{letter-number combination disambiguation}}", "Foo", "disambiguation"),
-        ("{{DP|Ceres}} is a dwarf planet.", "Foo", ""),
-        ("__DISAMBIG__", "Foo", "disambiguation"),
-        ("{{disambig<!-- of places -->}}", "Foo", "disambiguation"),
-        ("{{dis<!-- of places -->ambig}}", "Foo", "disambiguation"),
-        ("{{<!-- of places -->disambig}}", "Foo", "disambiguation"),
-        ("<nowiki>{{</nowiki> opens. {{disambig}}", "Foo", "disambiguation"),
-        ("{{unclosed|\n* x\n{{disambig}}", "Foo", "disambiguation"),
-        ("<nowiki>{{disambig}}</nowiki> marks such a page. Prose.", "Foo", ""),
-        ("{{Infobox|{{disambig}}|x}} Prose.", "Foo", ""),
-        ("{{disambiguation needed}} Prose.", "Foo", ""),
-        ("{{other uses|Foo (disambiguation)}} Prose.", "Foo", ""),
-        ("  \n", "Foo", "empty"),
-    ],
-)
+@pytest.mark.parametrize(("text", "title", "reason"), read_rows("dropped_pages.tsv"))
 def test_drop_reason_tells_disambiguation_and_empty_pages(text, title, reason):
     assert reason_of(text, title=title) == reason
 
@@ -144,46 +64,9 @@ def test_disambiguation_does_not_depend_on_earlier_pages():
         assert {text: site.is_disambiguation("Foo", text) for text in pages} == pages
 
 
-@pytest.mark.parametrize(
-    ("language", "template", "is_disambiguation"),
-    [
-        ("de", "Begriffsklärung", True),
-        ("nl", "dp", True),
-        ("ru", "неоднозначность", True),
-        ("bg", "пояснение", True),
-        ("de-AT", "Disambig", True),
-        ("fr", "Patronyme", True),
-        ("fr", "Homonymie de clubs sportifs", True),
-        ("ja", "人名の曖昧さ回避", True),
-        ("ca", "Desambiguació", True),
-        ("uk", "DisambigG", True),
-        ("sr", "Вишезначна одредница", True),
-        ("sk", "Rozlišovacia stránka", True),
-        ("sv", "Efternamn", True),
-        ("be-tarask", "Неадназначнасьць", True),
-        ("cs", "Rozcestník - příjmení", True),
-        ("zh-yue", "搞清楚", True),
-        ("en", "Surname disambiguation", True),
-        ("no", "Etternavn", True),
-        ("als", "Begriffsklärung", True),
-        ("de-AT", "Begriffsklärung", True),
-        ("pt-br", "Desambiguação", True),
-        ("de", "Vorlage:Begriffsklärung", True),
-        ("de", "Template:Begriffsklärung", True),
-        # Links to disambiguation pages
-        ("fr", "Voir homonymes|Foo", False),
-        ("fr", "Confusion homonymie|Foo", False),
-        ("de", "Begriffsklärungshinweis", False),
-        ("en", "Dab needed", False),
-        ("ja", "要曖昧さ回避|date=2015年", False),
-        ("nl", "DPL", False),
-        ("nl", "dpa|x", False),
-        ("pt", "Desambiguação-ver", False),
-        ("de", "dp", False),
-    ],
-)
-def test_disambiguation_templates_of_each_language_are_known(language, template, is_disambiguation):
-    assert reason_of(f"{{{{{template}}}}}\nProse.", language) == ("disambiguation" if is_disambiguation else "")
+@pytest.mark.parametrize(("language", "template", "reason"), read_rows("disambiguation_templates.tsv"))
+def test_disambiguation_templates_of_each_language_are_known(language, template, reason):
+    assert (reason_of(f"{{{{{template}}}}}\nProse.", language) or "none") == reason
 
 
 @pytest.mark.real_data

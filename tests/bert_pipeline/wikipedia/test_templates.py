@@ -80,23 +80,6 @@ def test_names_are_normalized():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("language", "call", "text"),
-    [
-        ("en", "{{Phi}} and {{phi}}", "φ and φ"),
-        ("en", "x{{PHI}}", "x"),
-        ("en", "x{{BRA|1968}}", "x"),
-        ("en", "{{bra|x}}", "⟨x|"),
-        ("en", "y{{LC:ABC}}", "yabc"),
-        ("de", "x{{ESP|1}} {{IPA|ʃa}}", "x ʃa"),
-        ("de", "{{nowrap|a b}} {{Lang|fr|mot}}", "a b mot"),
-        ("xx", "x{{lord}}{{born|1900}}{{aside|y}}", "x"),  # of the English wiki only
-    ],
-)
-def test_names_are_those_of_the_wiki(language, call, text):
-    assert render_call(call, language) == text
-
-
 def test_arguments_are_numbered_and_the_last_of_a_name_is_kept():
     arguments = Arguments("t", ["a", "k= v ", "b", "2=c", "k=w"], Wiki())
     assert arguments.positional() == ["a", "c"]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from miniature import DUMP
 from small_corpus import write_documents
@@ -14,6 +15,10 @@ from spoiled import flip_byte, refused, republish, write
 from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.errors import UsageError
 from bert_pipeline.exam.pairs import PAIRS_NAME, read_pairs, write_pairs
+from bert_pipeline.instances.job import build_instances
+from bert_pipeline.instances.pairs import InstancesConfig
+from bert_pipeline.instances.parquet import InstanceWriter, ParquetInstances
+from bert_pipeline.instances.tfrecord import TfrecordInstances, TfrecordWriter
 from bert_pipeline.manifest import publishing
 from workflows.defs.data import _publish_sources
 from workflows.lib import data_checks
@@ -76,23 +81,20 @@ def test_corpus_with_a_flipped_byte_is_refused(home):
     refused(data_checks.corpus_intact(home, DUMP), "changed or damaged")
 
 
-def test_empty_corpus_is_refused(home):
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda documents: [], "no training documents"),
+        (lambda documents: [d for d in documents if d.split == "train"], "held out"),
+        (lambda documents: [documents[0], *(d for d in documents[1:] if d.split == "held_out")], "the manifest counts"),
+    ],
+    ids=["empty", "nothing held out", "fewer than counted"],
+)
+def test_corpus_without_some_of_its_documents_is_refused(home, change, words):
     directory = home.corpus(DUMP)
     assert data_checks.corpus_not_empty(home, DUMP).passed
-    republish(directory, documents_changed(lambda documents: []))
-    refused(data_checks.corpus_not_empty(home, DUMP), "no training documents")
-
-
-def test_corpus_without_held_out_documents_is_refused(home):
-    directory = home.corpus(DUMP)
-    republish(directory, documents_changed(lambda ds: [d for d in ds if d.split == "train"]))
-    refused(data_checks.corpus_not_empty(home, DUMP), "held out")
-
-
-def test_corpus_with_fewer_documents_than_counted_is_refused(home):
-    directory = home.corpus(DUMP)
-    republish(directory, documents_changed(lambda ds: [ds[0], *(d for d in ds[1:] if d.split == "held_out")]))
-    refused(data_checks.corpus_not_empty(home, DUMP), "the manifest counts")
+    republish(directory, documents_changed(change))
+    refused(data_checks.corpus_not_empty(home, DUMP), words)
 
 
 @pytest.mark.parametrize(
@@ -226,9 +228,6 @@ def test_few_unknown_words_are_a_warning_only_in_english(home, language, passes)
     ],
 )
 def test_wrong_static_masks_are_refused(home, spoil, words):
-    from bert_pipeline.instances.job import build_instances
-    from bert_pipeline.instances.pairs import InstancesConfig
-    from bert_pipeline.instances.tfrecord import TfrecordInstances, TfrecordWriter
 
     directory = home.instances(DUMP, 32)
     config = InstancesConfig(max_seq_length=32, dupe_factor=1, format="tfrecord", max_predictions_per_seq=5)
@@ -299,8 +298,6 @@ def test_one_sided_next_sentence_labels_are_refused(home):
 
 
 def test_rows_without_pairs_are_well_formed_and_need_no_balance(home):
-    from bert_pipeline.instances.job import build_instances
-    from bert_pipeline.instances.pairs import InstancesConfig
 
     directory = home.instances(DUMP, 32)
     config = InstancesConfig(max_seq_length=32, dupe_factor=1, pairs="none")
@@ -317,9 +314,6 @@ def test_rows_without_pairs_are_well_formed_and_need_no_balance(home):
 
 
 def rewrite_instances(path: Path, spoil: Callable[[Any], None]) -> None:
-    import numpy as np
-
-    from bert_pipeline.instances.parquet import InstanceWriter, ParquetInstances
 
     with ParquetInstances(path) as shard:
         groups = [shard.read_row_group(index) for index in range(shard.num_row_groups)]

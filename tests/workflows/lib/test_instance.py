@@ -136,12 +136,6 @@ def test_what_a_killed_step_has_left_is_waited_for(instance, tmp_path):
             os.kill(saving, signal.SIGKILL)
 
 
-def test_run_of_a_living_process_keeps_its_slot(instance):
-    run_id = started_run(instance, process_mark())
-    assert end_abandoned_runs(instance) == []
-    assert instance.event_log_storage.get_concurrency_run_ids() == {run_id}
-
-
 def run_of_the_ui(instance: dg.DagsterInstance, process_id: int) -> str:
     """A run that a code server of `dagster dev` executes, which tags the run with its socket."""
     run_id = run_on(instance, dg.DagsterRunStatus.STARTED, host="localhost", socket="/tmp/of-the-code-server")
@@ -195,12 +189,6 @@ def test_mark_does_not_depend_on_the_clock(monkeypatch):
     monkeypatch.setattr("psutil.boot_time", lambda: 0.0)
     monkeypatch.setattr("psutil.Process.create_time", lambda process: 0.0)
     assert process_mark() == before
-
-
-def test_run_of_the_ui_of_another_machine_is_left_alone(instance, monkeypatch):
-    run_of_the_ui(instance, os.getpid())
-    monkeypatch.setattr("socket.gethostname", lambda: "another")
-    assert end_abandoned_runs(instance) == []
 
 
 def test_run_of_another_machine_is_left_alone(instance):

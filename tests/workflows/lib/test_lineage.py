@@ -20,7 +20,6 @@ from workflows.defs.promotion import _register, registered_model
 from workflows.lib.lineage import (
     SOURCES_NAME,
     WIKIPEDIA_LICENSE,
-    check_origin,
     lineage_tags,
     name_of_preset,
     packages_version,
@@ -71,10 +70,6 @@ def test_model_of_an_initial_model_is_named_by_its_size(home, layers, name):
     model = ModelConfig(preset="initial")
     settings = dataclasses.replace(demo.pretraining, model=model, initial_model=str(directory))
     assert name_of_preset(dataclasses.replace(demo, pretraining=settings)) == name
-
-
-def test_fine_tuning_of_the_present_pretrained_model_is_accepted(home):
-    check_origin(home.finetuning(DUMP, TASK), home.current_model(DUMP))
 
 
 def test_fine_tuning_of_a_replaced_pretrained_model_is_not_registered(home):

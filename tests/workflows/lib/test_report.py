@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,33 +24,11 @@ from workflows.lib.resources import BertHome
 
 
 def results(task: str = "sst2", *, mean: float = 80.0, **changes: Any) -> dict[str, Any]:
-    entry = {
-        "n": 400,
-        "seeds": [1, 2],
-        "values": [mean - 1, mean + 1],
-        "mean": mean,
-        "sd": 1.4,
-        "random": 60.0,
-        "random_sd": 1.0,
-        "random_values": [60.0],
-        "random_x4": 65.0,
-        "random_x4_sd": 1.0,
-        "random_x4_values": [65.0],
-        "majority": 50.0,
-        "paper": 92.7,
-        **changes.pop("entry", {}),
-    }
+    found = json.loads((Path(__file__).parents[2] / "data" / "tasks" / "results.json").read_text())
+    (entry,) = found["metrics"].values()
+    entry |= {"values": [mean - 1, mean + 1], "mean": mean, **changes.pop("entry", {})}
     key = f"{task}/dev/accuracy"
-    return {
-        "task": task,
-        "main_key": key,
-        "metrics": {key: entry},
-        "known": [],
-        "degenerate": False,
-        "official": False,
-        **{f"{name}_sha256": name for name in ("model", "data", "dev", "configuration")},
-        **changes,
-    }
+    return {**found, "task": task, "main_key": key, "metrics": {key: entry}, **changes}
 
 
 def row(**changes: Any) -> dict[str, Any]:
