@@ -115,7 +115,7 @@ def split_micro_batches(
     samples: Samples, micro_batch_size: int, *, rank: int = 0, world_size: int = 1
 ) -> list[Samples]:
     """Split a rank's part into the fewest micro-batches of at most `micro_batch_size`, of like lengths and sizes."""
-    rows = rank_rows(samples.columns.lengths, rank=rank, world_size=world_size)
+    rows = rank_rows(samples.lengths, rank=rank, world_size=world_size)
     return [samples.select(part) for part in np.array_split(rows, -(-len(rows) // micro_batch_size))]
 
 
@@ -169,26 +169,25 @@ def mask_samples(
 
     The mask of a sample is a function of (seed, epoch, row index).
     """
-    columns = samples.columns
-    lengths = columns.lengths  # (B,)
+    lengths = samples.lengths  # (B,)
     width = int(lengths.max(initial=1))
     width = -(-width // pad_to_multiple) * pad_to_multiple  # S
-    input_ids = pad(columns.input_ids, columns.offsets, width)  # (B, S)
-    if columns.masked_offsets is not None:  # static masks
-        assert columns.masked_lm_positions is not None
-        assert columns.masked_lm_ids is not None
-        counts = np.diff(columns.masked_offsets)  # (B,)
+    input_ids = pad(samples.input_ids, samples.offsets, width)  # (B, S)
+    if samples.masked_offsets is not None:  # static masks
+        assert samples.masked_lm_positions is not None
+        assert samples.masked_lm_ids is not None
+        counts = np.diff(samples.masked_offsets)  # (B,)
         max_count = int(counts.max(initial=1))  # M
-        positions = pad(columns.masked_lm_positions, columns.masked_offsets, max_count)  # (B, M)
-        labels = pad(columns.masked_lm_ids, columns.masked_offsets, max_count)  # (B, M)
+        positions = pad(samples.masked_lm_positions, samples.masked_offsets, max_count)  # (B, M)
+        labels = pad(samples.masked_lm_ids, samples.masked_offsets, max_count)  # (B, M)
     else:  # dynamic masks: new ones in every epoch
-        keys = np.empty(samples.num_samples, dtype=np.uint64)
+        keys = np.empty(samples.num_instances, dtype=np.uint64)
         # A batch between two epochs holds samples of both.
         for epoch in np.unique(samples.epochs):
             rows = samples.epochs == epoch
             keys[rows] = sample_keys(seed, int(epoch), samples.sample_indices[rows])
-        words = columns.continues_word
-        continues = None if words is None else pad(words, columns.offsets, width)  # (B, S)
+        words = samples.continues_word
+        continues = None if words is None else pad(words, samples.offsets, width)  # (B, S)
         masked = mask_batch(input_ids, lengths, keys, vocabulary, masking, continues)
         counts = masked.masked_lm_weights.sum(axis=1).astype(np.int64)  # (B,)
         max_count = int(counts.max(initial=1))  # M
@@ -201,9 +200,9 @@ def mask_samples(
     labels = np.where(np.arange(labels.shape[1]) < counts[:, None], labels, IGNORED_LABEL).astype(np.int64)
     # Segment ids: 1 from the first token of B to the last, 0 in the padding, as google's files have.
     places = np.arange(width)
-    segments = ((places >= columns.segment_b_start[:, None]) & (places < lengths[:, None])).astype(np.int64)
+    segments = ((places >= samples.segment_b_start[:, None]) & (places < lengths[:, None])).astype(np.int64)
     return MaskedInstances(
-        input_ids, lengths, segments, counts, positions, labels, columns.is_random_next.astype(np.int64)
+        input_ids, lengths, segments, counts, positions, labels, samples.is_random_next.astype(np.int64)
     )
 
 

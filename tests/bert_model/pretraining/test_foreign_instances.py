@@ -48,7 +48,7 @@ def test_foreign_files_equal_native_files(foreign, tmp_path):
     for split, count in (("train", 70), ("held_out", 30)):
         theirs, ours = (InstanceSplit(tmp_path / name, split) for name in ("foreign", "ours"))
         assert theirs.num_instances == ours.num_instances == count
-        left, right = (InstanceReader(s, seed=1, groups_per_window=4).take(0, 100).columns for s in (theirs, ours))
+        left, right = (InstanceReader(s, seed=1, groups_per_window=4).take(0, 100) for s in (theirs, ours))
         for field in left.__dataclass_fields__:
             assert np.array_equal(getattr(left, field), getattr(right, field)), field
 
