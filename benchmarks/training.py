@@ -22,7 +22,7 @@ from bert_model.model.config import BertConfig
 from bert_model.model.initialization import new_model
 from bert_model.pretraining.config import PhaseConfig, PretrainingConfig
 from bert_model.pretraining.data import InstanceSplit
-from bert_model.pretraining.phases import Phase
+from bert_model.pretraining.phases import Phase, Timetable
 from bert_model.pretraining.trainer import Trainer
 from bert_model.training.distributed import Group, keep_freed_memory, process_group
 from bert_model.training.mlflow_sync import Tracker
@@ -151,13 +151,12 @@ class OurTraining:
             masking=config.masking_of(config.phases[0]),
             train=InstanceSplit(case.instances.path, "train"),
             held_out=InstanceSplit(case.instances.path, "held_out"),
-            end_step=config.phases[0].steps,
         )
 
         # This object takes the tracker's place, so that it gets the metrics of every step.
         self.trainer = Trainer(
             config,
-            phases=[phase],
+            timetable=Timetable(config, [phase]),
             model=model,
             optimizer=build_optimizer(model, config.optimizer, config.phases[0].learning_rate),
             vocabulary=Tokenizer.from_directory(case.instances.path),

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from bert_model.pretraining.config import PretrainingConfig
-from bert_model.pretraining.phases import UNDECIDED, Phase, load_phases, place_phases
+from bert_model.pretraining.phases import UNDECIDED, Phase, Timetable, load_phases
 from bert_model.pretraining.run import check_batch_sizes, resolve_initial_model
 from bert_model.pretraining.run_directory import initialize_or_resume
 from bert_model.pretraining.trainer import Trainer
@@ -87,7 +87,7 @@ def _measure(
     initial = initialize_or_resume(config, None, tokenizer, group)
     trainer = Trainer(
         config,
-        phases=place_phases([dataclasses.replace(phase, index=0, config=alone)], [UNDECIDED]),
+        timetable=Timetable(config, [dataclasses.replace(phase, index=0, config=alone)]),
         model=initial.model,
         optimizer=initial.optimizer,
         vocabulary=tokenizer,
