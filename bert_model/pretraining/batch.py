@@ -90,8 +90,6 @@ class MaskedInstances(NamedTuple):
     """(B,) int64."""
     token_type_ids: Integers
     """(B, S) int64."""
-    counts: Integers
-    """(B,) int64: predictions."""
     positions: Integers
     """(B, M) int32, zero padded."""
     labels: Integers
@@ -103,11 +101,13 @@ class MaskedInstances(NamedTuple):
     def sizes(self) -> StepCounts:
         """The counts of the micro-batch."""
         squared_lengths = int((self.lengths.astype(np.int64) ** 2).sum())
-        return StepCounts(len(self.lengths), int(self.lengths.sum()), squared_lengths, int(self.counts.sum()))
+        return StepCounts(
+            len(self.lengths), int(self.lengths.sum()), squared_lengths, int((self.labels != IGNORED_LABEL).sum())
+        )
 
 
 _NONE = np.zeros((0, 1), dtype=np.int64)
-NO_INSTANCES = MaskedInstances(_NONE, _NONE[:, 0], _NONE, _NONE[:, 0], _NONE, _NONE, _NONE[:, 0])
+NO_INSTANCES = MaskedInstances(_NONE, _NONE[:, 0], _NONE, _NONE, _NONE, _NONE[:, 0])
 """Those of an empty micro-batch."""
 
 
@@ -135,10 +135,9 @@ def make_batch(
     """
     alignment = 1 if device.type == "cpu" else ALIGNED_LENGTH
     masked = mask_samples(samples, masking, vocabulary, seed=seed, pad_to_multiple=alignment)
-    width, max_count = masked.input_ids.shape[1], masked.labels.shape[1]
     # Which of the padded places are real.
-    is_prediction = np.arange(max_count) < masked.counts[:, None]  # (B, M)
-    is_token = np.arange(width) < masked.lengths[:, None]  # (B, S)
+    is_prediction = masked.labels != IGNORED_LABEL  # (B, M)
+    is_token = np.arange(masked.input_ids.shape[1]) < masked.lengths[:, None]  # (B, S)
     is_padded = not is_token.all()
     token_indices, prediction_indices = np.flatnonzero(is_token), np.flatnonzero(is_prediction)
     if few_sizes or device.type != "cpu":
@@ -201,9 +200,7 @@ def mask_samples(
     # Segment ids: 1 from the first token of B to the last, 0 in the padding, as google's files have.
     places = np.arange(width)
     segments = ((places >= samples.segment_b_start[:, None]) & (places < lengths[:, None])).astype(np.int64)
-    return MaskedInstances(
-        input_ids, lengths, segments, counts, positions, labels, samples.is_random_next.astype(np.int64)
-    )
+    return MaskedInstances(input_ids, lengths, segments, positions, labels, samples.is_random_next.astype(np.int64))
 
 
 def round_up(count: int) -> int:

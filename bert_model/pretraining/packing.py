@@ -246,7 +246,7 @@ def pack(masked: MaskedInstances, capacity: Capacity) -> PackedBatch:
     starts = np.concatenate([[0], np.cumsum(lengths)])  # (N + 1,)
 
     is_token = np.arange(masked.input_ids.shape[1]) < masked.lengths[:, None]  # (B, S)
-    is_prediction = np.arange(masked.labels.shape[1]) < masked.counts[:, None]  # (B, M)
+    is_prediction = masked.labels != IGNORED_LABEL  # (B, M)
     predicted = (starts[:count, None] + masked.positions)[is_prediction]
     # Places without a prediction read any row: all different, as gradients of one row would be added in turn.
     unused = np.arange(capacity.predictions - len(predicted)) % capacity.rows
