@@ -25,15 +25,6 @@ MAX_HEAD_SIZE = 256
 """Largest D of torch's kernel of `varlen_attention`."""
 
 
-class RowMap(NamedTuple):
-    """Correspondence between N real rows and P >= N padded rows."""
-
-    to_padded: Tensor
-    """(N,) int64: the padded row of each real row, ascending."""
-    to_real: Tensor
-    """(P,) int64: the real row of each padded row; N, one past the last, for padding."""
-
-
 class Unpadding:
     """Gather the real tokens of a padded batch and scatter them back, as whole vectors or head by head."""
 
@@ -71,7 +62,8 @@ class Unpadding:
 
     def gather_positions(self, real: Tensor, positions: Tensor) -> Tensor:
         """Return the vectors at positions (B, Q), all of real tokens: (T, H) to (B, Q, H)."""
-        return real[self.tokens.to_real.unflatten(0, (self.batch_size, self.length)).gather(1, positions)]
+        _, to_real = self.tokens
+        return real[to_real.unflatten(0, (self.batch_size, self.length)).gather(1, positions)]
 
 
 class PackedRows(NamedTuple):
@@ -185,10 +177,11 @@ def supports_windows() -> bool:
     return "window_size" in inspect.signature(varlen_attn).parameters
 
 
-def _row_map(to_padded: Tensor, num_padded: int) -> RowMap:
+def _row_map(to_padded: Tensor, num_padded: int) -> tuple[Tensor, Tensor]:
+    """Return the padded row of each of N real rows, (N,) int64, and the real row of each padded one: N for padding."""
     count = to_padded.shape[0]
     to_real = torch.full((num_padded,), count, dtype=torch.int64, device=to_padded.device)
-    return RowMap(to_padded, to_real.scatter(0, to_padded, torch.arange(count, device=to_padded.device)))
+    return to_padded, to_real.scatter(0, to_padded, torch.arange(count, device=to_padded.device))
 
 
 def _moved(rows: Tensor, to_padded: Tensor, to_real: Tensor, pads: bool) -> Tensor:

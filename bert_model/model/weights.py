@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from bert_model.model.bert import BertForPreTraining, BertModel
@@ -348,23 +348,16 @@ def read_tensors(directory: Path) -> dict[str, Tensor]:
     """Read all tensors of a directory; pickled files are read without executing code."""
     tensors: dict[str, Tensor] = {}
     for path in weight_files(directory):
-        tensors.update(_read_safetensors(path) if path.suffix == ".safetensors" else _read_pickled(path))
+        try:
+            if path.suffix == ".safetensors":
+                tensors |= load_file(path)
+            else:
+                tensors |= torch.load(path, map_location="cpu", weights_only=True)
+        except (OSError, SafetensorError) as error:
+            raise InputError(f"{path}: not a readable {path.suffix[1:]} file ({error})") from error
+        except Exception as error:  # torch raises whatever the unpickler raises
+            raise InputError(f"{path}: not a file of tensors only ({type(error).__name__}: {error})") from error
     return tensors
-
-
-def _read_pickled(path: Path) -> dict[str, Tensor]:
-    try:
-        return dict(torch.load(path, map_location="cpu", weights_only=True))
-    except Exception as error:  # torch raises whatever the unpickler raises
-        raise InputError(f"{path}: not a file of tensors only ({type(error).__name__}: {error})") from error
-
-
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    try:
-        with safe_open(path, framework="pt") as stored:
-            return {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (not a mapping)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: not a readable safetensors file ({error})") from error
 
 
 def _canonical(tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
