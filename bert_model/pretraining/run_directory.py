@@ -253,18 +253,13 @@ def _initial_model(config: PretrainingConfig, tokenizer: Tokenizer) -> tuple[Ber
             f"{stored.architecture!r}; set model.preset to {INITIAL_SIZE!r}"
         )
     if config.model.preset != INITIAL_SIZE:
-        _check_size(config, stored, directory)
+        expected = config.model.resolve(vocab_size=stored.vocab_size)
+        for key in ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"):
+            if getattr(expected, key) != getattr(stored, key):
+                raise ConfigurationError(
+                    f"model: {key} is {getattr(expected, key)} by the preset {config.model.preset!r}, but "
+                    f"{getattr(stored, key)} in {directory}; set model.preset to {INITIAL_SIZE!r}"
+                )
     model, report = load_model(BertForPreTraining, directory, seed=config.seed, log=False, **overrides)
     state = "its own" if config.initial_optimizer == "restored" else "fresh"
     return model, f"continuing from {config.initial_model} with {state} optimizer state: {report}"
-
-
-def _check_size(config: PretrainingConfig, stored: BertConfig, directory: Path) -> None:
-    """Raise ConfigurationError if the preset is not the size of the initial model."""
-    expected = config.model.resolve(vocab_size=stored.vocab_size)
-    for key in ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"):
-        if getattr(expected, key) != getattr(stored, key):
-            raise ConfigurationError(
-                f"model: {key} is {getattr(expected, key)} by the preset {config.model.preset!r}, but "
-                f"{getattr(stored, key)} in {directory}; set model.preset to {INITIAL_SIZE!r}"
-            )
