@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -126,18 +126,16 @@ def load_model(
     config: BertConfig | None = None,
     seed: int = 0,
     log: bool = True,
-    **config_overrides: Any,
 ) -> tuple[Model, LoadReport]:
     """Load a Hugging Face directory into one of the model classes here, in float32 on the CPU.
 
     The tensors decide what is loaded, as in `fill_model`; the report is a line of the log unless `log` is false. The
-    configuration is the directory's with overrides, or `config` if the caller has read it already.
+    configuration is the directory's, or `config` if the caller has read it already.
     The embeddings are compared with the directory's vocabulary: UsageError if it has more tokens, a warning if it has
     fewer, whose other rows are not predicted.
     """
     directory = Path(directory)
-    assert config is None or not config_overrides, "overrides are in `config` already"
-    config = config or BertConfig.from_directory(directory, **config_overrides)
+    config = config or BertConfig.from_directory(directory)
     tokens = read_stated(directory).tokens
     _compare_rows(directory, config, len(tokens) or config.vocab_size)
     model, report = fill_model(model_class, config, read_weights(directory), seed=seed)

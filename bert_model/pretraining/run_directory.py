@@ -260,6 +260,6 @@ def _initial_model(config: PretrainingConfig, tokenizer: Tokenizer) -> tuple[Ber
                     f"model: {key} is {getattr(expected, key)} by the preset {config.model.preset!r}, but "
                     f"{getattr(stored, key)} in {directory}; set model.preset to {INITIAL_SIZE!r}"
                 )
-    model, report = load_model(BertForPreTraining, directory, seed=config.seed, log=False, **overrides)
+    model, report = load_model(BertForPreTraining, directory, config=stored, seed=config.seed, log=False)
     state = "its own" if config.initial_optimizer == "restored" else "fresh"
     return model, f"continuing from {config.initial_model} with {state} optimizer state: {report}"
