@@ -162,7 +162,6 @@ class OurTraining:
             vocabulary=Tokenizer.from_directory(case.instances.path),
             group=group,
             tracker=cast(Tracker, self) if group.is_main else None,
-            saver=None,
             should_stop=lambda: self.meter.is_over,
             after_step=self._count,
             peak=PeakRate(1.0),  # so that utilization is the number of operations per second

@@ -92,8 +92,6 @@ def _measure(
         optimizer=initial.optimizer,
         vocabulary=tokenizer,
         group=group,
-        tracker=None,
-        saver=None,
         should_stop=lambda: group.is_main and len(marks) > 1,
         after_step=after_step,
     )

@@ -91,7 +91,6 @@ def pretrain(
         # All ranks train alike; only rank 0 logs and saves.
         trainer = Trainer(
             config,
-            timetable=Timetable(config, run.phases, state.get("budget"), clock=clock),
             model=initial.model,
             optimizer=initial.optimizer,
             vocabulary=checkpoints.tokenizer,
@@ -101,14 +100,9 @@ def pretrain(
             should_stop=stack.enter_context(stop_requests()),
             after_step=after_step if store is None else store.checking(after_step),
             peak=peak_rate(group.device, precision) if group.is_main else PeakRate(),
-            exam=FastExam(
-                run.pairs,
-                checkpoints.tokenizer,
-                next_sentence=config.objective == "mlm_nsp",
-                precision=precision,
-                state=state.get("exam"),
-                clock=clock,
-            )
+            # Last, as their clocks start here.
+            timetable=Timetable(config, run.phases, state.get("budget"), clock=clock),
+            exam=FastExam(run.pairs, checkpoints.tokenizer, config, state.get("exam"), clock=clock)
             if run.pairs
             else None,
         )

@@ -70,17 +70,6 @@ class PretrainingResult:
     """The published model, None if the run was preempted."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Update:
-    """An update whose losses have not been read yet."""
-
-    step: int
-    phase: Phase
-    learning_rate: float
-    losses_and_norm: LateNumbers
-    """MLM and NSP loss, gradient norm."""
-
-
 @dataclass(eq=False)
 class Trainer:
     """Trains a model through the phases of a run."""
@@ -93,9 +82,9 @@ class Trainer:
     optimizer: Optimizer
     vocabulary: Tokenizer
     group: Group
-    tracker: Tracker | None
+    tracker: Tracker | None = None
     """On rank 0 only."""
-    saver: BackgroundSaver | None
+    saver: BackgroundSaver | None = None
     """On rank 0 only."""
     should_stop: Callable[[], bool]
     after_step: Callable[[int], None] | None = None
@@ -121,7 +110,8 @@ class Trainer:
         self.metrics: dict[str, float] = {}  # the latest held-out metrics
         self.metrics_step = -1  # the step after which they were measured; -1 if it is not known
         self._saved_step = -1  # the newest step with a checkpoint; -1 if there is none
-        self._updates: list[_Update] = []  # at most two, in order
+        # Updates whose losses are not read yet, at most two: step, phase, learning rate; MLM and NSP loss, norm.
+        self._updates: list[tuple[int, Phase, float, LateNumbers]] = []
         self.tokens_seen = 0
         self._compiling_since: float | None = None
         self._throughput = Throughput(self.peak.flops * group.world_size)
@@ -283,9 +273,7 @@ class Trainer:
         self.gradients.all_reduce()
         norm = clip_gradients(self.model.parameters(), self.config.optimizer.max_gradient_norm)
         losses_and_norm = LateNumbers(torch.cat([self.gradients.numbers, norm.reshape(1)]))  # (3,)
-        self._updates.append(
-            _Update(step=step, phase=phase, learning_rate=learning_rate, losses_and_norm=losses_and_norm)
-        )
+        self._updates.append((step, phase, learning_rate, losses_and_norm))
         self.optimizer.step()
         self.tokens_seen += int(counts.tokens)
         if self._compiling_since is not None:  # the first step of a phase
@@ -303,22 +291,23 @@ class Trainer:
         ready = self._updates if newest else self._updates[:-1]
         self._updates = self._updates[len(ready) :]
         # The last one first: when it is there, the others are, and there is one wait.
-        numbers = [update.losses_and_norm.read() for update in reversed(ready)][::-1]
+        numbers = [losses_and_norm.read() for *_, losses_and_norm in reversed(ready)][::-1]
         metrics: dict[str, float] = {}
-        for update, (masked_lm_loss, next_sentence_loss, gradient_norm) in zip(ready, numbers):
+        for (step, phase, learning_rate, _), numbers_of_step in zip(ready, numbers):
+            masked_lm_loss, next_sentence_loss, gradient_norm = numbers_of_step
             if not math.isfinite(masked_lm_loss + next_sentence_loss + gradient_norm):
                 # The same on all ranks: they have the same sums.
-                samples = map(update.phase.position_at, (update.step, update.step + 1))
+                samples = map(phase.position_at, (step, step + 1))
                 raise TrainingError(
-                    f"step {update.step}: loss {masked_lm_loss} (MLM), {next_sentence_loss} (NSP), gradient norm "
+                    f"step {step}: loss {masked_lm_loss} (MLM), {next_sentence_loss} (NSP), gradient norm "
                     f"{gradient_norm}: not finite, so the update is not saved; the batch is "
-                    f"{self._reader(update.phase).describe(*samples)}"
+                    f"{self._reader(phase).describe(*samples)}"
                 )
             metrics = {
                 "train/mlm_loss": masked_lm_loss,
                 "train/nsp_loss": next_sentence_loss,
                 "train/loss": masked_lm_loss + (next_sentence_loss if self.config.objective == "mlm_nsp" else 0.0),
-                "train/learning_rate": update.learning_rate,
+                "train/learning_rate": learning_rate,
                 "train/gradient_norm": gradient_norm,
             }
         if self.config.objective == "mlm":
