@@ -162,17 +162,6 @@ def _open_run(
         )
     pairs = pairs_for_choosing(config.exam, config.exam_pairs) if config.exam or config.choose == "exam" else []
     described = identity(config, [phase.train.manifest for phase in phases])
-    stack.enter_context(run_lock(output))
-    if store is not None:
-        store.fetch(resume=resume)
-    state: dict[str, Any] = {}
-    if checkpoints := sorted((output / "checkpoints").glob("step-*")):
-        with contextlib.suppress(OSError, ValueError):  # a damaged one, which is skipped later
-            state = read_state(checkpoints[-1])
-    refuse_other_budget(config, state.get("budget", {}))
-    status = open_directory(output, config, described, resume=resume, allow_changes=allow_changes)
-    if store is not None:  # only now: a start that is refused stops no other run
-        store.take_over()
     checkpoints = CheckpointDirectory(
         path=output / "checkpoints",
         tokenizer=tokenizer,
@@ -181,6 +170,17 @@ def _open_run(
         keep_last=config.keep_last,
         keep_every_steps=config.keep_every_steps,
     )
+    stack.enter_context(run_lock(output))
+    if store is not None:
+        store.fetch(resume=resume)
+    state: dict[str, Any] = {}
+    if steps := checkpoints.steps():
+        with contextlib.suppress(OSError, ValueError):  # a damaged one, which is skipped later
+            state = read_state(checkpoints.path_of(steps[-1]))
+    refuse_other_budget(config, state.get("budget", {}))
+    status = open_directory(output, config, described, resume=resume, allow_changes=allow_changes)
+    if store is not None:  # only now: a start that is refused stops no other run
+        store.take_over()
     return _Run(phases=phases, checkpoints=checkpoints, pairs=pairs, status=status)
 
 
