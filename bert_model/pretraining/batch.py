@@ -180,11 +180,7 @@ def mask_samples(
         positions = pad(samples.masked_lm_positions, samples.masked_offsets, max_count)  # (B, M)
         labels = pad(samples.masked_lm_ids, samples.masked_offsets, max_count)  # (B, M)
     else:  # dynamic masks: new ones in every epoch
-        keys = np.empty(samples.num_instances, dtype=np.uint64)
-        # A batch between two epochs holds samples of both.
-        for epoch in np.unique(samples.epochs):
-            rows = samples.epochs == epoch
-            keys[rows] = sample_keys(seed, int(epoch), samples.sample_indices[rows])
+        keys = sample_keys(seed, samples.epochs, samples.sample_indices)
         words = samples.continues_word
         continues = None if words is None else pad(words, samples.offsets, width)  # (B, S)
         masked = mask_batch(input_ids, lengths, keys, vocabulary, masking, continues)
