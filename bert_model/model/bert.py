@@ -67,14 +67,6 @@ def aligned_linear(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return padded[..., : len(weight)]
 
 
-def gather_positions(hidden: Tensor, positions: Tensor, unpadding: Unpadding | None = None) -> Tensor:
-    """Return the vectors of (B, S, H), or of unpadded (T, H), at positions (B, Q): (B, Q, H)."""
-    if unpadding is not None:
-        return unpadding.gather_positions(hidden, positions)
-    rows = torch.arange(hidden.shape[0], device=hidden.device).unsqueeze(1)  # (B, 1)
-    return hidden[rows, positions]  # (B, Q, H)
-
-
 class BertEmbeddings(nn.Module):
     """Word, position and segment embeddings, summed, normalized and dropped out."""
 
@@ -257,7 +249,10 @@ class BertModel(nn.Module):
             queries, view = hidden, views[kind]
             if index == len(self.kinds) - 1 and output_positions is not None:
                 # Nothing reads the other positions: they are still keys and values, but no longer queries.
-                queries = gather_positions(hidden, output_positions, unpadding)  # (B, Q, H)
+                if unpadding is None:
+                    queries = hidden[torch.arange(batch_size, device=hidden.device).unsqueeze(1), output_positions]
+                else:
+                    queries = unpadding.gather_positions(hidden, output_positions)  # (B, Q, H)
                 view = self._view(kind, attention_mask, places, token_indices, output_positions)
             source = KeyValueInput(hidden, unpadding=unpadding, attentions=attentions, **view)
             hidden = self._block(layer, queries, source)
