@@ -26,7 +26,7 @@ from bert_model.pretraining.phases import (
     refuse_other_budget,
     with_own_copies,
 )
-from bert_model.pretraining.run_directory import MODEL_KIND, identity, initialize_or_resume, open_directory, run_lock
+from bert_model.pretraining.run_directory import LOCK_NAME, MODEL_KIND, identity, initialize_or_resume, open_directory
 from bert_model.pretraining.run_store import RunStore
 from bert_model.pretraining.trainer import PretrainingResult, Trainer
 from bert_model.training.distributed import Group, LostRanksError, is_lost_connection, process_group, resolve_precision
@@ -35,7 +35,7 @@ from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, first_line, r
 from bert_model.training.mlflow_sync import Tracker, sync
 from bert_model.training.throughput import PeakRate, peak_rate
 from bert_model.zero_shot.result import EXAM_NAME, ExamResult, exam_table
-from bert_pipeline.atomic import write_text_durably
+from bert_pipeline.atomic import locked, write_text_durably
 from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError, DiskFullError, TrainingError
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
@@ -170,7 +170,9 @@ def _open_run(
         keep_last=config.keep_last,
         keep_every_steps=config.keep_every_steps,
     )
-    stack.enter_context(run_lock(output))
+    busy = TrainingError(f"{output}: another run holds this directory; wait for it, or give another directory")
+    if not stack.enter_context(locked(output / LOCK_NAME, wait=0, busy=busy)):
+        logger.warning("%s: this disk has no locks: a second run in this directory would not be refused", output)
     if store is not None:
         store.fetch(resume=resume)
     state: dict[str, Any] = {}

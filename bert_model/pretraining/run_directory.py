@@ -24,9 +24,9 @@ from bert_model.training.distributed import Group
 from bert_model.training.gradients import resolve_data_parallel, shard_parameters
 from bert_model.training.metrics_log import set_log_aside
 from bert_model.training.optimizer import build_optimizer, load_optimizer_tensors
-from bert_pipeline.atomic import locked, replace_text
+from bert_pipeline.atomic import replace_text
 from bert_pipeline.configuration import to_mapping
-from bert_pipeline.errors import ArtifactError, ConfigurationError, TrainingError, UsageError
+from bert_pipeline.errors import ArtifactError, ConfigurationError, UsageError
 from bert_pipeline.hashes import content_sha256, file_sha256
 from bert_pipeline.manifest import Manifest, input_of, load_manifest
 from bert_pipeline.storage import without_secrets
@@ -93,19 +93,6 @@ def identity(config: PretrainingConfig, manifests: Sequence[Manifest]) -> dict[s
 def training_id(config: PretrainingConfig, manifests: Sequence[Manifest]) -> str:
     """Return the name of a run directory: the first 16 hexadecimal digits of the hash of the run's identity."""
     return content_sha256(identity(config, manifests))[:16]
-
-
-@contextlib.contextmanager
-def run_lock(output: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a run directory, created if missing; the lock ends with the process.
-
-    Raise TrainingError if another process holds it, ArtifactError if the directory cannot be created or written.
-    """
-    busy = TrainingError(f"{output}: another run holds this directory; wait for it, or give another directory")
-    with locked(output / LOCK_NAME, wait=0, busy=busy) as has_locks:
-        if not has_locks:
-            logger.warning("%s: this disk has no locks: a second run in this directory would not be refused", output)
-        yield
 
 
 def open_directory(
