@@ -84,12 +84,12 @@ def _measure(
                 torch.cuda.synchronize(group.device)
             marks.append((clock(), trainer.tokens_seen, step))
 
-    initial = initialize_or_resume(config, None, tokenizer, group)
+    model, optimizer, *_ = initialize_or_resume(config, None, tokenizer, group)
     trainer = Trainer(
         config,
         timetable=Timetable(config, [dataclasses.replace(phase, index=0, config=alone)]),
-        model=initial.model,
-        optimizer=initial.optimizer,
+        model=model,
+        optimizer=optimizer,
         vocabulary=tokenizer,
         group=group,
         should_stop=lambda: group.is_main and len(marks) > 1,

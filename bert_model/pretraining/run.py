@@ -83,20 +83,17 @@ def pretrain(
         # One rank chooses the checkpoint for all: another machine might see the files of a shared disk later.
         chosen = group.call_on_main(lambda: _newest_checkpoint(checkpoints, store))
         newest = _here(store, group, *chosen) if chosen is not None else None
-        initial = initialize_or_resume(config, newest, checkpoints.tokenizer, group)
-        state, precision = initial.state, resolve_precision(config.precision, group.device)
-        step = state.get("step", 0)
-
-        push = store.push_soon if store is not None else None
+        model, optimizer, state, origin = initialize_or_resume(config, newest, checkpoints.tokenizer, group)
+        step, precision = state.get("step", 0), resolve_precision(config.precision, group.device)
         # All ranks train alike; only rank 0 logs and saves.
         trainer = Trainer(
             config,
-            model=initial.model,
-            optimizer=initial.optimizer,
+            model=model,
+            optimizer=optimizer,
             vocabulary=checkpoints.tokenizer,
             group=group,
             tracker=_open_tracker(output, config, run, experiment) if group.is_main else None,
-            saver=BackgroundSaver(checkpoints, push) if group.is_main else None,
+            saver=BackgroundSaver(checkpoints, store.push_soon if store else None) if group.is_main else None,
             should_stop=stack.enter_context(stop_requests()),
             after_step=after_step if store is None else store.checking(after_step),
             peak=peak_rate(group.device, precision) if group.is_main else PeakRate(),
@@ -107,12 +104,12 @@ def pretrain(
             else None,
         )
         if trainer.tracker is not None:  # the log starts with what the run computes on
-            logger.info("%s%s", initial.origin, cost_of_dropout(initial.model.config, group.device))
+            logger.info("%s%s", origin, cost_of_dropout(model.config, group.device))
             trainer.tracker.record(
                 "resume" if newest else "start",
                 step,
                 {},
-                message=initial.origin,
+                message=origin,
                 matrix_product_rate=trainer.peak.flops,
                 matrix_product_rate_kind=trainer.peak.kind,
                 code_version=os.environ.get(CODE_VERSION_VARIABLE, ""),

@@ -4,7 +4,6 @@ import contextlib
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -155,22 +154,13 @@ def _differences(stored: Any, current: Any, key: str = "") -> Iterator[str]:
         yield f"{key}: was {stored!r}, is {current!r}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class InitialState:
-    """Model and optimizer at the step from which a run starts or continues."""
-
-    model: BertForPreTraining
-    optimizer: Optimizer
-    state: dict[str, Any]
-    """The training state of a checkpoint, empty for a new run."""
-    origin: str
-    """One line for the log: where the values come from."""
-
-
 def initialize_or_resume(
     config: PretrainingConfig, checkpoint: Path | None, tokenizer: Tokenizer, group: Group
-) -> InitialState:
-    """Build model and optimizer from random weights, the initial model or a checkpoint; the same on every rank."""
+) -> tuple[BertForPreTraining, Optimizer, dict[str, Any], str]:
+    """Build model and optimizer from random weights, the initial model or a checkpoint; the same on every rank.
+
+    Returns them, the training state of the checkpoint ({} for a new run), and for the log where the values come from.
+    """
     model, origin = _initial_model(config, tokenizer)
     longest = max(phase.max_seq_length for phase in config.phases)
     positions = model.config.max_position_embeddings
@@ -207,7 +197,7 @@ def initialize_or_resume(
     # Should the files differ between machines, those of rank 0 count. Of a sharded model they count already.
     if data_parallel != "fsdp":
         group.broadcast(parameter.data for parameter in model.parameters())
-    return InitialState(model=model, optimizer=optimizer, state=state, origin=origin)
+    return model, optimizer, state, origin
 
 
 def _initial_model(config: PretrainingConfig, tokenizer: Tokenizer) -> tuple[BertForPreTraining, str]:
