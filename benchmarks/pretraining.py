@@ -99,7 +99,7 @@ def lengths_and_padding(case: TrainingCase, num_batches: int = 40) -> tuple[floa
     for number in range(num_batches):
         samples = reader.take(number * case.global_batch_size, case.global_batch_size)
         for part in split_micro_batches(samples, case.micro_batch_size):
-            lengths = part.columns.lengths
+            lengths = part.lengths
             instances += len(lengths)
             tokens += int(lengths.sum())
             positions += len(lengths) * int(lengths.max())

@@ -22,7 +22,7 @@ from bert_model.model.config import BertConfig
 from bert_model.model.initialization import new_model
 from bert_model.pretraining.config import PhaseConfig, PretrainingConfig
 from bert_model.pretraining.data import InstanceReader, InstanceSplit
-from bert_model.pretraining.phases import load_phases
+from bert_model.pretraining.phases import Timetable, load_phases
 from bert_model.pretraining.trainer import Trainer
 from bert_model.training.distributed import Group, keep_freed_memory, process_group
 from bert_model.training.mlflow_sync import Tracker
@@ -150,13 +150,12 @@ class OurTraining:
         # This object takes the tracker's place, so that it gets the metrics of every step.
         self.trainer = Trainer(
             config,
-            phases=phases,
+            timetable=Timetable(config, phases),
             model=model,
             optimizer=build_optimizer(model, config.optimizer, config.phases[0].learning_rate),
             vocabulary=vocabulary,
             group=group,
             tracker=cast(Tracker, self) if group.is_main else None,
-            saver=None,
             should_stop=lambda: self.meter.is_over,
             after_step=self._count,
             peak=PeakRate(1.0),  # so that utilization is the number of operations per second

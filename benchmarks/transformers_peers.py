@@ -92,8 +92,8 @@ class TransformersTraining:
         if self.grouped:
             parts = split_micro_batches(samples, self.case.micro_batch_size)
         else:
-            count = -(-samples.num_samples // self.case.micro_batch_size)
-            parts = [samples.select(rows) for rows in np.array_split(np.arange(samples.num_samples), count)]
+            count = -(-samples.num_instances // self.case.micro_batch_size)
+            parts = [samples.select(rows) for rows in np.array_split(np.arange(samples.num_instances), count)]
         options: dict[str, Any] = {"seed": self.config.seed, "device": self.case.device}
         return [make_batch(part, self.masking, self.tokenizer, **options) for part in parts]
 

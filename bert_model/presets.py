@@ -177,16 +177,19 @@ def load_preset(name_or_path: str) -> RunPreset:
 
 def preset_from_mapping(mapping: Mapping[str, Any], *, name: str) -> RunPreset:
     """Build a preset from plain YAML values."""
-    if isinstance(section := mapping.get("pretraining"), Mapping):
-        mapping = {**mapping, "pretraining": _of_architecture(section)}
+    if "pretraining" in mapping:
+        mapping = {**mapping, "pretraining": _of_architecture(mapping["pretraining"])}
     return from_mapping(RunPreset, {"name": name, **mapping}, where=f"preset {name}")
 
 
-def _of_architecture(section: Mapping[str, Any], assignments: Sequence[str] = ()) -> dict[str, Any]:
+def _of_architecture(section: Any, assignments: Sequence[str] = ()) -> Any:
     """Return a section `pretraining` with assignments; before them those that it has for its architecture."""
+    if not isinstance(section, Mapping):  # refused by its class, as is a model that is no mapping
+        return section
     own = section.get("architectures", {})
     plain = {key: value for key, value in section.items() if key != "architectures"}
-    architecture = override(plain, assignments).get("model", {}).get("architecture", "bert")
+    model = override(plain, assignments).get("model")
+    architecture = model.get("architecture", "bert") if isinstance(model, Mapping) else "bert"
     return override(plain, [*own.get(architecture, ()), *assignments])
 
 

@@ -29,7 +29,6 @@ from bert_model.pretraining.data import Samples
 from bert_model.pretraining.evaluation import EVALUATION_SEED, batch_totals
 from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.instances.columns import InstanceColumns
 from bert_pipeline.instances.masking import MaskingConfig
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
 from bert_pipeline.vocabulary.files import CONTINUATION_PREFIX
@@ -203,13 +202,14 @@ def masked_lm_loss(weights: Weights, config: BertConfig, texts: Sequence[str], t
     length = min(PASSAGE_LENGTH, config.max_position_embeddings)
     rows = [[tokenizer.cls_id, *ids[: length - 2], tokenizer.sep_id] for ids in tokenizer.encode_batch(texts)]
     offsets = np.cumsum([0, *map(len, rows)])
-    columns = InstanceColumns(
+    samples = Samples(
         input_ids=np.concatenate(rows).astype(np.int32),
         offsets=offsets,
         segment_b_start=np.diff(offsets).astype(np.int32),
         is_random_next=np.zeros(len(rows), dtype=bool),
+        sample_indices=np.arange(len(rows)),
+        epochs=np.zeros(len(rows), dtype=np.int64),
     )
-    samples = Samples(columns=columns, sample_indices=np.arange(len(rows)), epochs=np.zeros(len(rows), dtype=np.int64))
 
     device = torch.device(prediction_device())
     model = fill_model(BertForPreTraining, config, weights)[0].to(device).eval()

@@ -67,14 +67,6 @@ def aligned_linear(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return padded[..., : len(weight)]
 
 
-def gather_positions(hidden: Tensor, positions: Tensor, unpadding: Unpadding | None = None) -> Tensor:
-    """Return the vectors of (B, S, H), or of unpadded (T, H), at positions (B, Q): (B, Q, H)."""
-    if unpadding is not None:
-        return unpadding.gather_positions(hidden, positions)
-    rows = torch.arange(hidden.shape[0], device=hidden.device).unsqueeze(1)  # (B, 1)
-    return hidden[rows, positions]  # (B, Q, H)
-
-
 class BertEmbeddings(nn.Module):
     """Word, position and segment embeddings, summed, normalized and dropped out."""
 
@@ -119,17 +111,17 @@ class BertSelfAttention(nn.Module):
         self.value = Linear(config.hidden_size, config.hidden_size)
         self.dropout_prob = config.attention_probs_dropout_prob
 
-    def forward(self, queries: Tensor, source: KeyValueInput, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
+    def forward(self, queries: Tensor, source: KeyValueInput) -> Tensor:
         if source.starts is not None:  # every query is a row of `hidden`
             # One product of three times the width is faster on a GPU.
             layers = (self.query, self.key, self.value)
             weight, bias = torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
             projected = functional.linear(source.hidden, weight, bias).unflatten(-1, (3, self.num_heads, -1))
             query, key, value = projected.unbind(1)  # (R, A, D)
-            return varlen_attention(query, key, value, source.starts, source.max_length).flatten(1), None
+            return varlen_attention(query, key, value, source.starts, source.max_length).flatten(1)
         query, key, value = self.query(queries), self.key(source.hidden), self.value(source.hidden)
         dropout = self.dropout_prob if self.training else 0.0
-        return attend(query, key, value, source, self.num_heads, dropout, output_attentions)
+        return attend(query, key, value, source, self.num_heads, dropout)
 
 
 class BertSelfOutput(nn.Module):
@@ -153,11 +145,11 @@ class BertAttention(nn.Module):
         self.self = BertSelfAttention(config)
         self.output = BertSelfOutput(config.hidden_size, config)
 
-    def forward(self, queries: Tensor, source: KeyValueInput, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
-        context, probabilities = self.self(queries, source, output_attentions)
+    def forward(self, queries: Tensor, source: KeyValueInput) -> Tensor:
+        context = self.self(queries, source)
         if source.read_rows is not None:
             context, queries = context.index_select(0, source.read_rows), queries.index_select(0, source.read_rows)
-        return self.output(context, queries), probabilities
+        return self.output(context, queries)
 
 
 class BertIntermediate(nn.Module):
@@ -181,9 +173,9 @@ class BertLayer(nn.Module):
         self.intermediate = BertIntermediate(config)
         self.output = BertSelfOutput(config.intermediate_size, config)
 
-    def forward(self, queries: Tensor, source: KeyValueInput, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
-        context, probabilities = self.attention(queries, source, output_attentions)
-        return self.output(self.intermediate(context), context), probabilities  # (B, Q, H) or (T, H)
+    def forward(self, queries: Tensor, source: KeyValueInput) -> Tensor:
+        context = self.attention(queries, source)
+        return self.output(self.intermediate(context), context)  # (B, Q, H) or (T, H)
 
 
 class BertEncoder(nn.Module):
@@ -251,19 +243,21 @@ class BertModel(nn.Module):
         places = torch.arange(length, device=input_ids.device)
         views = {kind: self._view(kind, attention_mask, places, token_indices, None) for kind in set(self.kinds)}
         # As in Hugging Face's output, the embeddings count as the first hidden state.
-        hidden_states, attentions = [hidden], []
+        hidden_states: list[Tensor] = [hidden]
+        attentions: list[Tensor] | None = [] if output_attentions else None
         for index, (layer, kind) in enumerate(zip(self.blocks, self.kinds)):
-            queries, view, is_whole = hidden, views[kind], True
+            queries, view = hidden, views[kind]
             if index == len(self.kinds) - 1 and output_positions is not None:
                 # Nothing reads the other positions: they are still keys and values, but no longer queries.
-                queries, is_whole = gather_positions(hidden, output_positions, unpadding), False  # (B, Q, H)
+                if unpadding is None:
+                    queries = hidden[torch.arange(batch_size, device=hidden.device).unsqueeze(1), output_positions]
+                else:
+                    queries = unpadding.gather_positions(hidden, output_positions)  # (B, Q, H)
                 view = self._view(kind, attention_mask, places, token_indices, output_positions)
-            source = KeyValueInput(hidden, unpadding=unpadding, unpads_queries=is_whole, **view)
-            hidden, probabilities = self._block(layer, queries, source, output_attentions)
+            source = KeyValueInput(hidden, unpadding=unpadding, attentions=attentions, **view)
+            hidden = self._block(layer, queries, source)
             if output_hidden_states:
                 hidden_states.append(hidden)
-            if probabilities is not None:
-                attentions.append(probabilities)
         hidden = self.final_norm(hidden)
         if output_hidden_states:
             hidden_states[-1] = hidden
@@ -274,7 +268,7 @@ class BertModel(nn.Module):
             sequence_output=hidden,
             pooled_output=self.pooler(hidden) if self.pooler is not None else None,
             hidden_states=tuple(hidden_states) if output_hidden_states else None,
-            attentions=tuple(attentions) if output_attentions else None,
+            attentions=None if attentions is None else tuple(attentions),
         )
 
     def read_packed(self, rows: PackedRows) -> Tensor:
@@ -286,16 +280,14 @@ class BertModel(nn.Module):
             source = KeyValueInput(
                 hidden, starts=rows.starts, max_length=rows.max_length, read_rows=read_rows, **views[kind]
             )
-            hidden, _ = self._block(layer, hidden, source)
+            hidden = self._block(layer, hidden, source)
         return self.final_norm(hidden)
 
-    def _block(
-        self, layer: nn.Module, queries: Tensor, source: KeyValueInput, output_attentions: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
+    def _block(self, layer: nn.Module, queries: Tensor, source: KeyValueInput) -> Tensor:
         if self.recomputes_blocks and torch.is_grad_enabled():
             # Dropout is drawn again from the generator's state of the first time, so gradients are the same.
-            return checkpoint(layer, queries, source, output_attentions, use_reentrant=False)
-        return layer(queries, source, output_attentions)
+            return checkpoint(layer, queries, source, use_reentrant=False)
+        return layer(queries, source)
 
     def _view(
         self,

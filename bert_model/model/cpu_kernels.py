@@ -82,9 +82,17 @@ def _cpu_info(key: str) -> str:
 
 def linear(hidden: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return hidden (..., I) times weight (O, I) transposed, plus bias (O): (..., O)."""
-    if not _uses_onednn(hidden, weight):
-        return functional.linear(hidden, weight, bias)
-    return _onednn_linear(hidden, weight, bias)
+    width = None if torch.compiler.is_compiling() else onednn_width()
+    if (
+        width is not None
+        and min(weight.shape) >= width
+        and hidden.device.type == "cpu"
+        and hidden.dtype == torch.float32
+        and hidden.numel() > 0
+        and not torch.is_autocast_enabled("cpu")
+    ):
+        return _onednn_linear(hidden, weight, bias)
+    return functional.linear(hidden, weight, bias)
 
 
 class Linear(nn.Linear):
@@ -92,18 +100,6 @@ class Linear(nn.Linear):
 
     def forward(self, hidden: Tensor) -> Tensor:
         return linear(hidden, self.weight, self.bias)
-
-
-def _uses_onednn(hidden: Tensor, weight: Tensor) -> bool:
-    if torch.compiler.is_compiling() or (width := onednn_width()) is None:
-        return False
-    return (
-        min(weight.shape) >= width
-        and hidden.device.type == "cpu"
-        and hidden.dtype == torch.float32
-        and hidden.numel() > 0
-        and not torch.is_autocast_enabled("cpu")
-    )
 
 
 def _onednn_linear(hidden: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

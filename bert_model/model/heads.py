@@ -60,6 +60,13 @@ class LSTM(nn.LSTM):
                 return super().forward(inputs.to(self.weight_ih_l0.dtype), states)
         return super().forward(inputs, states)
 
+    def read(self, inputs: Tensor, attention_mask: Tensor) -> Tensor:
+        """Return the outputs (B, S, …) of inputs (B, S, …); padding is not read, and its outputs are 0."""
+        # Packed, so that the backward direction starts at the last real token; packing refuses a length of 0.
+        lengths = attention_mask.sum(dim=1).clamp(min=1).cpu()  # (B,)
+        packed = nn.utils.rnn.pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
+        return nn.utils.rnn.pad_packed_sequence(self(packed)[0], True, total_length=inputs.shape[1])[0]
+
 
 class BiLSTM(nn.Module):
     """A bidirectional LSTM of width H over the encoder's output, which gives each position both contexts.
@@ -73,12 +80,7 @@ class BiLSTM(nn.Module):
 
     def forward(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Map (B, S, H) to (B, S, H); padding is not read, and its outputs are 0."""
-        if attention_mask is None:
-            return self.lstm(hidden)[0]
-        # Packed, so that the backward direction starts at the last real token; packing refuses a length of 0.
-        lengths = attention_mask.sum(dim=1).clamp(min=1).cpu()  # (B,)
-        packed = nn.utils.rnn.pack_padded_sequence(hidden, lengths, batch_first=True, enforce_sorted=False)
-        return nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], True, total_length=hidden.shape[1])[0]
+        return self.lstm(hidden)[0] if attention_mask is None else self.lstm.read(hidden, attention_mask)
 
 
 class BertForTask(nn.Module):
@@ -225,11 +227,7 @@ class Tagger(nn.Module):
             inputs = (features * self.mixture.softmax(0)[:, None]).sum(dim=2)  # (B, S, H)
         else:
             inputs = features.flatten(2)  # (B, S, D)
-
-        # Packed as in `BiLSTM`, with dropout in front of the LSTM and of the classifier.
-        lengths = attention_mask.sum(dim=1).cpu()
-        packed = nn.utils.rnn.pack_padded_sequence(self.dropout(inputs), lengths, True, enforce_sorted=False)
-        hidden, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], True, total_length=inputs.shape[1])
+        hidden = self.lstm.read(self.dropout(inputs), attention_mask)
         return self.classifier(self.dropout(hidden))  # (B, S, N)
 
 

@@ -83,7 +83,7 @@ class ModernBertAttention(nn.Module):
         self.dropout_prob = config.attention_probs_dropout_prob
         self.out_drop = Dropout(config.attention_probs_dropout_prob)
 
-    def forward(self, queries: Tensor, source: KeyValueInput, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
+    def forward(self, queries: Tensor, source: KeyValueInput) -> Tensor:
         """Return the attention of `queries`, which are read where the source has their rotation, else its states."""
         rotation = source.rotation
         assert rotation is not None
@@ -102,11 +102,10 @@ class ModernBertAttention(nn.Module):
         if source.starts is not None:
             attended = varlen_attention(query, key, value, source.starts, source.max_length, source.reach).flatten(1)
             read = attended if source.read_rows is None else attended.index_select(0, source.read_rows)
-            return self.out_drop(self.Wo(read)), None
+            return self.out_drop(self.Wo(read))
         dropout = self.dropout_prob if self.training else 0.0
         query, key, value = (heads.flatten(-2) for heads in (query, key, value))
-        joined, probabilities = attend(query, key, value, source, self.num_heads, dropout, output_attentions)
-        return self.out_drop(self.Wo(joined)), probabilities
+        return self.out_drop(self.Wo(attend(query, key, value, source, self.num_heads, dropout)))
 
 
 class ModernBertMLP(nn.Module):
@@ -135,14 +134,14 @@ class ModernBertLayer(nn.Module):
         self.mlp_norm = layer_norm(config)
         self.mlp = ModernBertMLP(config)
 
-    def forward(self, queries: Tensor, source: KeyValueInput, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
+    def forward(self, queries: Tensor, source: KeyValueInput) -> Tensor:
         selected = queries if source.query_rotation is None else self.attn_norm(queries)
         source = source._replace(hidden=self.attn_norm(source.hidden))
-        attended, probabilities = self.attn(selected, source, output_attentions)
+        attended = self.attn(selected, source)
         if source.read_rows is not None:
             queries = queries.index_select(0, source.read_rows)
         hidden = queries + attended
-        return hidden + self.mlp(self.mlp_norm(hidden)), probabilities
+        return hidden + self.mlp(self.mlp_norm(hidden))
 
 
 class ModernBertModel(BertModel):

@@ -25,15 +25,6 @@ MAX_HEAD_SIZE = 256
 """Largest D of torch's kernel of `varlen_attention`."""
 
 
-class RowMap(NamedTuple):
-    """Correspondence between N real rows and P >= N padded rows."""
-
-    to_padded: Tensor
-    """(N,) int64: the padded row of each real row, ascending."""
-    to_real: Tensor
-    """(P,) int64: the real row of each padded row; N, one past the last, for padding."""
-
-
 class Unpadding:
     """Gather the real tokens of a padded batch and scatter them back, as whole vectors or head by head."""
 
@@ -71,7 +62,8 @@ class Unpadding:
 
     def gather_positions(self, real: Tensor, positions: Tensor) -> Tensor:
         """Return the vectors at positions (B, Q), all of real tokens: (T, H) to (B, Q, H)."""
-        return real[self.tokens.to_real.unflatten(0, (self.batch_size, self.length)).gather(1, positions)]
+        _, to_real = self.tokens
+        return real[to_real.unflatten(0, (self.batch_size, self.length)).gather(1, positions)]
 
 
 class PackedRows(NamedTuple):
@@ -103,8 +95,8 @@ class KeyValueInput(NamedTuple):
     """Which keys each query may see, bool, broadcastable to (B, A, Q, S); None if all of them."""
     unpadding: Unpadding | None = None
     """How `hidden` was unpadded, None if it was not."""
-    unpads_queries: bool = True
-    """Whether the queries are unpadded too; queries at selected positions are (B, Q, H) and need no unpadding."""
+    attentions: list[Tensor] | None = None
+    """Gets the attention probabilities before dropout, (B, A, Q, S); None if nobody reads them."""
     starts: Tensor | None = None
     """Of packed rows, with `max_length` and `read_rows` as in `PackedRows`."""
     max_length: int = 0
@@ -118,38 +110,30 @@ class KeyValueInput(NamedTuple):
     """How many tokens on each side of one it sees in packed rows, None for all."""
 
 
-def attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    source: KeyValueInput,
-    num_heads: int,
-    dropout: float,
-    output_attentions: bool,
-) -> tuple[Tensor, Tensor | None]:
-    """Return the mean values of queries (B, Q, H) or (T, H) over the keys of a source, and if requested the weights."""
-    # Attention needs rectangular sequences: pad the heads of an unpadded batch.
-    query_unpadding = source.unpadding if source.unpads_queries else None
+def attend(query: Tensor, key: Tensor, value: Tensor, source: KeyValueInput, num_heads: int, dropout: float) -> Tensor:
+    """Return the mean values of queries (B, Q, H) or (T, H) over the keys of a source."""
+    # Attention needs rectangular sequences: pad the heads of an unpadded batch. Selected queries are not unpadded.
+    query_unpadding = source.unpadding if query.dim() == 2 else None
     query = _split_heads(query, num_heads, query_unpadding)  # (B, A, Q, D)
     key = _split_heads(key, num_heads, source.unpadding)  # (B, A, S, D)
     value = _split_heads(value, num_heads, source.unpadding)  # (B, A, S, D)
-    probabilities = None
     # On a CPU torch's fused attention has no dropout, where it falls back to these operations with slower dropout, and
     # its backward pass in bfloat16 is slower than theirs.
     trains_short = query.dtype == torch.bfloat16 and torch.is_grad_enabled() and key.shape[2] <= MAX_UNFUSED_LENGTH
-    if output_attentions or (query.device.type == "cpu" and (dropout or trains_short)):
+    if source.attentions is not None or (query.device.type == "cpu" and (dropout or trains_short)):
         scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5  # (B, A, Q, S)
         if source.mask is not None:
             scores = scores.masked_fill(~source.mask, float("-inf"))
         probabilities = scores.softmax(dim=-1)
+        if source.attentions is not None:
+            source.attentions.append(probabilities)
         context = fast_dropout(probabilities, dropout, True) @ value  # (B, A, Q, D)
     else:
         context = functional.scaled_dot_product_attention(
             query, key, value, attn_mask=source.mask, dropout_p=dropout
         )  # (B, A, Q, D)
     # Join the heads: (B, A, Q, D) to (B, Q, H), or back to real tokens (T, H).
-    joined = context.transpose(1, 2).flatten(2) if query_unpadding is None else query_unpadding.unpad_heads(context)
-    return joined, probabilities if output_attentions else None
+    return context.transpose(1, 2).flatten(2) if query_unpadding is None else query_unpadding.unpad_heads(context)
 
 
 def _split_heads(projected: Tensor, num_heads: int, unpadding: Unpadding | None) -> Tensor:
@@ -185,10 +169,11 @@ def supports_windows() -> bool:
     return "window_size" in inspect.signature(varlen_attn).parameters
 
 
-def _row_map(to_padded: Tensor, num_padded: int) -> RowMap:
+def _row_map(to_padded: Tensor, num_padded: int) -> tuple[Tensor, Tensor]:
+    """Return the padded row of each of N real rows, (N,) int64, and the real row of each padded one: N for padding."""
     count = to_padded.shape[0]
     to_real = torch.full((num_padded,), count, dtype=torch.int64, device=to_padded.device)
-    return RowMap(to_padded, to_real.scatter(0, to_padded, torch.arange(count, device=to_padded.device)))
+    return to_padded, to_real.scatter(0, to_padded, torch.arange(count, device=to_padded.device))
 
 
 def _moved(rows: Tensor, to_padded: Tensor, to_real: Tensor, pads: bool) -> Tensor:

@@ -9,11 +9,11 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from bert_model.model.bert import BertForPreTraining, BertModel
@@ -126,18 +126,16 @@ def load_model(
     config: BertConfig | None = None,
     seed: int = 0,
     log: bool = True,
-    **config_overrides: Any,
 ) -> tuple[Model, LoadReport]:
     """Load a Hugging Face directory into one of the model classes here, in float32 on the CPU.
 
     The tensors decide what is loaded, as in `fill_model`; the report is a line of the log unless `log` is false. The
-    configuration is the directory's with overrides, or `config` if the caller has read it already.
+    configuration is the directory's, or `config` if the caller has read it already.
     The embeddings are compared with the directory's vocabulary: UsageError if it has more tokens, a warning if it has
     fewer, whose other rows are not predicted.
     """
     directory = Path(directory)
-    assert config is None or not config_overrides, "overrides are in `config` already"
-    config = config or BertConfig.from_directory(directory, **config_overrides)
+    config = config or BertConfig.from_directory(directory)
     tokens = read_stated(directory).tokens
     _compare_rows(directory, config, len(tokens) or config.vocab_size)
     model, report = fill_model(model_class, config, read_weights(directory), seed=seed)
@@ -348,23 +346,16 @@ def read_tensors(directory: Path) -> dict[str, Tensor]:
     """Read all tensors of a directory; pickled files are read without executing code."""
     tensors: dict[str, Tensor] = {}
     for path in weight_files(directory):
-        tensors.update(_read_safetensors(path) if path.suffix == ".safetensors" else _read_pickled(path))
+        try:
+            if path.suffix == ".safetensors":
+                tensors |= load_file(path)
+            else:
+                tensors |= torch.load(path, map_location="cpu", weights_only=True)
+        except (OSError, SafetensorError) as error:
+            raise InputError(f"{path}: not a readable {path.suffix[1:]} file ({error})") from error
+        except Exception as error:  # torch raises whatever the unpickler raises
+            raise InputError(f"{path}: not a file of tensors only ({type(error).__name__}: {error})") from error
     return tensors
-
-
-def _read_pickled(path: Path) -> dict[str, Tensor]:
-    try:
-        return dict(torch.load(path, map_location="cpu", weights_only=True))
-    except Exception as error:  # torch raises whatever the unpickler raises
-        raise InputError(f"{path}: not a file of tensors only ({type(error).__name__}: {error})") from error
-
-
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    try:
-        with safe_open(path, framework="pt") as stored:
-            return {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (not a mapping)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: not a readable safetensors file ({error})") from error
 
 
 def _canonical(tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:

@@ -90,8 +90,6 @@ class MaskedInstances(NamedTuple):
     """(B,) int64."""
     token_type_ids: Integers
     """(B, S) int64."""
-    counts: Integers
-    """(B,) int64: predictions."""
     positions: Integers
     """(B, M) int32, zero padded."""
     labels: Integers
@@ -103,11 +101,13 @@ class MaskedInstances(NamedTuple):
     def sizes(self) -> StepCounts:
         """The counts of the micro-batch."""
         squared_lengths = int((self.lengths.astype(np.int64) ** 2).sum())
-        return StepCounts(len(self.lengths), int(self.lengths.sum()), squared_lengths, int(self.counts.sum()))
+        return StepCounts(
+            len(self.lengths), int(self.lengths.sum()), squared_lengths, int((self.labels != IGNORED_LABEL).sum())
+        )
 
 
 _NONE = np.zeros((0, 1), dtype=np.int64)
-NO_INSTANCES = MaskedInstances(_NONE, _NONE[:, 0], _NONE, _NONE[:, 0], _NONE, _NONE, _NONE[:, 0])
+NO_INSTANCES = MaskedInstances(_NONE, _NONE[:, 0], _NONE, _NONE, _NONE, _NONE[:, 0])
 """Those of an empty micro-batch."""
 
 
@@ -115,7 +115,7 @@ def split_micro_batches(
     samples: Samples, micro_batch_size: int, *, rank: int = 0, world_size: int = 1
 ) -> list[Samples]:
     """Split a rank's part into the fewest micro-batches of at most `micro_batch_size`, of like lengths and sizes."""
-    rows = rank_rows(samples.columns.lengths, rank=rank, world_size=world_size)
+    rows = rank_rows(samples.lengths, rank=rank, world_size=world_size)
     return [samples.select(part) for part in np.array_split(rows, -(-len(rows) // micro_batch_size))]
 
 
@@ -135,10 +135,9 @@ def make_batch(
     """
     alignment = 1 if device.type == "cpu" else ALIGNED_LENGTH
     masked = mask_samples(samples, masking, vocabulary, seed=seed, pad_to_multiple=alignment)
-    width, max_count = masked.input_ids.shape[1], masked.labels.shape[1]
     # Which of the padded places are real.
-    is_prediction = np.arange(max_count) < masked.counts[:, None]  # (B, M)
-    is_token = np.arange(width) < masked.lengths[:, None]  # (B, S)
+    is_prediction = masked.labels != IGNORED_LABEL  # (B, M)
+    is_token = np.arange(masked.input_ids.shape[1]) < masked.lengths[:, None]  # (B, S)
     is_padded = not is_token.all()
     token_indices, prediction_indices = np.flatnonzero(is_token), np.flatnonzero(is_prediction)
     if few_sizes or device.type != "cpu":
@@ -169,26 +168,21 @@ def mask_samples(
 
     The mask of a sample is a function of (seed, epoch, row index).
     """
-    columns = samples.columns
-    lengths = columns.lengths  # (B,)
+    lengths = samples.lengths  # (B,)
     width = int(lengths.max(initial=1))
     width = -(-width // pad_to_multiple) * pad_to_multiple  # S
-    input_ids = pad(columns.input_ids, columns.offsets, width)  # (B, S)
-    if columns.masked_offsets is not None:  # static masks
-        assert columns.masked_lm_positions is not None
-        assert columns.masked_lm_ids is not None
-        counts = np.diff(columns.masked_offsets)  # (B,)
+    input_ids = pad(samples.input_ids, samples.offsets, width)  # (B, S)
+    if samples.masked_offsets is not None:  # static masks
+        assert samples.masked_lm_positions is not None
+        assert samples.masked_lm_ids is not None
+        counts = np.diff(samples.masked_offsets)  # (B,)
         max_count = int(counts.max(initial=1))  # M
-        positions = pad(columns.masked_lm_positions, columns.masked_offsets, max_count)  # (B, M)
-        labels = pad(columns.masked_lm_ids, columns.masked_offsets, max_count)  # (B, M)
+        positions = pad(samples.masked_lm_positions, samples.masked_offsets, max_count)  # (B, M)
+        labels = pad(samples.masked_lm_ids, samples.masked_offsets, max_count)  # (B, M)
     else:  # dynamic masks: new ones in every epoch
-        keys = np.empty(samples.num_samples, dtype=np.uint64)
-        # A batch between two epochs holds samples of both.
-        for epoch in np.unique(samples.epochs):
-            rows = samples.epochs == epoch
-            keys[rows] = sample_keys(seed, int(epoch), samples.sample_indices[rows])
-        words = columns.continues_word
-        continues = None if words is None else pad(words, columns.offsets, width)  # (B, S)
+        keys = sample_keys(seed, samples.epochs, samples.sample_indices)
+        words = samples.continues_word
+        continues = None if words is None else pad(words, samples.offsets, width)  # (B, S)
         masked = mask_batch(input_ids, lengths, keys, vocabulary, masking, continues)
         counts = masked.masked_lm_weights.sum(axis=1).astype(np.int64)  # (B,)
         max_count = int(counts.max(initial=1))  # M
@@ -201,10 +195,8 @@ def mask_samples(
     labels = np.where(np.arange(labels.shape[1]) < counts[:, None], labels, IGNORED_LABEL).astype(np.int64)
     # Segment ids: 1 from the first token of B to the last, 0 in the padding, as google's files have.
     places = np.arange(width)
-    segments = ((places >= columns.segment_b_start[:, None]) & (places < lengths[:, None])).astype(np.int64)
-    return MaskedInstances(
-        input_ids, lengths, segments, counts, positions, labels, columns.is_random_next.astype(np.int64)
-    )
+    segments = ((places >= samples.segment_b_start[:, None]) & (places < lengths[:, None])).astype(np.int64)
+    return MaskedInstances(input_ids, lengths, segments, positions, labels, samples.is_random_next.astype(np.int64))
 
 
 def round_up(count: int) -> int:

@@ -187,12 +187,8 @@ def restore(directory: Path, model: nn.Module, optimizer: Optimizer) -> dict[str
     tensors = read_tensors(directory)
     # Compare before copying: a model that does not fit stays unchanged.
     parameters = dict(model.named_parameters())
-    wrong = sorted(
-        name
-        for name in set(tensors) | set(parameters)
-        if name not in tensors or name not in parameters or tensors[name].shape != parameters[name].shape
-    )
-    if wrong:
+    stored, expected = ({name: item.shape for name, item in items.items()} for items in (tensors, parameters))
+    if wrong := sorted(dict(stored.items() ^ expected.items())):
         raise ArtifactError(f"{directory / WEIGHTS_NAME}: does not fit the model at {', '.join(wrong[:5])}")
     with torch.no_grad():
         for name, parameter in parameters.items():

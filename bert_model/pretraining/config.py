@@ -1,7 +1,6 @@
 """Configuration of a pre-training run and its command-line arguments; importable without torch."""
 
 import argparse
-import bisect
 import dataclasses
 import functools
 import itertools
@@ -12,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from bert_model.model.config import ARCHITECTURES, BertConfig, size_name
-from bert_model.training.schedule import OptimizerConfig, learning_rate_at, trapezoid_at
+from bert_model.training.schedule import OptimizerConfig
 from bert_pipeline.configuration import Proportion, Seed, SettingsAction, configuration
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.instances.masking import MaskingConfig
@@ -249,31 +248,6 @@ class PretrainingConfig:
         """Return the masking of a phase, with its own limit on predictions."""
         max_predictions = phase.max_predictions_per_seq or self.masking.max_predictions(phase.max_seq_length)
         return dataclasses.replace(self.masking, max_predictions_per_seq=max_predictions)
-
-    def learning_rate_at(self, step: int) -> float:
-        """Return the learning rate of the update after `step` finished ones, over all phases."""
-        if self.schedule == "run":
-            first = self.phases[0]
-            return learning_rate_at(
-                step, peak=first.learning_rate, total_steps=self.total_steps, warmup_steps=first.warmup_steps
-            )
-        if self.schedule == "trapezoid":
-            ends = list(itertools.accumulate(phase.steps for phase in self.phases))
-            last_start = ends[-1] - self.phases[-1].steps
-            return trapezoid_at(
-                step,
-                peak=self.phases[bisect.bisect_right(ends, step)].learning_rate,
-                warmup_steps=self.phases[0].warmup_steps,
-                decay_start=max(last_start, ends[-1] - round(self.decay_share * ends[-1])),
-                end=ends[-1],
-            )
-        for phase in self.phases:  # `step` becomes relative to each phase in turn
-            if step < phase.steps:
-                return learning_rate_at(
-                    step, peak=phase.learning_rate, total_steps=phase.steps, warmup_steps=phase.warmup_steps
-                )
-            step -= phase.steps
-        raise AssertionError("step beyond the last phase")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

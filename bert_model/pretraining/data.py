@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -73,24 +73,29 @@ class RowGroup:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Samples:
+class Samples(InstanceColumns):
     """Instances and the keys of their masks."""
 
-    columns: InstanceColumns
     sample_indices: Integers
     """(N,): row indices in the split."""
     epochs: Integers
     """(N,): the epoch in which each is read."""
 
-    @property
-    def num_samples(self) -> int:
-        return len(self.sample_indices)
-
     def select(self, rows: Integers) -> "Samples":
         """Return the instances at `rows`, in that order."""
-        return Samples(
-            columns=select_rows(self.columns, rows), sample_indices=self.sample_indices[rows], epochs=self.epochs[rows]
-        )
+        of_instances = ("segment_b_start", "is_random_next", "sample_indices", "epochs")
+        chosen = {name: getattr(self, name)[rows] for name in of_instances}
+        # Each offset belongs to one or two ragged arrays; without static masks the second does not exist.
+        of_tokens = ["input_ids", *["continues_word"] * (self.continues_word is not None)]
+        for ends, names in (("offsets", of_tokens), ("masked_offsets", ["masked_lm_positions", "masked_lm_ids"])):
+            offsets = getattr(self, ends)
+            if offsets is not None:
+                lengths = offsets[rows + 1] - offsets[rows]
+                chosen[ends] = offsets_of(lengths)
+                # Value i of the result is value i of the source plus the shift of its row.
+                source = np.repeat(offsets[rows] - chosen[ends][:-1], lengths) + np.arange(chosen[ends][-1])
+                chosen |= {name: getattr(self, name)[source] for name in names}
+        return Samples(**chosen)
 
 
 class InstanceSplit:
@@ -162,46 +167,28 @@ class InstanceSplit:
             raise ArtifactError(f"{self.manifest.path}: holds no instances in {self.split}/; make it from more text")
 
 
-class SampleOrder:
-    """The permutation of one split: which row is read at which position."""
+class Window(NamedTuple):
+    """Row groups that are in memory, and shuffled, together."""
 
-    def __init__(self, group_sizes: list[int], *, seed: int, groups_per_window: int) -> None:
-        self.sizes = np.asarray(group_sizes, dtype=np.int64)
-        self.num_samples = int(self.sizes.sum())
-        self.seed = seed
-        self.groups_per_window = groups_per_window
-        self._epoch = -1
-        self._order = np.empty(0, dtype=np.int64)
-        self._window_ends = np.empty(0, dtype=np.int64)
+    positions: range
+    epoch: int
+    groups: Integers
+    """Indices of its row groups, in permuted order."""
+    rows: Integers
+    """The permutation of its rows, which are numbered across its row groups."""
 
-    def locate(self, position: int) -> tuple[int, int, int]:
-        """Return (epoch, window, offset in the window) of a position."""
-        epoch, offset = divmod(position, self.num_samples)
-        self._enter(epoch)
-        window = int(np.searchsorted(self._window_ends, offset, side="right"))
-        start = int(self._window_ends[window - 1]) if window else 0
-        return epoch, window, offset - start
 
-    def window_groups(self, epoch: int, window: int) -> Integers:
-        """Return the row groups of a window, in permuted order."""
-        self._enter(epoch)
-        return self._order[window * self.groups_per_window : (window + 1) * self.groups_per_window]
-
-    def window_rows(self, epoch: int, window: int) -> Integers:
-        """Return the permutation of a window's rows, which are numbered across its row groups."""
-        count = int(self.sizes[self.window_groups(epoch, window)].sum())
-        return np.random.default_rng((self.seed, epoch, _ROW_ORDER, window)).permutation(count)
-
-    def _enter(self, epoch: int) -> None:
-        """Compute the order of an epoch's row groups and the position at which each window ends."""
-        if epoch == self._epoch:
-            return
-        order = np.random.default_rng((self.seed, epoch, _GROUP_ORDER)).permutation(len(self.sizes))
-        ends = np.cumsum(self.sizes[order])
-        # Index of the last row group of each window; the last window may have fewer.
-        last = np.arange(self.groups_per_window, len(order) + self.groups_per_window, self.groups_per_window) - 1
-        self._order, self._window_ends = order, ends[np.minimum(last, len(order) - 1)]
-        self._epoch = epoch
+def window_at(position: int, group_sizes: Integers, *, seed: int, groups_per_window: int) -> Window:
+    """Return the window that a position is in, of row groups with so many rows each."""
+    num_samples = int(group_sizes.sum())
+    epoch, offset = divmod(position, num_samples)
+    order = np.random.default_rng((seed, epoch, _GROUP_ORDER)).permutation(len(group_sizes))
+    starts = offsets_of(group_sizes[order])[:-1:groups_per_window]  # of the windows of this epoch
+    window = int(np.searchsorted(starts, offset, side="right")) - 1
+    groups = order[window * groups_per_window : (window + 1) * groups_per_window]
+    count, start = int(group_sizes[groups].sum()), epoch * num_samples + int(starts[window])
+    rows = np.random.default_rng((seed, epoch, _ROW_ORDER, window)).permutation(count)
+    return Window(range(start, start + count), epoch, groups, rows)
 
 
 class InstanceReader:
@@ -214,13 +201,14 @@ class InstanceReader:
         self, split: InstanceSplit, *, seed: int, groups_per_window: int, executor: ThreadPoolExecutor | None = None
     ) -> None:
         self.source = split
-        self.order = SampleOrder(
-            [group.num_rows for group in split.groups], seed=seed, groups_per_window=groups_per_window
+        sizes = np.array([group.num_rows for group in split.groups], dtype=np.int64)
+        self._window_at = functools.partial(
+            window_at, group_sizes=sizes, seed=seed, groups_per_window=groups_per_window
         )
         self._executor = executor
-        # The window in memory, with its rows in order and their permutation; and the one that is read ahead.
-        self._held: tuple[tuple[int, int], Samples, Integers] | None = None
-        self._ahead: tuple[tuple[int, int], Future[Samples]] | None = None
+        # The window in memory with its rows, and the one that is read ahead.
+        self._held: tuple[Window, Samples] | None = None
+        self._ahead: tuple[Window, Future[Samples]] | None = None
 
     def take(self, position: int, count: int) -> Samples:
         """Read the samples at positions `position` to `position + count - 1`, across windows and epochs."""
@@ -228,8 +216,8 @@ class InstanceReader:
         while count:
             # A window may end here: then fewer rows than `count` are taken, and the next window or epoch follows.
             parts.append(self._take(position, count))
-            position += parts[-1].num_samples
-            count -= parts[-1].num_samples
+            position += parts[-1].num_instances
+            count -= parts[-1].num_instances
         return concatenate(parts)
 
     def describe(self, start: int, end: int) -> str:
@@ -240,25 +228,23 @@ class InstanceReader:
 
     def _take(self, position: int, count: int) -> Samples:
         """Read the window of a position, and return its samples from there on, at most `count`."""
-        epoch, window, offset = self.order.locate(position)
-        if self._held is None or self._held[0] != (epoch, window):
+        if self._held is None or position not in self._held[0].positions:
             self._held = None  # free the old window before reading the new one
             ahead, self._ahead = self._ahead, None
-            if ahead is not None and ahead[0] == (epoch, window):
-                rows = ahead[1].result()
+            if ahead is not None and position in ahead[0].positions:
+                self._held = ahead[0], ahead[1].result()
             else:
-                rows = _read_groups(self.source, self._groups(epoch, window), epoch)
-            permutation = self.order.window_rows(epoch, window)
-            self._held = (epoch, window), rows, permutation
+                window = self._window_at(position)
+                self._held = window, self._read(window)
             if self._executor is not None:
-                following = self.order.locate(position - offset + len(permutation))[:2]
-                groups = self._groups(*following)
-                self._ahead = following, self._executor.submit(_read_groups, self.source, groups, following[0])
-        _, window_samples, permutation = self._held
-        return window_samples.select(permutation[offset : offset + count])
+                following = self._window_at(self._held[0].positions.stop)
+                self._ahead = following, self._executor.submit(self._read, following)
+        window, samples = self._held
+        offset = position - window.positions.start
+        return samples.select(window.rows[offset : offset + count])
 
-    def _groups(self, epoch: int, window: int) -> list[RowGroup]:
-        return [self.source.groups[index] for index in self.order.window_groups(epoch, window)]
+    def _read(self, window: Window) -> Samples:
+        return _read_groups(self.source, [self.source.groups[index] for index in window.groups], window.epoch)
 
 
 def held_out_samples(split: InstanceSplit, *, limit: int, rank: int, world_size: int) -> Iterator[Samples]:
@@ -282,12 +268,8 @@ def _read_groups(split: InstanceSplit, groups: list[RowGroup], epoch: int) -> Sa
 
 
 def _read_group(split: InstanceSplit, group: RowGroup, epoch: int) -> Samples:
-    columns = split.read(group)
-    return Samples(
-        columns=columns,
-        sample_indices=np.arange(group.first_row, group.first_row + columns.num_instances, dtype=np.int64),
-        epochs=np.full(columns.num_instances, epoch, dtype=np.int64),
-    )
+    indices = np.arange(group.first_row, group.first_row + group.num_rows, dtype=np.int64)
+    return Samples(**vars(split.read(group)), sample_indices=indices, epochs=np.full_like(indices, epoch))
 
 
 def rank_rows(lengths: Integers, *, rank: int, world_size: int) -> Integers:
@@ -302,39 +284,18 @@ def rank_rows(lengths: Integers, *, rank: int, world_size: int) -> Integers:
     return rows
 
 
-def select_rows(columns: InstanceColumns, rows: Integers) -> InstanceColumns:
-    """Return the instances at `rows`, in that order."""
-    chosen = {"segment_b_start": columns.segment_b_start[rows], "is_random_next": columns.is_random_next[rows]}
-    # Each offset belongs to one or two ragged arrays; without static masks the second does not exist.
-    of_tokens = ["input_ids", *["continues_word"] * (columns.continues_word is not None)]
-    for ends, names in (("offsets", of_tokens), ("masked_offsets", ["masked_lm_positions", "masked_lm_ids"])):
-        offsets = getattr(columns, ends)
-        if offsets is not None:
-            lengths = offsets[rows + 1] - offsets[rows]
-            chosen[ends] = offsets_of(lengths)
-            # Value i of the result is value i of the source plus the shift of its row.
-            source = np.repeat(offsets[rows] - chosen[ends][:-1], lengths) + np.arange(chosen[ends][-1])
-            chosen |= {name: getattr(columns, name)[source] for name in names}
-    return InstanceColumns(**chosen)
-
-
 def concatenate(parts: list[Samples]) -> Samples:
     """Concatenate samples in order."""
     if len(parts) == 1:
         return parts[0]
-    columns = [part.columns for part in parts]
-    if len({item.is_masked for item in columns}) > 1:
+    if len({part.is_masked for part in parts}) > 1:
         raise ArtifactError("some shards hold static masks and some do not; make the instances again in one run")
     joined: dict[str, npt.NDArray[Any]] = {}
-    for field in dataclasses.fields(InstanceColumns):
-        arrays = [getattr(item, field.name) for item in columns]
+    for field in dataclasses.fields(Samples):
+        arrays = [getattr(part, field.name) for part in parts]
         if field.name.endswith("offsets") and arrays[0] is not None:
             # Offsets begin at 0 in every part, so lengths are joined and summed up again.
             joined[field.name] = offsets_of(np.concatenate([np.diff(array) for array in arrays]))
         elif arrays[0] is not None:
             joined[field.name] = np.concatenate(arrays)
-    return Samples(
-        columns=InstanceColumns(**joined),
-        sample_indices=np.concatenate([part.sample_indices for part in parts]),
-        epochs=np.concatenate([part.epochs for part in parts]),
-    )
+    return Samples(**joined)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bert_model.model.bert import BertForPreTraining
+from bert_model.pretraining.config import PretrainingConfig
 from bert_model.training.distributed import Group, autocast
 from bert_model.zero_shot.exam import ngram_baseline_correct, score_pairs
 from bert_model.zero_shot.result import ExamResult, PairScores, exam_result
@@ -51,23 +52,18 @@ class FastExam:
         self,
         pairs: list[Pair],
         tokenizer: Tokenizer,
-        *,
-        next_sentence: bool,
-        precision: str,
+        config: PretrainingConfig,
         state: Mapping[str, Any] | None = None,
+        *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`next_sentence` is False for a model whose next-sentence head is not trained.
-
-        `state` is what `state` returned for the checkpoint that is resumed from.
-        """
-        if not next_sentence and all(len(pair.good) > 1 for pair in pairs):
+        """`state` is what `state` returned for the checkpoint that is resumed from."""
+        self.next_sentence = config.objective == "mlm_nsp"  # else the head is not trained
+        if not self.next_sentence and all(len(pair.good) > 1 for pair in pairs):
             raise ConfigurationError("exam: has pairs of two sentences only, and objective=mlm trains no head for them")
         self.pairs = pairs
-        self.scored_pairs = [pair for pair in pairs if next_sentence or len(pair.good) == 1]
-        self.tokenizer = tokenizer
-        self.next_sentence = next_sentence
-        self.precision = precision
+        self.scored_pairs = [pair for pair in pairs if self.next_sentence or len(pair.good) == 1]
+        self.tokenizer, self.precision = tokenizer, config.precision
         self._clock = clock
         state = state or {}
         self._began = clock() - state.get("seconds", 0.0)

@@ -140,9 +140,9 @@ class Packing:
 
 def prediction_counts(samples: Samples, masking: MaskingConfig) -> Integers:
     """Return how many predictions each instance has at most, (B,); known before its mask is drawn."""
-    if samples.columns.masked_offsets is not None:
-        return np.diff(samples.columns.masked_offsets)
-    return num_to_predict(samples.columns.lengths, masking)
+    if samples.masked_offsets is not None:
+        return np.diff(samples.masked_offsets)
+    return num_to_predict(samples.lengths, masking)
 
 
 def choose_capacity(
@@ -153,7 +153,7 @@ def choose_capacity(
     Steps are drawn from a sample of the data and dealt to the ranks. A larger capacity has more dummies, a smaller one
     begins another micro-batch more often.
     """
-    lengths, predictions = sample.columns.lengths, prediction_counts(sample, masking)
+    lengths, predictions = sample.lengths, prediction_counts(sample, masking)
     generator = np.random.default_rng(0)
     draws = (generator.integers(len(lengths), size=num_instances) for _ in range(SIMULATED_STEPS))
     steps = [[drawn[rows] for rows in share_rows(lengths[drawn], world_size)] for drawn in draws]
@@ -223,7 +223,7 @@ def packed_batches(
 
     All ranks get the same number, so that none waits in a collective. Missing ones are all dummies, and the last.
     """
-    lengths, predictions = samples.columns.lengths, prediction_counts(samples, masking)
+    lengths, predictions = samples.lengths, prediction_counts(samples, masking)
     if (longest := int(lengths.max())) > (limit := capacity.max_length):  # of files that state none
         raise ConfigurationError(f"an instance has {longest} tokens, the phase has max_seq_length {limit}")
     shares = share_rows(lengths, group.world_size)
@@ -246,7 +246,7 @@ def pack(masked: MaskedInstances, capacity: Capacity) -> PackedBatch:
     starts = np.concatenate([[0], np.cumsum(lengths)])  # (N + 1,)
 
     is_token = np.arange(masked.input_ids.shape[1]) < masked.lengths[:, None]  # (B, S)
-    is_prediction = np.arange(masked.labels.shape[1]) < masked.counts[:, None]  # (B, M)
+    is_prediction = masked.labels != IGNORED_LABEL  # (B, M)
     predicted = (starts[:count, None] + masked.positions)[is_prediction]
     # Places without a prediction read any row: all different, as gradients of one row would be added in turn.
     unused = np.arange(capacity.predictions - len(predicted)) % capacity.rows

@@ -1,15 +1,25 @@
-"""Phases of a run: each phase of the configuration with its instances and its position in the run."""
+"""Phases of a run: their instances, when each of them ends, and the learning rate of each step.
+
+Steps and rates follow from the configuration, or with a time budget from the clock, which decides when a phase ends and
+when the learning rate decays, once, for all ranks. A decision is a step number. It is part of every later checkpoint,
+so that a resumed training does the same, and an uninterrupted training with the same steps computes the same bits. What
+counts is the time of training on rank 0 up to the checkpoint that was resumed from: neither pauses nor steps that were
+lost and repeated.
+"""
 
 import dataclasses
 import itertools
 import logging
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bert_model.pretraining.config import PhaseConfig, PretrainingConfig
 from bert_model.pretraining.data import InstanceSplit
 from bert_model.training.metrics_log import DataInput
+from bert_model.training.schedule import learning_rate_at, trapezoid_at
 from bert_pipeline.errors import ConfigurationError, TrainingError
 from bert_pipeline.instances.masking import SINGLE_PIECES, MaskingConfig, continuing
 from bert_pipeline.storage import is_remote
@@ -19,11 +29,15 @@ logger = logging.getLogger(__name__)
 
 UNDECIDED = 1 << 40
 """End of a phase that the clock has not decided yet: beyond all steps."""
+_MIN_STEPS = 4
+"""Steps of the last phase before its decay: fewer have no steady pace."""
+_RESUMED_SHARE = 0.01
+"""Share of the budget after which the pace since a resume counts alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """A phase of the configuration with its data and its position in the run."""
+    """A phase of the configuration with its data and its position in the run, which `Timetable` decides."""
 
     index: int
     config: PhaseConfig
@@ -67,7 +81,7 @@ class Phase:
 
 
 def load_phases(config: PretrainingConfig) -> tuple[list[Phase], Tokenizer]:
-    """Open the instances of every phase; raise if they do not fit the phases or one another."""
+    """Open the instances of every phase, in no place yet; raise if they do not fit the phases or one another."""
     phases: list[Phase] = []
     tokenizer: Tokenizer | None = None
     for index, phase in enumerate(config.phases):
@@ -101,8 +115,7 @@ def load_phases(config: PretrainingConfig) -> tuple[list[Phase], Tokenizer]:
             logger.warning("%s: %s", phase.instances, SINGLE_PIECES)
         phases.append(Phase(index=index, config=phase, masking=masking, train=train, held_out=held_out))
     assert tokenizer is not None
-    ends = list(itertools.accumulate(phase.steps for phase in config.phases))
-    return place_phases(phases, [UNDECIDED] * len(ends) if config.budget else ends), tokenizer
+    return phases, tokenizer
 
 
 def with_own_copies(phases: list[Phase], config: PretrainingConfig) -> list[Phase]:
@@ -116,20 +129,157 @@ def with_own_copies(phases: list[Phase], config: PretrainingConfig) -> list[Phas
     return own
 
 
-def place_phases(phases: Sequence[Phase], ends: Sequence[int]) -> list[Phase]:
-    """Return the phases with their steps and positions, given the step after which each of them ends."""
-    placed: list[Phase] = []
-    consumed: dict[str, int] = {}  # samples of each instance directory that the phases so far consume
-    first_step = 0
-    for phase, end in zip(phases, ends):
-        # A later phase on the same instances reads on where the earlier one ended.
-        key = phase.train.manifest.sha256
-        placed.append(
-            dataclasses.replace(phase, first_step=first_step, end_step=end, first_position=consumed.get(key, 0))
+def refuse_other_budget(config: PretrainingConfig, state: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError for another budget than in a stored `Timetable.state` if it comes too late.
+
+    The learning rate decays already, or has no time left for it.
+    """
+    goal = (config.budget_seconds, config.max_passes)
+    if not config.budget or goal == (state.get("budget_seconds", goal[0]), state.get("max_passes", goal[1])):
+        return
+    if state["decay_start"] is not None:
+        raise ConfigurationError(
+            f"budget: found {config.limits}, but since step {state['decay_start']} the learning rate decays to the end "
+            f"of {state['budget_seconds']:g} s of training; restore it, or continue from the finished model in a new "
+            "directory, with --from"
         )
-        consumed[key] = placed[-1].position_at(end)
-        first_step = end
-    return placed
+    if state["seconds"] > config.budget_seconds * (1 - config.decay_share):
+        raise ConfigurationError(
+            f"budget: found {config.budget}, but after {state['seconds']:.0f} s of training less than its decay_share "
+            f"({config.decay_share:g}) is left; give a larger one, or another directory"
+        )
+
+
+class Timetable:
+    """The phases of a training with their steps, and its learning rate; with a budget its clock and decisions."""
+
+    def __init__(
+        self,
+        config: PretrainingConfig,
+        phases: Sequence[Phase],
+        state: Mapping[str, Any] | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`state` is what `state` returned for the checkpoint that is resumed from; only a budget reads it."""
+        self.config = config
+        self.phases = list(phases)
+        if config.budget:
+            # Step after which each phase ended; the last one's is decided when its decay begins.
+            state = state or {}
+            self.phase_ends: list[int] = list(state.get("phase_ends", ()))
+            self.decay_start: int | None = state.get("decay_start")
+        else:
+            state, total = {}, config.total_steps
+            self.phase_ends = list(itertools.accumulate(phase.steps for phase in config.phases))
+            self.decay_start = max(total - config.phases[-1].steps, total - round(config.decay_share * total))
+        self._clock = clock
+        self._started = clock() - float(state.get("seconds", 0.0))
+        # Step and seconds from which on the phase's pace is measured: it decides how many steps the decay has.
+        self._pace_from: list[float] = list(state.get("pace_from", []))
+        # The same of the first two steps since a resume, which may be on another machine.
+        self._since_resume: list[list[float]] | None = [] if state else None
+        self._place_phases()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training so far."""
+        return self._clock() - self._started
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint holds of the budget, in JSON values."""
+        return {
+            "budget_seconds": self.config.budget_seconds,
+            "max_passes": self.config.max_passes,
+            "seconds": self.seconds,
+            "pace_from": self._pace_from,
+            **self.decisions,
+        }
+
+    @property
+    def decisions(self) -> dict[str, Any]:
+        """What the clock has decided so far, in JSON values."""
+        return {"phase_ends": list(self.phase_ends), "decay_start": self.decay_start}
+
+    def decide(self, step: int, index: int, seconds: float) -> bool:
+        """Decide, before the update of `step` in phase `index`, whether the phase or its stable rate ends here.
+
+        `seconds` are those of rank 0, so that all ranks decide alike. Returns whether a decision was made: the phase
+        then ends after this update, or the decay begins with it.
+        """
+        if len(self.phase_ends) > index:
+            return False
+        # The first step of a phase comes after the evaluation of the one before it, and may compile: it has no pace.
+        if not self._pace_from:
+            if step > self.phases[index].first_step:
+                self._pace_from = [step, seconds]
+            return False
+        total, shares = self.config.budget_seconds, [phase.share for phase in self.config.phases]
+        # Nor has the first one since a resume, and a few more say little: until then the pace before it counts too.
+        start = self._pace_from
+        if self._since_resume is not None:
+            if len(self._since_resume) < 2:
+                self._since_resume.append([step, seconds])
+            elif seconds - self._since_resume[1][1] >= _RESUMED_SHARE * total:
+                start = self._since_resume[1]
+        steps = step - int(start[0])
+        pace = (seconds - start[1]) / max(1, steps)  # seconds a step
+        # Passes end a phase as seconds do, by the same shares: whichever are over first.
+        most = self.config.max_passes or math.inf
+        passes = sum(phase.passes_before(min(step, phase.end_step)) for phase in self.phases[: index + 1])
+        passes_a_step = self.phases[index].config.global_batch_size * self.phases[index].passes_per_sample
+
+        if index == len(shares) - 1:
+            if steps < _MIN_STEPS or max(seconds / total, passes / most) < 1 - self.config.decay_share:
+                return False
+            left = min(round((total - seconds) / max(pace, 1e-9)), (most - passes) // passes_a_step)
+            self.phase_ends.append(step + max(1, int(left)))
+            self.decay_start, end = step, self.phase_ends[-1]
+            if end - step > 1:
+                logger.info("step %d: the learning rate decays from here to step %d", step, end)
+            else:
+                logger.warning("step %d: the budget has ended, and leaves no time for the learning rate to decay", step)
+        elif max((seconds + pace) / total, (passes + passes_a_step) / most) >= sum(shares[: index + 1]) / sum(shares):
+            self.phase_ends.append(step + 1)
+            self._pace_from, self._since_resume = [], None
+        else:
+            return False
+        self._place_phases()
+        return True
+
+    def learning_rate_at(self, step: int) -> float:
+        """Return the learning rate of the update after `step` finished ones."""
+        config, first = self.config, self.config.phases[0]
+        phase = next(phase for phase in self.phases if step < phase.end_step)
+        if config.schedule == "trapezoid":
+            return trapezoid_at(
+                step,
+                peak=phase.config.learning_rate,
+                warmup_steps=first.warmup_steps,
+                decay_start=UNDECIDED if self.decay_start is None else self.decay_start,
+                end=self.phases[-1].end_step,
+            )
+        if config.schedule == "run":
+            step_of, part, total_steps = step, first, config.total_steps
+        else:
+            step_of, part, total_steps = step - phase.first_step, phase.config, phase.config.steps
+        return learning_rate_at(
+            step_of, peak=part.learning_rate, total_steps=total_steps, warmup_steps=part.warmup_steps
+        )
+
+    def _place_phases(self) -> None:
+        """Give the phases their steps and positions, by the step after which each of them ends."""
+        ends = [*self.phase_ends, *[UNDECIDED] * len(self.phases)]
+        consumed: dict[str, int] = {}  # samples of each instance directory that the phases so far consume
+        first_step = 0
+        for index, (phase, end) in enumerate(zip(self.phases, ends)):
+            # A later phase on the same instances reads on where the earlier one ended.
+            key = phase.train.manifest.sha256
+            self.phases[index] = phase = dataclasses.replace(
+                phase, first_step=first_step, end_step=end, first_position=consumed.get(key, 0)
+            )
+            consumed[key] = phase.position_at(end)
+            first_step = end
 
 
 def warn_of_moved_samples(phases: Sequence[Phase], state: Mapping[str, Any]) -> None:

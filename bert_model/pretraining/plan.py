@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from bert_model.pretraining.config import PretrainingConfig
-from bert_model.pretraining.phases import UNDECIDED, Phase, load_phases, place_phases
+from bert_model.pretraining.phases import UNDECIDED, Phase, Timetable, load_phases
 from bert_model.pretraining.run import check_batch_sizes, resolve_initial_model
 from bert_model.pretraining.run_directory import initialize_or_resume
 from bert_model.pretraining.trainer import Trainer
@@ -84,16 +84,14 @@ def _measure(
                 torch.cuda.synchronize(group.device)
             marks.append((clock(), trainer.tokens_seen, step))
 
-    initial = initialize_or_resume(config, None, tokenizer, group)
+    model, optimizer, *_ = initialize_or_resume(config, None, tokenizer, group)
     trainer = Trainer(
         config,
-        phases=place_phases([dataclasses.replace(phase, index=0, config=alone)], [UNDECIDED]),
-        model=initial.model,
-        optimizer=initial.optimizer,
+        timetable=Timetable(config, [dataclasses.replace(phase, index=0, config=alone)]),
+        model=model,
+        optimizer=optimizer,
         vocabulary=tokenizer,
         group=group,
-        tracker=None,
-        saver=None,
         should_stop=lambda: group.is_main and len(marks) > 1,
         after_step=after_step,
     )

@@ -14,13 +14,19 @@ import torch
 
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import save_model
-from bert_model.pretraining.budget import Budget, refuse_other_budget
 from bert_model.pretraining.checkpoint import KIND as CHECKPOINT_KIND
 from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, is_intact, read_state, restore
 from bert_model.pretraining.config import INITIAL_SIZE, PretrainingConfig
 from bert_model.pretraining.fast_exam import FastExam, input_of_pairs, pairs_for_choosing, report_metrics, whole_exam
-from bert_model.pretraining.phases import Phase, data_inputs, load_phases, with_own_copies
-from bert_model.pretraining.run_directory import MODEL_KIND, identity, initialize_or_resume, open_directory, run_lock
+from bert_model.pretraining.phases import (
+    Phase,
+    Timetable,
+    data_inputs,
+    load_phases,
+    refuse_other_budget,
+    with_own_copies,
+)
+from bert_model.pretraining.run_directory import LOCK_NAME, MODEL_KIND, identity, initialize_or_resume, open_directory
 from bert_model.pretraining.run_store import RunStore
 from bert_model.pretraining.trainer import PretrainingResult, Trainer
 from bert_model.training.distributed import Group, LostRanksError, is_lost_connection, process_group, resolve_precision
@@ -29,13 +35,12 @@ from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, first_line, r
 from bert_model.training.mlflow_sync import Tracker, sync
 from bert_model.training.throughput import PeakRate, peak_rate
 from bert_model.zero_shot.result import EXAM_NAME, ExamResult, exam_table
-from bert_pipeline.atomic import write_text_durably
+from bert_pipeline.atomic import locked, write_text_durably
 from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError, DiskFullError, TrainingError
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
 from bert_pipeline.signals import stop_requests
 from bert_pipeline.storage import is_remote, to_path, without_secrets
-from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -72,57 +77,39 @@ def pretrain(
             lambda: _open_run(config, output, store, group, stack, resume=resume, allow_changes=allow_changes)
         )
         own = group.on_all_ranks(lambda: run.phases if group.is_main else with_own_copies(run.phases, config))
-        run = dataclasses.replace(run, phases=own)
-        checkpoints = CheckpointDirectory(
-            path=output / "checkpoints",
-            tokenizer=run.tokenizer,
-            configuration=run.identity["configuration"],
-            inputs=run.identity["inputs"],
-            keep_last=config.keep_last,
-            keep_every_steps=config.keep_every_steps,
-        )
+        run, checkpoints = dataclasses.replace(run, phases=own), run.checkpoints
         if run.status == "finished":
-            return group.call_on_main(lambda: _already_finished(output, store, checkpoints))
+            return group.call_on_main(lambda: _already_finished(checkpoints, store))
         # One rank chooses the checkpoint for all: another machine might see the files of a shared disk later.
         chosen = group.call_on_main(lambda: _newest_checkpoint(checkpoints, store))
         newest = _here(store, group, *chosen) if chosen is not None else None
-        initial = initialize_or_resume(config, newest, run.tokenizer, group)
-        state, precision = initial.state, resolve_precision(config.precision, group.device)
-        step = state.get("step", 0)
-
-        push = store.push_soon if store is not None else None
+        model, optimizer, state, origin = initialize_or_resume(config, newest, checkpoints.tokenizer, group)
+        step, precision = state.get("step", 0), resolve_precision(config.precision, group.device)
         # All ranks train alike; only rank 0 logs and saves.
         trainer = Trainer(
             config,
-            phases=run.phases,
-            model=initial.model,
-            optimizer=initial.optimizer,
-            vocabulary=run.tokenizer,
+            model=model,
+            optimizer=optimizer,
+            vocabulary=checkpoints.tokenizer,
             group=group,
             tracker=_open_tracker(output, config, run, experiment) if group.is_main else None,
-            saver=BackgroundSaver(checkpoints, push) if group.is_main else None,
+            saver=BackgroundSaver(checkpoints, store.push_soon if store else None) if group.is_main else None,
             should_stop=stack.enter_context(stop_requests()),
             after_step=after_step if store is None else store.checking(after_step),
             peak=peak_rate(group.device, precision) if group.is_main else PeakRate(),
-            budget=Budget(config, run.phases, state.get("budget", {}), clock=clock) if config.budget else None,
-            exam=FastExam(
-                run.pairs,
-                run.tokenizer,
-                next_sentence=config.objective == "mlm_nsp",
-                precision=precision,
-                state=state.get("exam"),
-                clock=clock,
-            )
+            # Last, as their clocks start here.
+            timetable=Timetable(config, run.phases, state.get("budget"), clock=clock),
+            exam=FastExam(run.pairs, checkpoints.tokenizer, config, state.get("exam"), clock=clock)
             if run.pairs
             else None,
         )
         if trainer.tracker is not None:  # the log starts with what the run computes on
-            logger.info("%s%s", initial.origin, cost_of_dropout(initial.model.config, group.device))
+            logger.info("%s%s", origin, cost_of_dropout(model.config, group.device))
             trainer.tracker.record(
                 "resume" if newest else "start",
                 step,
                 {},
-                message=initial.origin,
+                message=origin,
                 matrix_product_rate=trainer.peak.flops,
                 matrix_product_rate_kind=trainer.peak.kind,
                 code_version=os.environ.get(CODE_VERSION_VARIABLE, ""),
@@ -132,7 +119,7 @@ def pretrain(
         best = state.get("best", {})
         has_best = group.call_on_main(lambda: bool(best) and is_intact(checkpoints.path_of(best["step"])))
         trainer.restore(state, has_best=has_best)
-        return _train(trainer, step, checkpoints, store, run, output / "model")
+        return _train(trainer, step, run, store)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,11 +127,16 @@ class _Run:
     """What rank 0 found when it opened data and run directory."""
 
     phases: list[Phase]
-    tokenizer: Tokenizer
-    identity: dict[str, Any]
+    checkpoints: CheckpointDirectory
+    """With the tokenizer of the data, and the identity of the run."""
     pairs: list[Pair]
     """Minimal pairs that checkpoints are examined on."""
     status: Literal["new", "unfinished", "finished"]
+
+    @property
+    def model(self) -> Path:
+        """Where the finished model is published."""
+        return self.checkpoints.path.parent / "model"
 
 
 def _open_run(
@@ -167,18 +159,28 @@ def _open_run(
         )
     pairs = pairs_for_choosing(config.exam, config.exam_pairs) if config.exam or config.choose == "exam" else []
     described = identity(config, [phase.train.manifest for phase in phases])
-    stack.enter_context(run_lock(output))
+    checkpoints = CheckpointDirectory(
+        path=output / "checkpoints",
+        tokenizer=tokenizer,
+        configuration=described["configuration"],
+        inputs=described["inputs"],
+        keep_last=config.keep_last,
+        keep_every_steps=config.keep_every_steps,
+    )
+    busy = TrainingError(f"{output}: another run holds this directory; wait for it, or give another directory")
+    if not stack.enter_context(locked(output / LOCK_NAME, wait=0, busy=busy)):
+        logger.warning("%s: this disk has no locks: a second run in this directory would not be refused", output)
     if store is not None:
         store.fetch(resume=resume)
     state: dict[str, Any] = {}
-    if checkpoints := sorted((output / "checkpoints").glob("step-*")):
+    if steps := checkpoints.steps():
         with contextlib.suppress(OSError, ValueError):  # a damaged one, which is skipped later
-            state = read_state(checkpoints[-1])
+            state = read_state(checkpoints.path_of(steps[-1]))
     refuse_other_budget(config, state.get("budget", {}))
     status = open_directory(output, config, described, resume=resume, allow_changes=allow_changes)
     if store is not None:  # only now: a start that is refused stops no other run
         store.take_over()
-    return _Run(phases=phases, tokenizer=tokenizer, identity=described, pairs=pairs, status=status)
+    return _Run(phases=phases, checkpoints=checkpoints, pairs=pairs, status=status)
 
 
 def resolve_initial_model(config: PretrainingConfig, group: Group, resolve: Callable[[str], Path]) -> PretrainingConfig:
@@ -245,14 +247,13 @@ def _here(store: RunStore | None, group: Group, path: Path, sha256: str) -> Path
 
 def _open_tracker(output: Path, config: PretrainingConfig, run: _Run, experiment: str) -> Tracker:
     """Open the metrics log and its MLflow run, with its description, its data sets and the hashes of its inputs."""
-    described = run.identity
-    lineage = {f"input.{name}": next(reversed(entry.values())) for name, entry in described["inputs"].items()}
+    lineage = {f"input.{name}": next(reversed(entry.values())) for name, entry in run.checkpoints.inputs.items()}
     return Tracker(
         output,
         experiment=experiment,
         run_name=config.model.name,
         tags={"kind": "pretraining", **lineage},
-        params=described["configuration"],
+        params=run.checkpoints.configuration,
         inputs=data_inputs(run.phases),
         note=_note(config, output),
         upload_checkpoints=config.upload_checkpoints,
@@ -274,9 +275,7 @@ def _note(config: PretrainingConfig, output: Path) -> str:
     )
 
 
-def _train(
-    trainer: Trainer, step: int, checkpoints: CheckpointDirectory, store: RunStore | None, run: _Run, directory: Path
-) -> PretrainingResult:
+def _train(trainer: Trainer, step: int, run: _Run, store: RunStore | None) -> PretrainingResult:
     """Train from `step` on and publish the finished model; the metrics log records how the run ended."""
     tracker, saver = trainer.tracker, trainer.saver
     try:
@@ -285,12 +284,12 @@ def _train(
         trainer.group.on_all_ranks(saver.wait if saver is not None else lambda: None)
         if result.status == "finished":
             if trainer.best and trainer.best["step"] != result.step:
-                _load_best(trainer, checkpoints, store)
+                _load_best(trainer, run.checkpoints, store)
             with unsharded(trainer.model):
-                exam = _take_exam(trainer, result.step, run, directory.parent)
+                exam = _take_exam(trainer, result.step, run)
                 result = dataclasses.replace(result, metrics=trainer.metrics)
                 if trainer.group.is_main:
-                    _publish_model(trainer, result.step, run, exam, directory)
+                    _publish_model(trainer, result.step, run, exam)
     except Exception as error:
         if saver is not None:
             # Finish the queued checkpoints first, so that the error names the last one that is safe.
@@ -298,7 +297,7 @@ def _train(
                 saver.wait()
             if store is not None:
                 store.wait()
-        failure = _explain(error, checkpoints, store, trainer)
+        failure = _explain(error, run.checkpoints, store, trainer)
         if tracker is not None:
             # The failure may be that the log was removed, or that the disk is full.
             with contextlib.suppress(TrainingError, DiskFullError, OSError):
@@ -315,8 +314,8 @@ def _train(
         tracker.record("end", result.step, result.metrics, status=result.status)
         tracker.close("FINISHED" if result.status == "finished" else "KILLED")
         if store is not None:
-            store.finish(checkpoints)
-    return dataclasses.replace(result, model=directory) if result.status == "finished" else result
+            store.finish(run.checkpoints)
+    return dataclasses.replace(result, model=run.model) if result.status == "finished" else result
 
 
 def _explain(error: Exception, checkpoints: CheckpointDirectory, store: RunStore | None, trainer: Trainer) -> Exception:
@@ -365,43 +364,38 @@ def _load_best(trainer: Trainer, checkpoints: CheckpointDirectory, store: RunSto
     trainer.metrics = {key: value for key, value in manifest.counts.items() if key != "step"}
 
 
-def _take_exam(trainer: Trainer, step: int, run: _Run, output: Path) -> tuple[ExamResult, list[Pair]] | None:
+def _take_exam(trainer: Trainer, step: int, run: _Run) -> tuple[ExamResult, list[Pair]] | None:
     """Examine the model on the pairs for reporting, on all ranks, and add the scores to the metrics.
 
     Returns the result and the pairs that were scored, or None if no exam is configured.
     """
-    path = trainer.config.exam
-    exam = path and whole_exam(
-        path, trainer.model, run.tokenizer, trainer.group, next_sentence=trainer.config.objective == "mlm_nsp"
-    )
+    path, next_sentence = trainer.config.exam, trainer.config.objective == "mlm_nsp"
+    exam = path and whole_exam(path, trainer.model, trainer.vocabulary, trainer.group, next_sentence=next_sentence)
     if not exam:
         return None
     metrics = report_metrics(exam[0])
     trainer.metrics = trainer.metrics | metrics
     if trainer.tracker is not None:
         # A run that was killed before its publication has recorded the same.
-        lines = [line for line in read_lines(output) if line.get("event") == "exam_report"]
+        lines = [line for line in read_lines(run.model.parent) if line.get("event") == "exam_report"]
         if (step, metrics) not in [(line["step"], line["metrics"]) for line in lines]:
             trainer.tracker.record("exam_report", step, metrics)
         logger.info("exam of the model, pairs for reporting:\n%s", exam_table(exam[0]))
     return exam
 
 
-def _publish_model(
-    trainer: Trainer, step: int, run: _Run, exam: tuple[ExamResult, list[Pair]] | None, directory: Path
-) -> None:
+def _publish_model(trainer: Trainer, step: int, run: _Run, exam: tuple[ExamResult, list[Pair]] | None) -> None:
     """Publish the trained weights as a Hugging Face directory without training state.
 
     Beside them are the result of the exam and its pairs, on which a promotion examines the champion too.
     """
-    model = trainer.model
-    inputs = dict(run.identity["inputs"])
+    model, configuration, inputs = trainer.model, run.checkpoints.configuration, dict(run.checkpoints.inputs)
     if trainer.exam is not None:
         inputs["exam"] = input_of_pairs(trainer.exam.scored_pairs)
     if exam:
         inputs["exam_report"] = input_of_pairs(exam[1])
-    with publishing(directory, kind=MODEL_KIND, configuration=run.identity["configuration"], inputs=inputs) as draft:
-        save_model(model, draft.path, run.tokenizer)
+    with publishing(run.model, kind=MODEL_KIND, configuration=configuration, inputs=inputs) as draft:
+        save_model(model, draft.path, trainer.vocabulary)
         if exam:
             result, pairs = exam
             # The pairs are beside it: a path would make equal models differ.
@@ -415,14 +409,15 @@ def _publish_model(
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             **trainer.metrics,
         }
-        if trainer.budget is not None:  # a training with the same steps computes the same
-            draft.provenance["budget"] = trainer.budget.decisions
+        if trainer.config.budget:  # a training with the same steps computes the same
+            draft.provenance["budget"] = trainer.timetable.decisions
         # Names the data to the fine-tunings of the model, wherever it is copied.
         draft.provenance["data"] = data_inputs(run.phases)
 
 
-def _already_finished(output: Path, store: RunStore | None, checkpoints: CheckpointDirectory) -> PretrainingResult:
+def _already_finished(checkpoints: CheckpointDirectory, store: RunStore | None) -> PretrainingResult:
     """Return the result of a finished run, and copy to MLflow and to the store what an outage left behind."""
+    output = checkpoints.path.parent
     manifest = load_manifest(output / "model", kind=MODEL_KIND)
     counts = dict(manifest.counts)
     step = counts.pop("steps")

@@ -4,7 +4,6 @@ import contextlib
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,9 +23,9 @@ from bert_model.training.distributed import Group
 from bert_model.training.gradients import resolve_data_parallel, shard_parameters
 from bert_model.training.metrics_log import set_log_aside
 from bert_model.training.optimizer import build_optimizer, load_optimizer_tensors
-from bert_pipeline.atomic import locked, replace_text
+from bert_pipeline.atomic import replace_text
 from bert_pipeline.configuration import to_mapping
-from bert_pipeline.errors import ArtifactError, ConfigurationError, TrainingError, UsageError
+from bert_pipeline.errors import ArtifactError, ConfigurationError, UsageError
 from bert_pipeline.hashes import content_sha256, file_sha256
 from bert_pipeline.manifest import Manifest, input_of, load_manifest
 from bert_pipeline.storage import without_secrets
@@ -95,19 +94,6 @@ def training_id(config: PretrainingConfig, manifests: Sequence[Manifest]) -> str
     return content_sha256(identity(config, manifests))[:16]
 
 
-@contextlib.contextmanager
-def run_lock(output: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a run directory, created if missing; the lock ends with the process.
-
-    Raise TrainingError if another process holds it, ArtifactError if the directory cannot be created or written.
-    """
-    busy = TrainingError(f"{output}: another run holds this directory; wait for it, or give another directory")
-    with locked(output / LOCK_NAME, wait=0, busy=busy) as has_locks:
-        if not has_locks:
-            logger.warning("%s: this disk has no locks: a second run in this directory would not be refused", output)
-        yield
-
-
 def open_directory(
     output: Path, config: PretrainingConfig, described: dict[str, Any], *, resume: bool, allow_changes: bool
 ) -> Literal["new", "unfinished", "finished"]:
@@ -168,22 +154,13 @@ def _differences(stored: Any, current: Any, key: str = "") -> Iterator[str]:
         yield f"{key}: was {stored!r}, is {current!r}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class InitialState:
-    """Model and optimizer at the step from which a run starts or continues."""
-
-    model: BertForPreTraining
-    optimizer: Optimizer
-    state: dict[str, Any]
-    """The training state of a checkpoint, empty for a new run."""
-    origin: str
-    """One line for the log: where the values come from."""
-
-
 def initialize_or_resume(
     config: PretrainingConfig, checkpoint: Path | None, tokenizer: Tokenizer, group: Group
-) -> InitialState:
-    """Build model and optimizer from random weights, the initial model or a checkpoint; the same on every rank."""
+) -> tuple[BertForPreTraining, Optimizer, dict[str, Any], str]:
+    """Build model and optimizer from random weights, the initial model or a checkpoint; the same on every rank.
+
+    Returns them, the training state of the checkpoint ({} for a new run), and for the log where the values come from.
+    """
     model, origin = _initial_model(config, tokenizer)
     longest = max(phase.max_seq_length for phase in config.phases)
     positions = model.config.max_position_embeddings
@@ -220,7 +197,7 @@ def initialize_or_resume(
     # Should the files differ between machines, those of rank 0 count. Of a sharded model they count already.
     if data_parallel != "fsdp":
         group.broadcast(parameter.data for parameter in model.parameters())
-    return InitialState(model=model, optimizer=optimizer, state=state, origin=origin)
+    return model, optimizer, state, origin
 
 
 def _initial_model(config: PretrainingConfig, tokenizer: Tokenizer) -> tuple[BertForPreTraining, str]:
@@ -253,18 +230,13 @@ def _initial_model(config: PretrainingConfig, tokenizer: Tokenizer) -> tuple[Ber
             f"{stored.architecture!r}; set model.preset to {INITIAL_SIZE!r}"
         )
     if config.model.preset != INITIAL_SIZE:
-        _check_size(config, stored, directory)
-    model, report = load_model(BertForPreTraining, directory, seed=config.seed, log=False, **overrides)
+        expected = config.model.resolve(vocab_size=stored.vocab_size)
+        for key in ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"):
+            if getattr(expected, key) != getattr(stored, key):
+                raise ConfigurationError(
+                    f"model: {key} is {getattr(expected, key)} by the preset {config.model.preset!r}, but "
+                    f"{getattr(stored, key)} in {directory}; set model.preset to {INITIAL_SIZE!r}"
+                )
+    model, report = load_model(BertForPreTraining, directory, config=stored, seed=config.seed, log=False)
     state = "its own" if config.initial_optimizer == "restored" else "fresh"
     return model, f"continuing from {config.initial_model} with {state} optimizer state: {report}"
-
-
-def _check_size(config: PretrainingConfig, stored: BertConfig, directory: Path) -> None:
-    """Raise ConfigurationError if the preset is not the size of the initial model."""
-    expected = config.model.resolve(vocab_size=stored.vocab_size)
-    for key in ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"):
-        if getattr(expected, key) != getattr(stored, key):
-            raise ConfigurationError(
-                f"model: {key} is {getattr(expected, key)} by the preset {config.model.preset!r}, but "
-                f"{getattr(stored, key)} in {directory}; set model.preset to {INITIAL_SIZE!r}"
-            )

@@ -21,14 +21,13 @@ from torch.optim import Optimizer
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import onednn_width, processor
 from bert_model.pretraining.batch import MicroBatch, make_batch, split_micro_batches
-from bert_model.pretraining.budget import Budget
 from bert_model.pretraining.checkpoint import BackgroundSaver, send_shards, take_snapshot
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.data import InstanceReader
 from bert_model.pretraining.evaluation import evaluate
 from bert_model.pretraining.fast_exam import FastExam, input_of_pairs
 from bert_model.pretraining.packing import Packing, can_pack, packed_batches
-from bert_model.pretraining.phases import Phase, warn_of_moved_samples
+from bert_model.pretraining.phases import Phase, Timetable, warn_of_moved_samples
 from bert_model.training.distributed import Group, LateNumbers, Watchdog, autocast, resolve_precision
 from bert_model.training.gradients import (
     build_gradient_sum,
@@ -71,47 +70,32 @@ class PretrainingResult:
     """The published model, None if the run was preempted."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Update:
-    """An update whose losses have not been read yet."""
-
-    step: int
-    phase: Phase
-    learning_rate: float
-    losses_and_norm: LateNumbers
-    """MLM and NSP loss, gradient norm."""
-
-
 @dataclass(eq=False)
 class Trainer:
     """Trains a model through the phases of a run."""
 
     config: PretrainingConfig
     _: KW_ONLY
-    phases: list[Phase]
+    timetable: Timetable
     model: BertForPreTraining
     """Sharded already if `config.data_parallel` resolves to "fsdp"."""
     optimizer: Optimizer
     vocabulary: Tokenizer
     group: Group
-    tracker: Tracker | None
+    tracker: Tracker | None = None
     """On rank 0 only."""
-    saver: BackgroundSaver | None
+    saver: BackgroundSaver | None = None
     """On rank 0 only."""
     should_stop: Callable[[], bool]
     after_step: Callable[[int], None] | None = None
     """Called with the number of finished updates after each."""
     peak: PeakRate = PeakRate()
     """One device's; 0 leaves utilization out of the metrics."""
-    budget: Budget | None = None
-    """Replaces `phases` as soon as the clock decides."""
     exam: FastExam | None = None
     """Examines checkpoints, on rank 0."""
 
     def __post_init__(self) -> None:
         config, group = self.config, self.group
-        if self.budget is not None:
-            self.phases = self.budget.phases
         self.best: dict[str, Any] = {}  # step, score and criterion of the checkpoint to be published
         self.precision = resolve_precision(config.precision, group.device)
         packs = can_pack(self.model.config, group.device, self.precision)
@@ -126,10 +110,10 @@ class Trainer:
         self.metrics: dict[str, float] = {}  # the latest held-out metrics
         self.metrics_step = -1  # the step after which they were measured; -1 if it is not known
         self._saved_step = -1  # the newest step with a checkpoint; -1 if there is none
-        self._updates: list[_Update] = []  # at most two, in order
+        # Updates whose losses are not read yet, at most two: step, phase, learning rate; MLM and NSP loss, norm.
+        self._updates: list[tuple[int, Phase, float, LateNumbers]] = []
         self.tokens_seen = 0
         self._compiling_since: float | None = None
-        self._seconds = 0.0  # of training so far, if there is a budget
         self._throughput = Throughput(self.peak.flops * group.world_size)
         self._display = Progress("steps")
 
@@ -167,7 +151,7 @@ class Trainer:
                 logger.warning(
                     f"so far this run {change}: every sample is still seen exactly once, but sums {dropout}differ"
                 )
-        warn_of_moved_samples(self.phases, state)
+        warn_of_moved_samples(self.timetable.phases, state)
 
     def run(self, step: int) -> PretrainingResult:
         """Train from `step` finished updates to the end, or until some rank is asked to stop."""
@@ -176,8 +160,8 @@ class Trainer:
             self.gradients.prepare(self._rehearse)
             if self.compiles and self.packing is None:
                 compile_layers(self.model)
-            for index in range(len(self.phases)):
-                phase = self.phases[index]
+            for index in range(len(self.config.phases)):
+                phase = self.timetable.phases[index]
                 if step >= phase.end_step:
                     continue
                 if self.packing is not None:
@@ -185,13 +169,15 @@ class Trainer:
                 for batches, seconds_waiting in self._batches(phase, step):
                     # The step is reported before the first collective, so that a rank that stalls it has a name.
                     self.watchdog.report_step(step)
-                    counts, num_stop_requests, self._seconds = self._all_reduce_counts(batches)
+                    counts, num_stop_requests, seconds = self._all_reduce_counts(batches)
                     if num_stop_requests:
                         self._read_updates(newest=True)
                         if step != self._saved_step:  # a store would remove the checkpoint that it has of this step
                             self._save_checkpoint(step, phase)
                         return PretrainingResult(status="preempted", step=step, metrics=self._metrics_at(step))
-                    phase = self._decide(step, phase)
+                    # The clock of a budget may decide now where the phase ends.
+                    if self.timetable.decide(step, index, seconds):
+                        phase = self.timetable.phases[index]
                     self._train_step(step, phase, batches, counts)
                     step += 1
                     if self.after_step is not None:
@@ -265,29 +251,13 @@ class Trainer:
         *counts, num_stop_requests, seconds = self.group.all_reduce_numbers(
             *map(float, np.sum([batch.counts for batch in batches], axis=0)),
             float(self.should_stop()),
-            self.budget.seconds if self.budget is not None and self.group.is_main else 0.0,
+            self.timetable.seconds if self.group.is_main else 0.0,
         )
         return StepCounts(*counts), num_stop_requests, seconds
 
-    def _decide(self, step: int, phase: Phase) -> Phase:
-        """Let the clock decide before the update of `step`; return the phase, with its end if that is decided now."""
-        if self.budget is None or not self.budget.decide(step, phase.index, self._seconds):
-            return phase
-        self.phases = self.budget.phases
-        phase = self.phases[phase.index]
-        if self.budget.decay_start == step:
-            if phase.end_step - step > 1:
-                logger.info("step %d: the learning rate decays from here to step %d", step, phase.end_step)
-            else:
-                logger.warning("step %d: the budget has ended, and leaves no time for the learning rate to decay", step)
-        return phase
-
     def _train_step(self, step: int, phase: Phase, batches: list[MicroBatch], counts: StepCounts) -> None:
         """Make one update; its losses are read by `_read_updates`."""
-        if self.budget is None:
-            learning_rate = self.config.learning_rate_at(step)
-        else:
-            learning_rate = self.budget.learning_rate_at(step, phase)
+        learning_rate = self.timetable.learning_rate_at(step)
         set_learning_rate(self.optimizer, learning_rate)
         self.model.train()
         self.gradients.zero()
@@ -303,9 +273,7 @@ class Trainer:
         self.gradients.all_reduce()
         norm = clip_gradients(self.model.parameters(), self.config.optimizer.max_gradient_norm)
         losses_and_norm = LateNumbers(torch.cat([self.gradients.numbers, norm.reshape(1)]))  # (3,)
-        self._updates.append(
-            _Update(step=step, phase=phase, learning_rate=learning_rate, losses_and_norm=losses_and_norm)
-        )
+        self._updates.append((step, phase, learning_rate, losses_and_norm))
         self.optimizer.step()
         self.tokens_seen += int(counts.tokens)
         if self._compiling_since is not None:  # the first step of a phase
@@ -323,22 +291,23 @@ class Trainer:
         ready = self._updates if newest else self._updates[:-1]
         self._updates = self._updates[len(ready) :]
         # The last one first: when it is there, the others are, and there is one wait.
-        numbers = [update.losses_and_norm.read() for update in reversed(ready)][::-1]
+        numbers = [losses_and_norm.read() for *_, losses_and_norm in reversed(ready)][::-1]
         metrics: dict[str, float] = {}
-        for update, (masked_lm_loss, next_sentence_loss, gradient_norm) in zip(ready, numbers):
+        for (step, phase, learning_rate, _), numbers_of_step in zip(ready, numbers):
+            masked_lm_loss, next_sentence_loss, gradient_norm = numbers_of_step
             if not math.isfinite(masked_lm_loss + next_sentence_loss + gradient_norm):
                 # The same on all ranks: they have the same sums.
-                samples = map(update.phase.position_at, (update.step, update.step + 1))
+                samples = map(phase.position_at, (step, step + 1))
                 raise TrainingError(
-                    f"step {update.step}: loss {masked_lm_loss} (MLM), {next_sentence_loss} (NSP), gradient norm "
+                    f"step {step}: loss {masked_lm_loss} (MLM), {next_sentence_loss} (NSP), gradient norm "
                     f"{gradient_norm}: not finite, so the update is not saved; the batch is "
-                    f"{self._reader(update.phase).describe(*samples)}"
+                    f"{self._reader(phase).describe(*samples)}"
                 )
             metrics = {
                 "train/mlm_loss": masked_lm_loss,
                 "train/nsp_loss": next_sentence_loss,
                 "train/loss": masked_lm_loss + (next_sentence_loss if self.config.objective == "mlm_nsp" else 0.0),
-                "train/learning_rate": update.learning_rate,
+                "train/learning_rate": learning_rate,
                 "train/gradient_norm": gradient_norm,
             }
         if self.config.objective == "mlm":
@@ -356,7 +325,7 @@ class Trainer:
     def _rehearse(self) -> None:
         """Make a forward and backward pass on a batch that is the same in every process of the run."""
         self.model.train()
-        phase = self.phases[0]
+        phase = self.timetable.phases[0]
         two = phase.train.sample(1).select(np.arange(min(2, phase.train.groups[0].num_rows)))
         batch = make_batch(two, phase.masking, self.vocabulary, seed=self.config.seed)
         self._accumulate(batch.to(self.group.device), 1.0, 1.0)
@@ -410,7 +379,7 @@ class Trainer:
         if exam is None:
             return
         started = time.perf_counter()
-        is_last = step == self.phases[-1].end_step
+        is_last = step == self.timetable.phases[-1].end_step
         with unsharded(self.model), self.watchdog.paused():
             metrics = self.group.call_on_main(lambda: exam.metrics(self.model, is_last=is_last))
         self._throughput.exclude(time.perf_counter() - started)
@@ -422,7 +391,7 @@ class Trainer:
     def _choose(self, step: int, phase: Phase) -> None:
         """Keep the checkpoint of this step for publication if it is the best of the last phase so far."""
         key = {"loss": "held_out/mlm_loss", "exam": "exam/accuracy"}.get(self.config.choose, "")
-        if phase.index < len(self.phases) - 1 or key not in self.metrics:
+        if phase.index < len(self.config.phases) - 1 or key not in self.metrics:
             return
         score = -self.metrics[key] if self.config.choose == "loss" else self.metrics[key]
         if not self.best or score > self.best["score"]:
@@ -432,14 +401,14 @@ class Trainer:
     def criterion(self) -> list[str]:
         """What `best` is the best by: scores of another criterion do not compare."""
         pairs = input_of_pairs(self.exam.pairs)["sha256"] if self.exam is not None else ""
-        last = self.phases[-1]
+        last = self.timetable.phases[-1]
         held_out = {
             "instances": last.held_out.manifest.sha256,
             "count": self.config.evaluation_max_instances,
             "masking": to_mapping(last.masking),
         }
         measured_on = {"exam": pairs, "loss": content_sha256(held_out)}
-        return [self.config.choose, str(len(self.phases)), measured_on.get(self.config.choose, "")]
+        return [self.config.choose, str(len(self.config.phases)), measured_on.get(self.config.choose, "")]
 
     def _metrics_at(self, step: int) -> dict[str, float]:
         """Return the held-out metrics of the weights after `step` updates; {} if they have not been measured."""
@@ -468,7 +437,7 @@ class Trainer:
                 "metrics": self.metrics,
                 "metrics_step": self.metrics_step,
                 "best": self.best,
-                **({"budget": self.budget.state(self.budget.seconds)} if self.budget is not None else {}),
+                **({"budget": self.timetable.state()} if self.config.budget else {}),
                 **({"exam": self.exam.state()} if self.exam is not None else {}),
             },
             metrics=self._metrics_at(step),

@@ -151,33 +151,29 @@ class _Scorer:
             by_length[len(text), sum(map(len, ids))].append(text)
 
         # The longest first: what a worker does alone at the end is short.
-        batches: list[Callable[[], np.ndarray]] = []
-        found: dict[tuple[int, int], np.ndarray] = {}
-        slots: list[np.ndarray] = []
+        batches: list[tuple[tuple[int, int], Callable[[], np.ndarray]]] = []
         for (num_parts, length), group in sorted(by_length.items(), reverse=True):
             cls_id, sep_id = self.tokenizer.cls_id, self.tokenizer.sep_id
             table = np.array([[cls_id, *(id for part in texts[text] for id in [*part, sep_id])] for text in group])
             # One row for each token to be masked, or for each two sentences.
             num_rows = len(group) * (length if num_parts == 1 else 1)
-            scores = found[num_parts, length] = np.zeros(num_rows)
             first_lengths = np.array([len(texts[text][0]) + 2 for text in group])
             size = max(1, self.batch_tokens // table.shape[1])
             for start in range(0, num_rows, size):
                 rows = np.arange(start, min(start + size, num_rows))
                 if num_parts == 1:
                     text_of_row, position = np.divmod(rows, length)
-                    batches.append(functools.partial(self._masked_tokens, table, text_of_row, position + 1))
+                    batch = functools.partial(self._masked_tokens, table, text_of_row, position + 1)
                 else:
-                    batches.append(
-                        functools.partial(self._next_sentences, table[rows] % CONTINUES, first_lengths[rows])
-                    )
-                slots.append(scores[start : start + size])
-        for slot, computed in zip(slots, self._computed(batches)):
-            slot[:] = computed
+                    batch = functools.partial(self._next_sentences, table[rows] % CONTINUES, first_lengths[rows])
+                batches.append(((num_parts, length), batch))
+        found: dict[tuple[int, int], list[np.ndarray]] = collections.defaultdict(list)
+        for (key, _), computed in zip(batches, self._computed([batch for _, batch in batches])):
+            found[key].append(computed)
         return {
             text: parts
             for key, group in by_length.items()
-            for text, parts in zip(group, found[key].reshape(len(group), -1))
+            for text, parts in zip(group, np.concatenate(found[key]).reshape(len(group), -1))
         }
 
     def _computed(self, batches: Sequence[Callable[[], np.ndarray]]) -> Iterator[np.ndarray]:

@@ -108,10 +108,11 @@ def correct_pairs(good: np.ndarray, bad: np.ndarray) -> np.ndarray:
     return np.asarray((good > bad) + 0.5 * (good == bad))
 
 
-def kind_scores(pairs: Sequence[Pair], correct: np.ndarray) -> dict[str, KindScore]:
-    """Return the score of each kind of pair from what is correct (N,), in the order of their names."""
+def kind_scores(pairs: Sequence[Pair], correct: np.ndarray, chosen: np.ndarray | None = None) -> dict[str, KindScore]:
+    """Return the score of each kind of the (chosen) pairs from what is correct (N,), in the order of their names."""
+    chosen = np.ones(len(pairs), dtype=bool) if chosen is None else chosen
     kinds = np.array([pair.kind for pair in pairs], dtype=np.str_)
-    return {str(kind): _interval(correct[kinds == kind]) for kind in np.unique(kinds)}
+    return {str(kind): _interval(correct[chosen & (kinds == kind)]) for kind in np.unique(kinds[chosen])}
 
 
 def mean_accuracy(scores: dict[str, KindScore]) -> float:
@@ -131,8 +132,8 @@ def exam_result(scores: PairScores, baseline: np.ndarray | None, *, whole_words:
     by_kind = scores.by_kind()
     parts: list[dict[str, KindScore]] = [{}, {}, {}]
     if baseline is not None:
-        solved = baseline == 1
-        parts = [kind_scores(scores.pairs, baseline), _part(scores, solved), _part(scores, ~solved)]
+        beside = [kind_scores(scores.pairs, scores.correct, chosen) for chosen in (baseline == 1, baseline != 1)]
+        parts = [kind_scores(scores.pairs, baseline), *beside]
     kinds = {
         kind: KindResult(
             score=score,
@@ -159,11 +160,6 @@ def exam_result(scores: PairScores, baseline: np.ndarray | None, *, whole_words:
         ngram_baseline_group_mean=None if baseline is None else group_mean(parts[0]),
         correct={pair.pair_id: value for pair, value in zip(scores.pairs, scores.correct.tolist())},
     )
-
-
-def _part(scores: PairScores, chosen: np.ndarray) -> dict[str, KindScore]:
-    pairs = [pair for pair, is_chosen in zip(scores.pairs, chosen) if is_chosen]
-    return kind_scores(pairs, scores.correct[chosen])
 
 
 def exam_table(result: ExamResult) -> str:

@@ -91,9 +91,9 @@ class MaskedBatch:
     """(B, P) float32: 1 for a prediction, 0 for padding."""
 
 
-def sample_keys(seed: int, epoch: int, sample_indices: np.ndarray) -> np.ndarray:
-    """Return the keys (B,) uint64 of the dynamic masks of samples (B,) int64 in one epoch of a training."""
-    return combine(seed, epoch, np.asarray(sample_indices))
+def sample_keys(seed: int, epoch: np.ndarray | int, sample_indices: np.ndarray) -> np.ndarray:
+    """Return the keys (B,) uint64 of the dynamic masks of samples (B,) int64, each in its epoch of a training."""
+    return combine(seed, epoch, sample_indices)
 
 
 def num_to_predict(lengths: np.ndarray, config: MaskingConfig) -> np.ndarray:

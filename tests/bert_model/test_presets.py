@@ -91,6 +91,14 @@ def test_unknown_keys_and_bad_values_are_refused_by_name(tmp_path, sections, mes
         load_preset(write(tmp_path / "p.yaml", **sections))
 
 
+@pytest.mark.parametrize(("section", "message"), [({"model": "tiny"}, "model: found 'tiny'"), (None, ": found None")])
+def test_pretraining_that_is_no_mapping_is_refused(tmp_path, section, message):
+    path = write(tmp_path / "p.yaml", pretraining=section)
+    for load in (load_preset, load_configuration):
+        with pytest.raises(ConfigurationError, match=f"{message}, expected a mapping"):
+            load(path)
+
+
 def test_task_settings_override_default_and_paper(tmp_path):
     sections = {"finetuning": {"default": {"epochs": [2.0], "seeds": [5]}, "tasks": {"sst2": {"epochs": [9.0]}}}}
     runs = load_preset(write(tmp_path / "p.yaml", **sections)).finetuning

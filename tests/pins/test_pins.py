@@ -30,7 +30,7 @@ from bert_model.pretraining import __main__ as pretraining
 from bert_model.pretraining.batch import make_batch, split_micro_batches
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.data import InstanceReader, InstanceSplit
-from bert_model.pretraining.phases import load_phases
+from bert_model.pretraining.phases import Timetable, load_phases
 from bert_model.pretraining.run import pretrain
 from bert_model.registry.promotion import GateConfig, Inspection, decide
 from bert_model.registry.versions import RegisteredVersion, Version
@@ -175,7 +175,7 @@ def pin_training(folder: Path) -> str:
 
     lines = [versions("corpus", "vocabulary", "instances", "pretrained_model")]
     phases, tokenizer = load_phases(config)
-    for phase in phases:
+    for phase in Timetable(config, phases).phases:
         reader = InstanceReader(phase.train, seed=config.seed, groups_per_window=config.shuffle_row_groups)
         for step in range(phase.first_step, phase.end_step):
             metrics = logged[step + 1]
@@ -198,7 +198,7 @@ def pin_training(folder: Path) -> str:
                 lines.append(f"  rank {rank}: {shapes}, masked {digest(masked)}, rows {rows}")
     for schedule in ("run", "trapezoid"):
         settings["phases"][1]["warmup_steps"] = 0
-        changed = from_mapping(PretrainingConfig, settings | {"schedule": schedule})
+        changed = Timetable(from_mapping(PretrainingConfig, settings | {"schedule": schedule}), phases)
         lines.append(f"rates of {schedule}: {' '.join(f'{changed.learning_rate_at(step):.6g}' for step in range(20))}")
     return "\n".join(lines) + "\n"
 

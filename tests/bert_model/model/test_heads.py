@@ -61,13 +61,14 @@ def test_bilstm_gives_a_causal_model_both_contexts(model_class, tmp_path):
     (tmp_path / "pretrained").mkdir()
     save_model(new_model(BertForPreTraining, config, seed=1), tmp_path / "pretrained", make_tokenizer(60))
     plain, _ = load_model(model_class, tmp_path / "pretrained")
-    model, report = load_model(model_class, tmp_path / "pretrained", head="bilstm", seed=3)
+    config = BertConfig.from_directory(tmp_path / "pretrained", head="bilstm")
+    model, report = load_model(model_class, tmp_path / "pretrained", config=config, seed=3)
     assert {name for name in report.created if name.startswith("bilstm.lstm.")} == {
         f"bilstm.lstm.{kind}_l0{end}"
         for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         for end in ("", "_reverse")
     }
-    again, _ = load_model(model_class, tmp_path / "pretrained", head="bilstm", seed=3)
+    again, _ = load_model(model_class, tmp_path / "pretrained", config=config, seed=3)
     assert all(torch.equal(one, other) for one, other in zip(model.parameters(), again.parameters(), strict=True))
     assert not is_decayed("bilstm.lstm.bias_ih_l0_reverse")
     assert is_decayed("bilstm.lstm.weight_hh_l0")

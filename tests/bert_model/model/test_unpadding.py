@@ -114,9 +114,9 @@ def test_attention_of_a_cpu_is_fused_where_that_is_faster(dtype, trains, length,
     generator = torch.Generator().manual_seed(1)
     query, key, value = (torch.randn(2, length, 64, generator=generator) for _ in range(3))
     source = KeyValueInput(query, mask=torch.arange(length)[None, None, None, :] < length - 3)
-    expected, _ = attend(query, key, value, source, 2, 0.0, output_attentions=True)
+    expected = attend(query, key, value, source._replace(attentions=[]), 2, 0.0)
     own = [heads.to(dtype).requires_grad_() for heads in (query, key, value)]
     with torch.set_grad_enabled(trains), Operators() as operators:
-        found, _ = attend(*own, source, 2, 0.0, output_attentions=False)
+        found = attend(*own, source, 2, 0.0)
     assert ("_scaled_dot_product_flash_attention_for_cpu" in "".join(operators.names)) is is_fused
     torch.testing.assert_close(found.float(), expected, atol=0.02 if dtype == torch.bfloat16 else 1e-5, rtol=0.02)

@@ -211,12 +211,13 @@ def test_left_to_right_language_model_is_read_as_causal(tmp_path):
 
 
 def test_heads_are_created_and_dropped_by_architecture_pair(saved):
-    model, report = load_model(BertForSequenceClassification, saved, labels=("a", "b", "c"), seed=4)
+    config = BertConfig.from_directory(saved, labels=("a", "b", "c"))
+    model, report = load_model(BertForSequenceClassification, saved, config=config, seed=4)
     assert report.created == ("classifier.bias", "classifier.weight")
     assert all(name.startswith("cls.") for name in report.dropped)
     assert "bert.pooler.dense.weight" in report.loaded
     assert model.classifier.weight.shape == (3, 128)
-    again, _ = load_model(BertForSequenceClassification, saved, labels=("a", "b", "c"), seed=4)
+    again, _ = load_model(BertForSequenceClassification, saved, config=config, seed=4)
     assert torch.equal(model.classifier.weight, again.classifier.weight)
     assert 0 < model.classifier.weight.abs().max() <= 0.04
     assert model.classifier.bias.eq(0).all()
@@ -261,8 +262,9 @@ def test_tensors_that_do_not_fit_are_refused_by_name(saved, change, message):
 
 def test_classifier_with_another_number_of_labels_is_refused(tmp_path):
     save_model(new_model(BertForSequenceClassification, CONFIG, seed=1), tmp_path, make_tokenizer(60))
+    config = BertConfig.from_directory(tmp_path, labels=("a", "b", "c"))
     with pytest.raises(InputError, match="classifier.weight has shape"):
-        load_model(BertForSequenceClassification, tmp_path, labels=("a", "b", "c"))
+        load_model(BertForSequenceClassification, tmp_path, config=config)
 
 
 Tensors = dict[str, torch.Tensor]

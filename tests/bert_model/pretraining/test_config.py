@@ -1,6 +1,8 @@
 """Configuration: preset sizes, refused values, and Hugging Face's config.json."""
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ import torch
 from bert_model.model.bert import BertModel
 from bert_model.model.config import BertConfig
 from bert_model.pretraining.config import ModelConfig, PhaseConfig, PretrainingConfig
+from bert_model.pretraining.phases import Phase, Timetable
 from bert_model.training.schedule import learning_rate_at
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ConfigurationError, InputError
@@ -132,11 +135,16 @@ def two_phases(**changes):
 
 
 def test_schedule_applies_to_each_phase_or_the_whole_run():
-    each, whole = two_phases(), two_phases(schedule="run")
+    def timetable(**changes):
+        config, split = two_phases(**changes), SimpleNamespace(manifest=SimpleNamespace(sha256=""))
+        placed: dict[str, Any] = {"masking": config.masking, "train": split, "held_out": split}
+        return Timetable(config, [Phase(index=i, config=phase, **placed) for i, phase in enumerate(config.phases)])
+
+    each, whole = timetable(), timetable(schedule="run")
     assert each.learning_rate_at(89) == pytest.approx(1 / 90)
     assert each.learning_rate_at(90) == 1.0
     assert whole.learning_rate_at(90) == pytest.approx(0.1)
-    assert whole.total_steps == 100
+    assert whole.config.total_steps == 100
 
 
 def test_max_predictions_follow_the_sequence_length_of_the_phase():

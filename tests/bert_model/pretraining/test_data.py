@@ -1,5 +1,6 @@
 """Instance reader: every sample once per epoch, from any position, with any number of ranks."""
 
+import dataclasses
 import shutil
 import threading
 import time
@@ -18,11 +19,11 @@ from bert_model.pretraining.batch import make_batch, mask_samples, round_up, spl
 from bert_model.pretraining.data import (
     InstanceReader,
     InstanceSplit,
-    SampleOrder,
     Samples,
     concatenate,
     held_out_samples,
     rank_rows,
+    window_at,
 )
 from bert_pipeline.errors import ArtifactError, BertError
 from bert_pipeline.instances.masking import MaskingConfig
@@ -75,7 +76,7 @@ def test_reader_resumes_at_any_position(directory, position):
     expected = whole.select(np.arange(position, position + 40))
     assert part.sample_indices.tolist() == expected.sample_indices.tolist()
     assert part.epochs.tolist() == expected.epochs.tolist()
-    assert part.columns.input_ids.tolist() == expected.columns.input_ids.tolist()
+    assert part.input_ids.tolist() == expected.input_ids.tolist()
 
 
 def test_finding_a_position_reads_one_window_only(directory, monkeypatch):
@@ -93,26 +94,27 @@ def test_finding_a_position_reads_one_window_only(directory, monkeypatch):
 
 
 def test_shuffling_stays_in_a_window_of_mixed_shards():
-    order = SampleOrder([4] * 30, seed=3, groups_per_window=5)
-    windows = [order.window_groups(0, window) for window in range(6)]
+    found = [window_at(position, np.full(30, 4), seed=3, groups_per_window=5) for position in range(0, 240, 20)]
+    assert [window.positions.start for window in found] == list(range(0, 240, 20))
+    windows = [window.groups for window in found[:6]]
     assert sorted(np.concatenate(windows).tolist()) == list(range(30))
     assert any(np.abs(np.diff(window)).max() > 5 for window in windows)
-    rows = order.window_rows(0, 2).tolist()
+    rows = found[2].rows.tolist()
     assert sorted(rows) == list(range(20)) != rows
-    assert order.window_rows(1, 2).tolist() != rows
+    assert found[6 + 2].rows.tolist() != rows
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 def test_rank_slices_partition_a_batch_almost_equally(directory, world_size):
     samples = reader(directory).take(100, 48)
-    rows = [rank_rows(samples.columns.lengths, rank=rank, world_size=world_size) for rank in range(world_size)]
+    rows = [rank_rows(samples.lengths, rank=rank, world_size=world_size) for rank in range(world_size)]
     slices = [samples.select(own) for own in rows]
     shared = np.concatenate([part.sample_indices for part in slices])
     assert sorted(shared) == sorted(samples.sample_indices)
-    tokens = [int(part.columns.lengths.sum()) for part in slices]
+    tokens = [int(part.lengths.sum()) for part in slices]
     assert max(tokens) - min(tokens) <= 24  # one instance of the longest
     for part in slices:
-        assert (np.diff(part.columns.lengths) <= 0).all()
+        assert (np.diff(part.lengths) <= 0).all()
 
 
 # Positions in a window, across two windows of 48, across epochs of 170, and across more than one epoch.
@@ -122,7 +124,7 @@ def test_samples_of_a_step_are_those_of_its_positions(directory, position, count
     for row in range(count):
         alone, chosen = one_by_one.take(position + row, 1), samples.select(np.array([row]))
         assert (alone.sample_indices, alone.epochs) == (chosen.sample_indices, chosen.epochs)
-        assert alone.columns.input_ids.tolist() == chosen.columns.input_ids.tolist()
+        assert alone.input_ids.tolist() == chosen.input_ids.tolist()
 
 
 @pytest.mark.parametrize("position", [0, 30, 200])
@@ -142,7 +144,7 @@ def test_window_read_ahead_is_the_one_that_follows(directory, monkeypatch, posit
             found, expected = ahead.take(start, 16), plain.take(start, 16)
             assert found.sample_indices.tolist() == expected.sample_indices.tolist()
             assert found.epochs.tolist() == expected.epochs.tolist()
-            assert found.columns.input_ids.tolist() == expected.columns.input_ids.tolist()
+            assert found.input_ids.tolist() == expected.input_ids.tolist()
     in_main = sum(reads)
     # The reader without a thread reads each of its windows, the other one the first of them, and one more in the end.
     assert (in_main, len(reads) - in_main) == (in_main, in_main - 1)
@@ -176,7 +178,7 @@ def test_error_of_a_window_that_is_read_ahead_is_raised_when_it_is_needed(direct
             return read(group)
 
         monkeypatch.setattr(source.source, "read", fail)
-        assert source.take(0, 40).num_samples == 40
+        assert source.take(0, 40).num_instances == 40
         with pytest.raises(ArtifactError, match="the disk is gone"):
             source.take(40, 40)
 
@@ -213,9 +215,9 @@ def test_batch_of_few_sizes_has_padding_that_nothing_reads(directory):
 def test_micro_batches_are_few_and_nearly_equal(directory):
     samples = reader(directory).take(0, 20)
     parts = split_micro_batches(samples, 8)
-    assert [part.num_samples for part in parts] == [7, 7, 6]
+    assert [part.num_instances for part in parts] == [7, 7, 6]
     assert sorted(np.concatenate([part.sample_indices for part in parts])) == sorted(samples.sample_indices)
-    assert (np.diff(np.concatenate([part.columns.lengths for part in parts])) <= 0).all()  # long ones first
+    assert (np.diff(np.concatenate([part.lengths for part in parts])) <= 0).all()  # long ones first
 
 
 def test_mask_depends_on_seed_epoch_and_sample_only(directory):
@@ -226,7 +228,7 @@ def test_mask_depends_on_seed_epoch_and_sample_only(directory):
     assert torch.equal(together.input_ids[7, :width], single.input_ids[0])
     count = int((single.labels != IGNORED_LABEL).sum())
     assert torch.equal(together.masked_lm_positions[7, :count], single.masked_lm_positions[0, :count])
-    later = Samples(columns=samples.columns, sample_indices=samples.sample_indices, epochs=samples.epochs + 1)
+    later = dataclasses.replace(samples, epochs=samples.epochs + 1)
     assert not torch.equal(batch_of(later).input_ids, together.input_ids)
     assert not torch.equal(batch_of(samples, seed=2).input_ids, together.input_ids)
 
@@ -234,19 +236,19 @@ def test_mask_depends_on_seed_epoch_and_sample_only(directory):
 def test_batch_has_the_names_and_values_of_the_model(directory):
     samples = reader(directory).take(0, 12)
     batch = batch_of(samples)
-    lengths = samples.columns.lengths
+    lengths = samples.lengths
     assert batch.input_ids.shape == (12, lengths.max())
     assert batch.counts.tokens == lengths.sum()
     assert batch.counts.predictions == (batch.labels != IGNORED_LABEL).sum()
     assert batch.attention_mask is not None
     assert batch.attention_mask.sum(1).tolist() == lengths.tolist()
-    assert batch.next_sentence_label.tolist() == samples.columns.is_random_next.astype(int).tolist()
+    assert batch.next_sentence_label.tolist() == samples.is_random_next.astype(int).tolist()
     for row in range(12):
-        start, length = samples.columns.segment_b_start[row], lengths[row]
+        start, length = samples.segment_b_start[row], lengths[row]
         assert batch.token_type_ids[row].tolist() == [0] * start + [1] * (length - start) + [0] * (
             batch.input_ids.shape[1] - length
         )
-        original = samples.columns.input_ids[samples.columns.offsets[row] : samples.columns.offsets[row + 1]]
+        original = samples.input_ids[samples.offsets[row] : samples.offsets[row + 1]]
         predicted = batch.labels[row] != IGNORED_LABEL
         positions = batch.masked_lm_positions[row][predicted]
         assert batch.labels[row][predicted].tolist() == original[positions.numpy()].tolist()
@@ -256,12 +258,12 @@ def test_batch_has_the_names_and_values_of_the_model(directory):
 
 def test_batch_of_equal_lengths_has_no_mask(directory):
     samples = reader(directory).take(0, 60)
-    full = samples.select(np.flatnonzero(samples.columns.lengths == 24))
+    full = samples.select(np.flatnonzero(samples.lengths == 24))
     assert batch_of(full).attention_mask is None
     rounded = mask_samples(samples, MASKING, TOKENIZER, seed=1, pad_to_multiple=16)
     assert rounded.input_ids.shape[1] == 32
     assert rounded.positions.shape[1] == rounded.labels.shape[1] == 16
-    assert rounded.counts.sum() == batch_of(samples).counts.predictions
+    assert rounded.sizes.predictions == batch_of(samples).counts.predictions
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "tfrecord"])
@@ -273,7 +275,7 @@ def test_static_masks_are_read_unchanged(tmp_path, file_format):
     masked = InstanceSplit(tmp_path / "masked", "train")
     columns = masked.read(masked.groups[0])
     assert columns.is_masked
-    samples = Samples(columns=columns, sample_indices=np.arange(columns.num_instances), epochs=np.zeros(40, np.int64))
+    samples = Samples(**vars(columns), sample_indices=np.arange(columns.num_instances), epochs=np.zeros(40, np.int64))
     rows = np.arange(8)
     batch = batch_of(samples.select(rows))
     again = batch_of(samples.select(rows), seed=99)

@@ -1,5 +1,6 @@
 """Exams of checkpoints: fixed pairs, a share of the time, and the choice of the published checkpoint."""
 
+import dataclasses
 import json
 import math
 
@@ -13,7 +14,7 @@ from small_training import SMALL_MODEL, assert_same_training, configuration, rea
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.initialization import new_model
 from bert_model.model.weights import load_model
-from bert_model.pretraining.config import ModelConfig, PretrainingConfig
+from bert_model.pretraining.config import ModelConfig, PhaseConfig, PretrainingConfig
 from bert_model.pretraining.fast_exam import (
     MAX_SHARE,
     FastExam,
@@ -35,6 +36,7 @@ from bert_pipeline.manifest import load_manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 CPU = torch.device("cpu")
+CONFIG = PretrainingConfig(phases=(PhaseConfig(),))
 
 
 @pytest.fixture
@@ -165,7 +167,7 @@ def test_exams_take_a_small_share_of_the_time(untrained, pairs):
         return now[0]
 
     tokenizer, model = untrained
-    exam = FastExam(pairs_for_choosing(pairs, 2), tokenizer, next_sentence=True, precision="float32", clock=clock)
+    exam = FastExam(pairs_for_choosing(pairs, 2), tokenizer, CONFIG, clock=clock)
     assert exam.metrics(model, is_last=False)
     assert not exam.metrics(model, is_last=False)
     now[0] += 2 / MAX_SHARE
@@ -177,7 +179,7 @@ def test_exams_take_a_small_share_of_the_time(untrained, pairs):
     now[0] += 1 / MAX_SHARE
     state = exam.state()
     now[0] = 0.0
-    exam = FastExam(exam.pairs, tokenizer, next_sentence=True, precision="float32", state=state, clock=clock)
+    exam = FastExam(exam.pairs, tokenizer, CONFIG, state, clock=clock)
     assert not exam.metrics(model, is_last=False)
     now[0] += 2 / MAX_SHARE
     assert exam.metrics(model, is_last=False)
@@ -192,7 +194,7 @@ def test_mean_is_not_replaced_by_a_kind_of_its_name(untrained):
     ]
     scores = score_pairs(model, tokenizer, pairs)
     assert sorted(scores.correct) == [0, 1]
-    exam = FastExam(pairs, tokenizer, next_sentence=True, precision="float32")
+    exam = FastExam(pairs, tokenizer, CONFIG)
     assert exam.metrics(model, is_last=True)["exam/accuracy"] == 50
     assert report_metrics(exam_result(scores, None))["exam_report/accuracy"] == 50
 
@@ -291,4 +293,4 @@ def test_exam_without_usable_pairs_is_refused(data, tmp_path):
     tokenizer = Tokenizer.from_directory(data["short"])
     two = [Pair(pair_id="1", kind="next_sentence", good=("w1", "w2"), bad=("w2", "w1"))]
     with pytest.raises(ConfigurationError, match="pairs of two sentences only"):
-        FastExam(two, tokenizer, next_sentence=False, precision="float32")
+        FastExam(two, tokenizer, dataclasses.replace(CONFIG, objective="mlm"))

@@ -101,7 +101,7 @@ def test_every_sample_is_seen_once_when_the_number_of_ranks_changes(data, sizes)
         world_size = sizes[min(step // 3, len(sizes) - 1)]
         for rank in range(world_size):  # each with a new reader, as after a resume
             samples = InstanceReader(split, seed=7, groups_per_window=2).take(step * batch, batch)
-            mine = samples.select(rank_rows(samples.columns.lengths, rank=rank, world_size=world_size))
+            mine = samples.select(rank_rows(samples.lengths, rank=rank, world_size=world_size))
             seen += list(zip(mine.epochs.tolist(), mine.sample_indices.tolist()))
     assert sorted(seen) == [(epoch, row) for epoch in (0, 1) for row in range(80)]
 

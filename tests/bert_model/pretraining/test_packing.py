@@ -44,7 +44,7 @@ from bert_model.training.distributed import Group
 from bert_model.training.gradients import compile_layers
 from bert_model.training.throughput import StepCounts, training_flops
 from bert_pipeline.errors import ConfigurationError, TrainingError
-from bert_pipeline.instances.columns import InstanceColumns, offsets_of
+from bert_pipeline.instances.columns import offsets_of
 from bert_pipeline.instances.masking import MaskingConfig
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -58,14 +58,14 @@ def samples_of(lengths, seed=0):
     generator = np.random.default_rng(seed)
     lengths = np.asarray(lengths, dtype=np.int64)
     ids = generator.integers(5, 60, size=int(lengths.sum())).astype(np.int32)
-    columns = InstanceColumns(
+    return Samples(
         input_ids=ids,
         offsets=offsets_of(lengths),
         segment_b_start=(lengths // 2).astype(np.int32),
         is_random_next=generator.random(len(lengths)) < 0.5,
+        sample_indices=np.arange(len(lengths)),
+        epochs=np.zeros(len(lengths), dtype=np.int64),
     )
-    zeros = np.zeros(len(lengths), dtype=np.int64)
-    return Samples(columns=columns, sample_indices=np.arange(len(lengths)), epochs=zeros)
 
 
 def lengths_like_the_presets(count, longest, seed):

@@ -29,7 +29,7 @@ def planned(values):
         split, size = InstanceSplit(phase.instances, "train"), min(phase.global_batch_size, 1024)
         reader = InstanceReader(split, seed=config.seed, groups_per_window=config.shuffle_row_groups)
         # The first two steps are not measured.
-        measured.append((reader.take(2 * size, 10 * size).columns.lengths.sum() / 10, size / split.num_instances))
+        measured.append((reader.take(2 * size, 10 * size).lengths.sum() / 10, size / split.num_instances))
     return [line.split() for line in lines[2:]], measured
 
 

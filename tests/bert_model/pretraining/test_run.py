@@ -32,8 +32,9 @@ from bert_model.model.cpu_kernels import onednn_width
 from bert_model.pretraining.__main__ import EXIT_PREEMPTED, main
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.evaluation import measure_held_out
-from bert_model.pretraining.run_directory import run_lock, training_id
+from bert_model.pretraining.run_directory import LOCK_NAME, training_id
 from bert_pipeline import signals
+from bert_pipeline.atomic import locked
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ArtifactError, ConfigurationError, TrainingError, UsageError
 from bert_pipeline.manifest import load_manifest
@@ -301,7 +302,7 @@ def test_training_id_ignores_monitoring_keys(data):
 
 
 def test_locked_run_directory_is_refused(data, tmp_path):
-    with run_lock(tmp_path / "training"), pytest.raises(TrainingError, match=f"process {os.getpid()}"):
+    with locked(tmp_path / "training" / LOCK_NAME), pytest.raises(TrainingError, match=f"process {os.getpid()}"):
         train(configuration(data), tmp_path / "training")
 
 

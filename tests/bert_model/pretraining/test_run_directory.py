@@ -26,7 +26,8 @@ def test_initial_model_with_another_vocabulary_is_refused(tmp_path):
         initialize_or_resume(config, None, other, ALONE)
     for tokenizer in (own, other):
         assert f"{tokenizer.vocab_size} tokens, lower-casing ({tokenizer.sha256[:12]}…)" in str(refused.value)
-    assert initialize_or_resume(config, None, own, ALONE).origin.startswith(f"continuing from {model}")
+    *_, origin = initialize_or_resume(config, None, own, ALONE)
+    assert origin.startswith(f"continuing from {model}")
 
 
 def test_model_smaller_than_the_vocabulary_is_refused():
@@ -45,7 +46,7 @@ def test_rows_beyond_the_vocabulary_are_not_predicted_in_training(tmp_path):
         PretrainingConfig(model=ModelConfig(preset="tiny", overrides={"vocab_size": size + 8}), phases=(PHASE,)),
         PretrainingConfig(model=ModelConfig(preset="initial"), phases=(PHASE,), initial_model=str(start)),
     ):
-        model = initialize_or_resume(config, None, tokenizer, ALONE).model
+        model, *_ = initialize_or_resume(config, None, tokenizer, ALONE)
         assert (model.config.vocab_size, model.cls.predictions.num_tokens) == (size + 8, size)
 
 
@@ -77,8 +78,8 @@ def test_next_sentence_head_that_is_not_trained_on_counts_as_untrained(undisturb
         initial_model=str(undisturbed / "model"),
         objective=objective,
     )
-    initial = initialize_or_resume(config, None, Tokenizer.from_directory(undisturbed / "model"), ALONE)
-    assert initial.model.has_trained_next_sentence == (objective != "mlm")
+    model, *_ = initialize_or_resume(config, None, Tokenizer.from_directory(undisturbed / "model"), ALONE)
+    assert model.has_trained_next_sentence == (objective != "mlm")
 
 
 def test_configuration_is_written_without_the_secrets_of_urls(tmp_path):

@@ -6,10 +6,9 @@ import pytest
 from small_training import assert_same_training, configuration, read_events, stop_after, train, train_events
 from two_ranks import run_pretraining
 
-from bert_model.pretraining.budget import Budget
 from bert_model.pretraining.config import PhaseConfig, PretrainingConfig
 from bert_model.pretraining.fast_exam import FastExam
-from bert_model.pretraining.phases import load_phases
+from bert_model.pretraining.phases import Timetable, load_phases
 from bert_model.training.schedule import trapezoid_at
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ConfigurationError
@@ -154,7 +153,7 @@ def test_budget_ends_on_time_whatever_a_phase_end_takes(data, shares):
     config = from_mapping(PretrainingConfig, mapping)
     now = [0.0]
     phases, _ = load_phases(config)
-    budget, step = Budget(config, phases, {}, clock=lambda: now[0]), 0
+    budget, step = Timetable(config, phases, {}, clock=lambda: now[0]), 0
     for index in range(2):
         while step < budget.phases[index].end_step:
             budget.decide(step, index, budget.seconds)
@@ -176,7 +175,7 @@ def test_decay_ends_on_time_after_a_resume(data, stopped, first, pace):
     config = from_mapping(PretrainingConfig, trapezoid(data, budget="1000s"))
     now = [0.0]
     phases, _ = load_phases(config)
-    budget, step = Budget(config, phases, {}, clock=lambda: now[0]), 0
+    budget, step = Timetable(config, phases, {}, clock=lambda: now[0]), 0
 
     def train_until(seconds, pace):
         nonlocal step
@@ -186,9 +185,9 @@ def test_decay_ends_on_time_after_a_resume(data, stopped, first, pace):
             step += 1
 
     train_until(stopped, 0.5)
-    state = budget.state(budget.seconds)
+    state = budget.state()
     now[0] = 0.0  # the other machine's clock
-    budget = Budget(config, budget.phases, state, clock=lambda: now[0])
+    budget = Timetable(config, budget.phases, state, clock=lambda: now[0])
     train_until(0.1, first)
     train_until(2000.0, pace)
     assert state["seconds"] + now[0] == pytest.approx(1000.0, abs=16.0)
