@@ -17,15 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bert_pipeline.beam import beam
 from bert_pipeline.beam.options import num_workers, pipeline_options
 from bert_pipeline.beam.results import Result, WriteResults, read_results
-from bert_pipeline.beam.workers import ParallelFlatMap, Progress, one, run_pipeline
+from bert_pipeline.beam.workers import ForEachShard, Progress, run_pipeline, shard_rows
 from bert_pipeline.corpus import mixture
 from bert_pipeline.corpus.parquet import read_sentences, without_failures
 from bert_pipeline.errors import InputError
 from bert_pipeline.failed_records import record_failures
-from bert_pipeline.hashes import checked_copy, file_sha256
+from bert_pipeline.hashes import file_sha256
 from bert_pipeline.instances.columns import InstanceColumns, offsets_of
 from bert_pipeline.instances.directory import (
     check_vocabulary,
@@ -48,7 +47,7 @@ from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
 from bert_pipeline.parquet_io import footer_sha256
 from bert_pipeline.randomness import key_of_text
-from bert_pipeline.storage import local_copy, make_directory, remove_tree, to_path
+from bert_pipeline.storage import local_copy, make_directory, remove_tree
 from bert_pipeline.vocabulary.encoder import SentenceEncoder
 from bert_pipeline.vocabulary.files import CONFIGURATION_NAME
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -102,23 +101,13 @@ def build_instances(
 
         # One task per corpus shard; its worker writes the instances to the draft and returns a summary.
         options = pipeline_options(beam_options)
-        plan = {name: entry.get("rows") for name, entry in source.files.items() if name.startswith("documents-")}
-        shards = [(str((source.path / name).resolve()), source.files[name]["sha256"]) for name in plan]
+        plan = shard_rows(source)
         make = functools.partial(
-            _make_shard,
-            output=str(draft.path.resolve()),
-            vocabulary_sha256=tokenizer.sha256,
-            config=config,
-            texts=texts,
+            _make_shard, output=draft.path.resolve(), vocabulary_sha256=tokenizer.sha256, config=config, texts=texts
         )
-        with run_pipeline(options, preload=__name__, draft=draft, progress=progress, total=len(shards)) as pipeline:
-            (
-                pipeline
-                | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
-                | "spread" >> beam.Reshuffle()
-                | "instances" >> beam.ParDo(ParallelFlatMap(make, one))
-                | "results" >> WriteResults(summaries.resolve() / "results.json")
-            )
+        with run_pipeline(options, preload=__name__, draft=draft, progress=progress, total=len(plan)) as pipeline:
+            made = pipeline | "instances" >> ForEachShard(make, source)
+            _ = made | "results" >> WriteResults(summaries / "results.json")
 
         # Sum the summaries of the workers, one per corpus shard.
         counts: dict[str, collections.Counter[str]] = {split: collections.Counter() for split in SPLITS}
@@ -187,22 +176,20 @@ def _warn_of_one_label(split: str, counts: collections.Counter[str]) -> None:
 
 
 def _make_shard(
-    element: tuple[int, tuple[str, str]],
+    index: int,
+    shard: Path,
     *,
-    output: str,
+    output: Path,
     vocabulary_sha256: str,
     config: InstancesConfig,
     texts: Sequence[mixture.WeightedText],
 ) -> Sequence[Result]:
-    index, (shard, sha256) = element
     with _single_threaded_tokenizers():
-        encoder = _sentence_encoder(output, vocabulary_sha256)
-        with checked_copy(shard, sha256) as local:
-            return [make_shard(index, local, to_path(output), encoder, config, texts)]
+        return [make_shard(index, shard, output, _sentence_encoder(output, vocabulary_sha256), config, texts)]
 
 
 @functools.lru_cache(maxsize=1)
-def _sentence_encoder(directory: str, sha256: str) -> SentenceEncoder:
+def _sentence_encoder(directory: Path, sha256: str) -> SentenceEncoder:
     """Load a tokenizer once per worker; the hash tells apart vocabularies that are written to one directory."""
     return SentenceEncoder(Tokenizer.from_directory(directory))
 

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.beam import beam
 from bert_pipeline.beam.options import num_workers, pipeline_options
-from bert_pipeline.beam.results import Result, WriteResults, check_total, read_results
-from bert_pipeline.beam.workers import FlatMap, ParallelFlatMap, Progress, one, run_pipeline
+from bert_pipeline.beam.results import Result, WriteResults, check_total, guarded, read_results
+from bert_pipeline.beam.workers import ForEachShard, ParallelFlatMap, Progress, run_pipeline, shard_rows
 from bert_pipeline.corpus.mixture import (
     WeightedText,
     describe_mixture,
@@ -33,7 +33,6 @@ from bert_pipeline.corpus.mixture import (
 from bert_pipeline.corpus.parquet import read_sentences, without_failures
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.failed_records import record_failures
-from bert_pipeline.hashes import checked_copy
 from bert_pipeline.manifest import Draft, Manifest, files_of, foreign_input, input_of, load_manifest, publishing
 from bert_pipeline.parquet_io import arrow_errors
 from bert_pipeline.storage import arrow_source, make_directory, remove_tree, to_path
@@ -190,32 +189,20 @@ def _count(
     progress: Progress | None,
 ) -> tuple[list[Result], list[Result]]:
     """Count the words of the corpus into files in `scratch`; returns the results of shards and of partitions."""
-    plan = {name: entry.get("rows") for name, entry in source.files.items() if name.startswith("documents-")}
-    shards = [(str((source.path / name).resolve()), source.files[name]["sha256"]) for name in plan]
+    plan = shard_rows(source)
     num_partitions = max(1, math.ceil(sum(file["bytes"] for file in source.files.values()) / _BYTES_PER_PARTITION))
-    count = functools.partial(
-        _count_shard,
-        scratch=str(scratch),
-        config=config,
-        num_partitions=num_partitions,
-        texts=texts,
-    )
-    merge = functools.partial(_merge_partition, scratch=str(scratch), min_count=config.min_count, unit=unit)
+    count = functools.partial(_count_shard, scratch=scratch, config=config, num_partitions=num_partitions, texts=texts)
+    merge = functools.partial(_merge_partition, scratch=scratch, min_count=config.min_count, unit=unit)
 
     # "all counted" gathers the file names: each partition is merged from the files of all shards.
     partitions = functools.partial(_plan_partitions, num_partitions=num_partitions)
-    with run_pipeline(options, preload=__name__, draft=draft, progress=progress, total=len(shards)) as pipeline:
-        counted = (
-            pipeline
-            | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
-            | "spread shards" >> beam.Reshuffle()
-            | "count" >> beam.ParDo(ParallelFlatMap(count, one))
-        )
+    with run_pipeline(options, preload=__name__, draft=draft, progress=progress, total=len(plan)) as pipeline:
+        counted = pipeline | "count" >> ForEachShard(count, source)
         _ = counted | "counted" >> WriteResults(scratch / "counted.json")
         _ = (
             counted
             | "all counted" >> beam.combiners.ToList()
-            | "partitions" >> beam.ParDo(FlatMap(partitions))
+            | "partitions" >> beam.FlatMap(lambda counted: guarded(partitions, counted))
             | "spread partitions" >> beam.Reshuffle()
             | "merge" >> beam.ParDo(ParallelFlatMap(merge))
             | "merged" >> WriteResults(scratch / "merged.json")
@@ -236,26 +223,24 @@ def _merged_name(partition: int) -> str:
 
 
 def _count_shard(
-    element: tuple[int, tuple[str, str]],
+    index: int,
+    shard: Path,
     *,
-    scratch: str,
+    scratch: Path,
     config: VocabularyConfig,
     num_partitions: int,
     texts: Sequence[WeightedText],
 ) -> Sequence[Result]:
     """Count the words of one corpus shard into two files: those of training documents, and of held-out ones."""
-    index, (shard, sha256) = element
-    directory = to_path(scratch)
-    with checked_copy(shard, sha256) as local:
-        (train, held_out, num_read), failed = without_failures(
-            local,
-            lambda leave_out: count_words(local, config.do_lower_case, texts, leave_out, config.kind),
-            lambda sentences: WordCounter(config.do_lower_case, config.kind).count(sentences),
-        )
-        leave_out = [document_id for document_id, _ in failed]
-        samples = [count_marks(sentences[:_SAMPLED_SENTENCES]) for *_, sentences in read_sentences(local, leave_out)]
+    (train, held_out, num_read), failed = without_failures(
+        shard,
+        lambda leave_out: count_words(shard, config.do_lower_case, texts, leave_out, config.kind),
+        lambda sentences: WordCounter(config.do_lower_case, config.kind).count(sentences),
+    )
+    leave_out = [document_id for document_id, _ in failed]
+    samples = [count_marks(sentences[:_SAMPLED_SENTENCES]) for *_, sentences in read_sentences(shard, leave_out)]
     result: Result = {
-        "name": to_path(shard).name,
+        "name": shard.name,
         "rows": num_read + len(failed),
         "failed": failed,
         "file": f"shard-{index:05d}.parquet",
@@ -266,7 +251,7 @@ def _count_shard(
         "sampled_characters": sum(characters for _, characters in samples),
     }
     # Held-out words only serve the measurement, which one process does: they need no partitions.
-    _write_counts(directory / result["held_out_file"], [sorted(held_out.items())])
+    _write_counts(scratch / result["held_out_file"], [sorted(held_out.items())])
     # crc32 is the same in every process, unlike `hash`: a word has one partition in all shards.
     partitions: list[list[tuple[str, int]]] = [[] for _ in range(num_partitions)]
     for item in train.items():
@@ -274,7 +259,7 @@ def _count_shard(
     train.clear()
     for partition in partitions:
         partition.sort()
-    _write_counts(directory / result["file"], partitions)
+    _write_counts(scratch / result["file"], partitions)
     return [result]
 
 
@@ -329,12 +314,12 @@ def _units(weight: float) -> int:
     return max(1, round(weight * _WEIGHT_UNIT)) if weight else 0
 
 
-def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count: int, unit: int) -> Sequence[Result]:
+def _merge_partition(element: tuple[int, list[str]], *, scratch: Path, min_count: int, unit: int) -> Sequence[Result]:
     """Sum one partition of the words over all shards, and write the words that are frequent enough."""
     partition, names = element
     merged: collections.Counter[str] = collections.Counter()
     for name in names:
-        for word, count in _read_counts(to_path(scratch) / name, partition):
+        for word, count in _read_counts(scratch / name, partition):
             merged[word] += count
     counted = merged.total()
     # Characters stay in units, since other partitions have them too; a word is complete, and its count is rounded.
@@ -343,7 +328,7 @@ def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count:
     # Rare words end here, but not their characters: one that is in many rare words is frequent.
     frequent = sorted(item for item in merged.items() if item[1] >= min_count)
     name = _merged_name(partition)
-    _write_counts(to_path(scratch) / name, [frequent, characters])
+    _write_counts(scratch / name, [frequent, characters])
     return [{"name": name, "counted": counted, "words": merged.total(), "distinct_words": len(merged)}]
 
 
