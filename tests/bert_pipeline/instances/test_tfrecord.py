@@ -204,7 +204,7 @@ def test_truncated_file_raises(tmp_path):
         with pytest.raises(InputError, match="cut short"):
             TfrecordInstances(tmp_path / "short")
     (tmp_path / "short.gz").write_bytes(gzip.compress(good)[:-20])
-    with pytest.raises(InputError, match="cut short"):
+    with pytest.raises(InputError, match="cut off"):
         TfrecordInstances(tmp_path / "short.gz")
 
 
@@ -214,7 +214,7 @@ def test_damaged_gzip_raises(tmp_path):
     damaged[12:63] = bytes(255 - byte for byte in damaged[12:63])
     (tmp_path / "bad.gz").write_bytes(damaged)
     for read in TfrecordInstances, read_widths:
-        with pytest.raises(InputError, match=r"bad\.gz: the gzip stream is damaged \(.+\); copy or make"):
+        with pytest.raises(InputError, match=r"bad\.gz: the gzip data are damaged \(.+\); fetch the file"):
             read(tmp_path / "bad.gz")
 
 
