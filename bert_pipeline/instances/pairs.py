@@ -127,7 +127,7 @@ class Pairs:
     """(N,) bool"""
     keys: np.ndarray
     """(N,) uint64: the key of each pair's draws, a function of (seed, document id, pass, number of the pair)."""
-    num_without_partner: int
+    num_without_partner: int = 0
     """Chunks of one sentence that made no pair because the shard has no other document."""
 
     def __len__(self) -> int:
@@ -135,8 +135,7 @@ class Pairs:
 
     def take(self, indices: np.ndarray | slice) -> "Pairs":
         """Return the pairs at `indices`."""
-        arrays = {name: getattr(self, name)[indices] for name in _PAIR_ARRAYS}
-        return Pairs(**arrays, num_without_partner=self.num_without_partner)
+        return dataclasses.replace(self, **{name: getattr(self, name)[indices] for name in _PAIR_ARRAYS})
 
 
 _PAIR_ARRAYS = ("a_start", "a_length", "b_start", "b_length", "is_random_next", "keys")
@@ -157,17 +156,13 @@ def make_pairs(documents: TokenizedDocuments, config: InstancesConfig, passes: n
     if passes is None:
         passes = np.full(documents.num_documents, config.dupe_factor)
     steps = list((_steps if config.pairs == "next_sentence" else _contiguous_steps)(documents, config, passes))
-    if not steps:
-        empty = np.zeros(0, dtype=np.int64)
-        arrays = dict.fromkeys(_PAIR_ARRAYS, empty)
-        arrays |= {"is_random_next": empty.astype(bool), "keys": empty.astype(np.uint64)}
-        return Pairs(**arrays, num_without_partner=0)
-    pairs = Pairs(
-        **{name: np.concatenate([getattr(step, name) for step in steps]) for name in _PAIR_ARRAYS},
-        num_without_partner=sum(step.num_without_partner for step in steps),
-    )
+    arrays = {name: np.concatenate([getattr(step, name) for step in steps]) for name in _PAIR_ARRAYS}
+    pairs = Pairs(**arrays, num_without_partner=0)
     # Sorting by a draw of each pair's own key shuffles them, whatever the order of the steps.
-    return pairs.take(np.argsort(combine(pairs.keys, _ORDER), kind="stable"))
+    order = np.argsort(combine(pairs.keys, _ORDER), kind="stable")
+    if config.pairs == "next_sentence":  # without another document, a chunk of one sentence has no B
+        order = order[pairs.b_length[order] > 0]
+    return dataclasses.replace(pairs.take(order), num_without_partner=len(pairs) - len(order))
 
 
 def _steps(documents: TokenizedDocuments, config: InstancesConfig, passes: np.ndarray) -> Iterator[Pairs]:
@@ -182,7 +177,7 @@ def _steps(documents: TokenizedDocuments, config: InstancesConfig, passes: np.nd
     key = combine(key, _PAIR)
     position = first_sentence[document]  # the next unused sentence
     number = 0
-    while len(document):
+    while not number or len(document):
         # The chunk: whole sentences until the target length is reached. A is a random number of the first ones, at
         # least one, and not all of them unless there is only one.
         pair_key = combine(key, number)
@@ -208,17 +203,14 @@ def _steps(documents: TokenizedDocuments, config: InstancesConfig, passes: np.nd
             start_token, a_end - start_token, b_start, b_end - b_start, max_num_tokens, pair_key
         )
 
-        # Without another document, a chunk of one sentence has no B: `b_length` is 0, and the pair is left out.
-        step = Pairs(
+        yield Pairs(
             a_start=a_start,
             a_length=a_length,
             b_start=b_start,
             b_length=b_length,
             is_random_next=is_random,
             keys=pair_key,
-            num_without_partner=int((b_length == 0).sum()),
         )
-        yield step.take(b_length > 0) if step.num_without_partner else step
         # The sentences of a chunk with a random B were not used: "put them back" so that they don't go to waste.
         position = np.where(is_random, position + a_sentences, chunk_end)
         if not (has_more := position < document_end).all():
@@ -239,7 +231,7 @@ def _contiguous_steps(documents: TokenizedDocuments, config: InstancesConfig, pa
     room = np.where(is_shifted, 1 + below(combine(key, _FIRST_LENGTH), target), target)
     key = combine(key, _PAIR)
     number = 0
-    while len(position):
+    while not number or len(position):
         last_end = first_token[np.searchsorted(first_token, np.minimum(position + room, end), side="right") - 1]
         sentence_end = first_token[np.searchsorted(first_token, position, side="right")]
         stop = np.where(last_end > position, last_end, np.minimum(sentence_end, position + max_num_tokens))
@@ -251,7 +243,6 @@ def _contiguous_steps(documents: TokenizedDocuments, config: InstancesConfig, pa
             b_length=nothing,
             is_random_next=nothing.astype(bool),
             keys=combine(key, number),
-            num_without_partner=0,
         )
         has_more = stop < end
         position, end, key, target = (array[has_more] for array in (stop, end, key, target))
