@@ -284,10 +284,9 @@ def tokenize_shard(
     # Two bytes per id where they suffice: the tokens are the largest array that a worker holds.
     tokenizer = encoder.tokenizer
     dtype = np.uint16 if tokenizer.vocab_size <= 65_536 and tokenizer.is_bert else np.int32
-    tokens: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
-    lengths: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
-    num_sentences: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
-    keys: dict[str, list[int]] = {split: [] for split in SPLITS}
+    # Of each row group: tokens, lengths of sentences, sentences of documents, keys of documents.
+    nothing = tuple(np.zeros(0, kind) for kind in (dtype, np.int64, np.int64, np.uint64))
+    parts = {split: [nothing] for split in SPLITS}
     for table, offsets, sentences in read_sentences(shard, leave_out):
         num_read += table.num_rows
         if not tokenizer.is_word_based:  # later sentences of a document follow a blank
@@ -299,23 +298,22 @@ def tokenize_shard(
         document = np.repeat(np.arange(len(splits)), np.diff(offsets))  # (S,)
         for split in SPLITS:
             in_split = (splits == split)[document]  # (S,)
-            tokens[split].append(group_tokens[np.repeat(in_split, group_lengths)].astype(dtype))
+            tokens = group_tokens[np.repeat(in_split, group_lengths)].astype(dtype)
             kept = in_split & (group_lengths > 0)
-            lengths[split].append(group_lengths[kept])
             # A document that lost all sentences has no offset and no key.
             counts = np.bincount(document[kept], minlength=len(splits))
-            num_sentences[split].append(counts[counts > 0])
             identifiers = table.column("document_id").take(np.flatnonzero(counts)).to_pylist()
-            keys[split] += [key_of_text(identifier) for identifier in identifiers]
-    tokenized = {
-        split: TokenizedDocuments(
-            tokens=np.concatenate([np.zeros(0, dtype), *tokens[split]]),
-            sentence_offsets=offsets_of(np.concatenate([np.zeros(0, np.int64), *lengths[split]])),
-            document_offsets=offsets_of(np.concatenate([np.zeros(0, np.int64), *num_sentences[split]])),
-            keys=np.array(keys[split], dtype=np.uint64),
+            keys = np.array([key_of_text(identifier) for identifier in identifiers], dtype=np.uint64)
+            parts[split].append((tokens, group_lengths[kept], counts[counts > 0], keys))
+    tokenized = {}
+    for split in SPLITS:
+        tokens, lengths, num_sentences, keys = map(np.concatenate, zip(*parts.pop(split)))
+        tokenized[split] = TokenizedDocuments(
+            tokens=tokens,
+            sentence_offsets=offsets_of(lengths),
+            document_offsets=offsets_of(num_sentences),
+            keys=keys,
         )
-        for split in SPLITS
-    }
     return tokenized, num_read
 
 
