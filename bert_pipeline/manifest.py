@@ -400,7 +400,14 @@ def refuse_foreign_directory(directory: Path, kind: str, replaces: str = "") -> 
     It may hold an earlier one of this kind, or of `replaces`, but no other files, and must be a place that a rename can
     replace.
     """
-    _refuse_other_kind(directory, kind, replaces)
+    try:
+        existing = read_manifest(directory, any_format=True).kind
+    except (ArtifactError, OSError):  # there is none, or it is damaged
+        existing = kind
+    if existing not in (kind, replaces):  # by a typo, a corpus
+        raise ArtifactError(
+            f"{directory}: holds a {existing}, which a {kind} would replace; give another path, or remove it"
+        )
     if is_remote(directory):
         names = {name.partition("/")[0] for name in storage.sizes_below(directory)}
         is_foreign = MANIFEST_NAME not in names and any(not name.startswith(f"{ATTEMPT}-") for name in names)
@@ -420,18 +427,6 @@ def refuse_foreign_directory(directory: Path, kind: str, replaces: str = "") -> 
     if directory.is_dir() and (os.path.ismount(directory) or os.path.samefile(directory, os.curdir)):
         what = "a mount point" if os.path.ismount(directory) else "the working directory"
         raise ArtifactError(f"{directory}: is {what}, which cannot be replaced; give a path in it")
-
-
-def _refuse_other_kind(directory: Path, kind: str, replaces: str) -> None:
-    """Raise ArtifactError if `directory` holds an artifact of another kind: by a typo, a corpus."""
-    try:
-        existing = read_manifest(directory, any_format=True).kind
-    except (ArtifactError, OSError):  # there is none, or it is damaged
-        return
-    if existing not in (kind, replaces):
-        raise ArtifactError(
-            f"{directory}: holds a {existing}, which a {kind} would replace; give another path, or remove it"
-        )
 
 
 def _describe_files(draft: Draft) -> dict[str, dict[str, Any]]:
