@@ -1,7 +1,8 @@
 """The vocabulary job: Beam counts words by shard, then merges them by partition; one process trains on the counts.
 
 Counts are written to the scratch directory, one file per corpus shard, in which row group p is partition p of the
-words. So a worker holds the words of one shard or of one partition, and Beam groups file names only.
+words of training documents; the last one has the words of held-out documents, which one process measures a vocabulary
+on. So a worker holds the words of one shard or of one partition, and Beam groups file names only.
 """
 
 import collections
@@ -31,11 +32,11 @@ from bert_pipeline.corpus.mixture import (
     weigh_texts,
 )
 from bert_pipeline.corpus.parquet import read_sentences, without_failures
-from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.errors import UsageError
 from bert_pipeline.failed_records import record_failures
 from bert_pipeline.manifest import Draft, Manifest, files_of, foreign_input, input_of, load_manifest, publishing
-from bert_pipeline.parquet_io import arrow_errors
-from bert_pipeline.storage import arrow_source, make_directory, remove_tree, to_path
+from bert_pipeline.parquet_io import open_parquet, read_row_group
+from bert_pipeline.storage import make_directory, remove_tree, to_path
 from bert_pipeline.vocabulary.files import CONFIGURATION_NAME, SPECIAL_TOKENS, read_vocabulary
 from bert_pipeline.vocabulary.quality import count_marks, marks_warnings, quality, unknown_warnings
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -108,7 +109,7 @@ def build_vocabulary(
         unit = _WEIGHT_UNIT if texts else 1
         shards, partitions = _count(source, draft, scratch, config, texts, unit, options, progress)
         counts, characters, totals = _training_counts(scratch, shards, partitions, unit)
-        held_out = _held_out_counts(scratch, shards)
+        held_out = _held_out_counts(scratch, shards, len(partitions))
         remove_tree(scratch)
         failed = [document for shard in shards for document in shard["failed"]]
         record_failures(draft, failed, sum(shard["rows"] for shard in shards))
@@ -231,7 +232,7 @@ def _count_shard(
     num_partitions: int,
     texts: Sequence[WeightedText],
 ) -> Sequence[Result]:
-    """Count the words of one corpus shard into two files: those of training documents, and of held-out ones."""
+    """Count the words of one corpus shard into a file."""
     (train, held_out, num_read), failed = without_failures(
         shard,
         lambda leave_out: count_words(shard, config.do_lower_case, texts, leave_out, config.kind),
@@ -245,18 +246,16 @@ def _count_shard(
         "failed": failed,
         "file": f"shard-{index:05d}.parquet",
         "words": train.total(),
-        "held_out_file": f"held-out-{index:05d}.parquet",
         "held_out_words": held_out.total(),
         "marks": sum(marks for marks, _ in samples),
         "sampled_characters": sum(characters for _, characters in samples),
     }
-    # Held-out words only serve the measurement, which one process does: they need no partitions.
-    _write_counts(scratch / result["held_out_file"], [sorted(held_out.items())])
     # crc32 is the same in every process, unlike `hash`: a word has one partition in all shards.
     partitions: list[list[tuple[str, int]]] = [[] for _ in range(num_partitions)]
     for item in train.items():
         partitions[zlib.crc32(item[0].encode()) % num_partitions].append(item)
     train.clear()
+    partitions.append(list(held_out.items()))
     for partition in partitions:
         partition.sort()
     _write_counts(scratch / result["file"], partitions)
@@ -363,10 +362,10 @@ def _training_counts(
     return counts, characters, totals
 
 
-def _held_out_counts(scratch: Path, shards: Sequence[Result]) -> collections.Counter[str]:
+def _held_out_counts(scratch: Path, shards: Sequence[Result], group: int) -> collections.Counter[str]:
     counts: collections.Counter[str] = collections.Counter()
     for shard in shards:
-        for word, count in _read_counts(scratch / shard["held_out_file"], 0):
+        for word, count in _read_counts(scratch / shard["file"], group):
             counts[word] += count
     check_total("words of held-out documents", counts.total(), sum(shard["held_out_words"] for shard in shards))
     return counts
@@ -393,11 +392,8 @@ def _read_counts(path: Path, group: int) -> Iterator[tuple[str, int]]:
 
 
 def _read_group(path: Path, group: int, columns: list[str] | None = None) -> pa.Table:
-    with (
-        arrow_errors(path, InputError, "word counts cannot be read ({})"),
-        pq.ParquetFile(arrow_source(path), page_checksum_verification=True) as file,
-    ):
-        return file.read_row_group(group, columns=columns)
+    with open_parquet(path, _COUNT_SCHEMA, "a file of word counts") as file:
+        return read_row_group(file, group, path, columns)
 
 
 def _pairs(table: pa.Table) -> Iterator[tuple[str, int]]:
