@@ -38,7 +38,6 @@ from bert_pipeline.instances.directory import (
 from bert_pipeline.instances.masking import SINGLE_PIECES
 from bert_pipeline.instances.pairs import (
     InstancesConfig,
-    InstanceStatistics,
     TokenizedDocuments,
     make_instances,
     make_pairs,
@@ -55,6 +54,7 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 log = logging.getLogger(__name__)
 
 SPLITS = ("train", "held_out")
+_LENGTH_BINS = 8
 _TOKENIZERS_PARALLELISM = "TOKENIZERS_PARALLELISM"
 
 
@@ -228,18 +228,21 @@ def make_shard(
     for split, documents in tokenized.items():
         if texts and split == "train":
             planned = mixture.plan_passes(shard, texts, config.dupe_factor, config.seed)
-            rows = planned.rows_of(documents.keys)
-            pairs = make_pairs(documents, config, planned.passes[rows])
-            summary["read"] = _count_read(planned, planned.text[rows[documents.document_of(pairs.a_start)]], len(texts))
+            rows = np.searchsorted(planned["key"], documents.keys)
+            pairs = make_pairs(documents, config, planned["passes"][rows])
+            text_of_pairs = planned["text"][rows[documents.document_of(pairs.a_start)]]
+            summary["read"] = _count_read(planned, text_of_pairs, len(texts))
         else:
             pairs = make_pairs(documents, config)
-        statistics = InstanceStatistics(config.max_seq_length, tokenizer.unk_id, tokenizer.mask_id)
+        counts: collections.Counter[str] = collections.Counter()
+        histogram = np.zeros(config.max_seq_length + 1, dtype=np.int64)
         # Files get their names when the stack closes. A split without pairs has no file.
         with contextlib.ExitStack() as stack:
             writers = open_writers(stack, output / split, index, config) if len(pairs) else {}
             for start in range(0, len(pairs), INSTANCES_PER_ROW_GROUP):
                 batch = pairs.take(slice(start, start + INSTANCES_PER_ROW_GROUP))
-                columns = make_instances(documents, batch, tokenizer, config, statistics)
+                columns = make_instances(documents, batch, tokenizer, config, counts)
+                histogram += np.bincount(columns.lengths, minlength=len(histogram))
                 for writer in writers.values():
                     writer.write(columns)
 
@@ -250,7 +253,8 @@ def make_shard(
                 entry["footer_sha256"] = footer_sha256(path)
             summary["files"][path.relative_to(output).as_posix()] = entry
         summary[split] = {
-            **statistics.as_counts(),
+            **counts,
+            "length_histogram": histogram.tolist(),
             "documents": documents.num_documents,
             "sentences": len(documents.sentence_offsets) - 1,
             "chunks_without_partner": pairs.num_without_partner,
@@ -263,13 +267,12 @@ _READ = ("documents_read", "words_read", "instances")
 """What is counted of each source and language in a mixture; words as often as they are read."""
 
 
-def _count_read(planned: mixture.DocumentPasses, text_of_instances: np.ndarray, num_texts: int) -> list[list[int]]:
-    """Return the counts `_READ` of each text, given the text (N,) of each instance."""
+def _count_read(planned: np.ndarray, text_of_instances: np.ndarray, num_texts: int) -> list[list[int]]:
+    """Return the counts `_READ` of each text, given `PASSES` (D,) of documents and the text (N,) of each instance."""
     words = np.zeros(num_texts, dtype=np.int64)
-    np.add.at(words, planned.text, planned.words * planned.passes)
-    documents, instances = (
-        np.bincount(numbers, minlength=num_texts) for numbers in (planned.text[planned.passes > 0], text_of_instances)
-    )
+    np.add.at(words, planned["text"], planned["words"] * planned["passes"])
+    documents = np.bincount(planned["text"][planned["passes"] > 0], minlength=num_texts)
+    instances = np.bincount(text_of_instances, minlength=num_texts)
     return [documents.tolist(), words.tolist(), instances.tolist()]
 
 
@@ -321,7 +324,7 @@ def _shares(counts: collections.Counter[str], histogram: np.ndarray, max_seq_len
     """Return the counts and shares of a split for the manifest."""
     instances, tokens, masked = counts["instances"], counts["tokens"], counts["masked_tokens"]
     # `unique`, because a short max_seq_length has fewer lengths than bins.
-    edges = np.unique(np.linspace(0, max_seq_length, InstanceStatistics.NUM_BINS + 1).astype(int))
+    edges = np.unique(np.linspace(0, max_seq_length, _LENGTH_BINS + 1).astype(int))
     result: dict[str, Any] = {
         name: counts[name]
         for name in ("documents", "sentences", "instances", "tokens", "random_next", "chunks_without_partner")

@@ -9,7 +9,7 @@ Shapes: D documents, S sentences, T tokens, N pairs.
 import collections
 import dataclasses
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, PositiveInt
@@ -336,29 +336,33 @@ def make_instances(
     pairs: Pairs,
     vocabulary: Tokenizer,
     config: InstancesConfig,
-    statistics: "InstanceStatistics",
+    counts: collections.Counter[str],
 ) -> InstanceColumns:
-    """Assemble pairs, mask them if masks are static, and add them to `statistics`."""
+    """Assemble pairs, mask them if masks are static, and add what they hold to `counts`."""
     input_ids, lengths = assemble(documents, pairs, vocabulary, config.max_seq_length)
     continues = None
     if not vocabulary.is_bert:
         continues = (input_ids & CONTINUES) > 0  # (N, W)
         input_ids &= ~CONTINUES
-    statistics.add_pairs(input_ids, lengths, pairs.is_random_next)
+    counts["instances"] += len(pairs)
+    counts["tokens"] += int(lengths.sum())
+    counts["random_next"] += int(pairs.is_random_next.sum())
+    is_token = np.arange(input_ids.shape[1]) < lengths[:, None]  # 0, the padding, may be the id of a token
+    counts["unk_tokens"] += int(np.count_nonzero(is_token & (input_ids == vocabulary.unk_id)))
     masked: dict[str, np.ndarray] = {}
     if config.has_static_masks:
         masking = config.masking_config()
         batch = mask_batch(input_ids, lengths, combine(pairs.keys, _MASK), vocabulary, masking, continues)
-        statistics.add_masks(input_ids, batch)
+        counts.update(_count_masks(batch, vocabulary.mask_id))
         if masking.whole_word_masking:
-            statistics.sums["continuing"] += int(continuing(input_ids, vocabulary, continues).sum())
+            counts["continuing"] += int(continuing(input_ids, vocabulary, continues).sum())
         limit = masking.max_predictions(config.max_seq_length)
-        statistics.sums["capped"] += int(np.count_nonzero(np.rint(lengths * masking.masked_lm_prob) > limit))
+        counts["capped"] += int(np.count_nonzero(np.rint(lengths * masking.masked_lm_prob) > limit))
         input_ids = batch.input_ids
         # Of the P slots of each instance keep those that are filled.
-        counts = batch.masked_lm_weights.sum(axis=1).astype(np.int64)
-        masked["masked_lm_positions"], masked["masked_offsets"] = unpad(batch.masked_lm_positions, counts)
-        masked["masked_lm_ids"], _ = unpad(batch.masked_lm_ids, counts)
+        num_masked = batch.masked_lm_weights.sum(axis=1).astype(np.int64)
+        masked["masked_lm_positions"], masked["masked_offsets"] = unpad(batch.masked_lm_positions, num_masked)
+        masked["masked_lm_ids"], _ = unpad(batch.masked_lm_ids, num_masked)
     elif continues is not None:
         masked["continues_word"], _ = unpad(continues, lengths)
     flat, offsets = unpad(input_ids, lengths)
@@ -371,40 +375,16 @@ def make_instances(
     )
 
 
-class InstanceStatistics:
-    """Counts over the instances of a shard; sums only, so that they can be added over shards."""
-
-    NUM_BINS = 8
-
-    def __init__(self, max_seq_length: int, unk_id: int, mask_id: int) -> None:
-        self.max_seq_length = max_seq_length
-        self.unk_id = unk_id
-        self.mask_id = mask_id
-        self.sums: collections.Counter[str] = collections.Counter()
-        self.lengths = np.zeros(max_seq_length + 1, dtype=np.int64)
-
-    def add_pairs(self, input_ids: np.ndarray, lengths: np.ndarray, is_random_next: np.ndarray) -> None:
-        """Count unmasked, padded ids (B, S)."""
-        self.sums["instances"] += len(lengths)
-        self.sums["tokens"] += int(lengths.sum())
-        self.sums["random_next"] += int(is_random_next.sum())
-        is_token = np.arange(input_ids.shape[1]) < lengths[:, None]  # 0, the padding, may be the id of a token
-        self.sums["unk_tokens"] += int(np.count_nonzero(is_token & (input_ids == self.unk_id)))
-        self.lengths += np.bincount(lengths, minlength=self.max_seq_length + 1)
-
-    def add_masks(self, input_ids: np.ndarray, batch: MaskedBatch) -> None:
-        """Count the outcomes of static masking of `input_ids` (B, S)."""
-        rows, slots = np.nonzero(batch.masked_lm_weights)
-        at = batch.masked_lm_positions[rows, slots]
-        seen, originals = batch.input_ids[rows, at], batch.masked_lm_ids[rows, slots]
-        is_mask = seen == self.mask_id
-        # A random token that equals the original counts as the same: the model cannot tell the two apart.
-        is_same = ~is_mask & (seen == originals)
-        self.sums["masked_tokens"] += len(rows)
-        self.sums["masked_as_mask"] += int(is_mask.sum())
-        self.sums["masked_as_same"] += int(is_same.sum())
-        self.sums["masked_as_random"] += int((~is_mask & ~is_same).sum())
-
-    def as_counts(self) -> dict[str, Any]:
-        """Return the sums and the histogram of lengths, one bin per length."""
-        return {**self.sums, "length_histogram": self.lengths.tolist()}
+def _count_masks(batch: MaskedBatch, mask_id: int) -> dict[str, int]:
+    """Count the outcomes of static masking."""
+    rows, slots = np.nonzero(batch.masked_lm_weights)
+    seen = batch.input_ids[rows, batch.masked_lm_positions[rows, slots]]
+    is_mask = seen == mask_id
+    # A random token that equals the original counts as the same: the model cannot tell the two apart.
+    is_same = ~is_mask & (seen == batch.masked_lm_ids[rows, slots])
+    return {
+        "masked_tokens": len(rows),
+        "masked_as_mask": int(is_mask.sum()),
+        "masked_as_same": int(is_same.sum()),
+        "masked_as_random": int((~is_mask & ~is_same).sum()),
+    }

@@ -89,10 +89,7 @@ def build_vocabulary(
     base, reference = others.get("extend"), others.get("compare")
 
     # The manifest states the size that results, which an extension takes from its base.
-    configuration = recorded_settings(config)
-    for name in ("kind", "special_tokens"):
-        if getattr(config, name) == getattr(VocabularyConfig(), name):
-            del configuration[name]
+    configuration = recorded_settings(config, "kind", "special_tokens")
     texts = () if config.is_plain else tuple(weigh_texts(source, config))
     if base is not None:
         _refuse_ignored(config)
