@@ -195,20 +195,14 @@ class TfrecordInstances(contextlib.AbstractContextManager["TfrecordInstances"]):
             if self.num_instances % RECORDS_PER_ROW_GROUP == 0:
                 self._groups.append(start)
             self.num_instances += 1
+        self.num_row_groups = len(self._groups)
+        whole, rest = divmod(self.num_instances, RECORDS_PER_ROW_GROUP)
+        self.row_group_sizes = (RECORDS_PER_ROW_GROUP,) * whole + ((rest,) if rest else ())
         self.has_static_masks = True
         self.max_seq_length = self.max_predictions_per_seq = 0
         # The first record gives the widths; `read_row_group` compares all others with them.
         if self.num_instances:
             self.max_seq_length, self.max_predictions_per_seq = _widths(self._record_bytes(0, 1)[0], self.path)
-
-    @property
-    def num_row_groups(self) -> int:
-        return len(self._groups)
-
-    @property
-    def row_group_sizes(self) -> tuple[int, ...]:
-        whole, rest = divmod(self.num_instances, RECORDS_PER_ROW_GROUP)
-        return (RECORDS_PER_ROW_GROUP,) * whole + ((rest,) if rest else ())
 
     def read_row_group(self, index: int) -> InstanceColumns:
         """Read one group of records. InputError if a CRC is wrong or a record is not an instance."""
