@@ -173,11 +173,8 @@ def versions_below(path: Path) -> dict[str, str]:
 
 def size_of(name: Path | str) -> int:
     """Return the size of a file in bytes."""
-    if not is_remote(name):
-        return os.path.getsize(name)
-    path = to_path(name)
     with store_errors(name):
-        return int(_store(path).info(_key(path))["size"])
+        return to_path(name).stat().st_size
 
 
 def version_of(name: Path | str) -> str:
