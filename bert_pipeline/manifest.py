@@ -276,7 +276,7 @@ def publishing(
     directory = to_path(directory)
     refuse_foreign_directory(directory, kind, replaces)
     started = time.monotonic()
-    with _attempt(directory, by_workers) if is_remote(directory) else _replacing(directory) as (files, finish):
+    with _attempt(directory, by_workers) as (files, finish):
         draft = Draft(files, kind, directory, by_workers=by_workers)
         yield draft
         # The artifact's identity: nothing here may depend on time, host, paths or workers.
@@ -304,15 +304,12 @@ _Attempt: TypeAlias = tuple[Path, Callable[[Mapping[str, Any], Mapping[str, Any]
 
 
 @contextlib.contextmanager
-def _replacing(directory: Path) -> Iterator[_Attempt]:
-    """Yield an attempt that is renamed to the local `directory` at the end."""
-    with atomic_directory(directory) as temporary:
-        yield temporary, functools.partial(_write_manifest, temporary)
-
-
-@contextlib.contextmanager
 def _attempt(directory: Path, by_workers: bool) -> Iterator[_Attempt]:
-    """Yield an attempt at a `directory` of a store; its files are removed unless its manifest is written."""
+    """Yield an attempt at a `directory`; its files are removed unless its manifest is written."""
+    if not is_remote(directory):
+        with atomic_directory(directory) as temporary:
+            yield temporary, functools.partial(_write_manifest, temporary)
+        return
     old = storage.read_object(directory / MANIFEST_NAME)
     name = f"{ATTEMPT}-{uuid.uuid4().hex}"
     target = directory / name
