@@ -211,8 +211,9 @@ def _split(
     documents = np.concatenate([members, np.array([number for *_, number in alone], dtype=np.int64)])
     ids_of_first = np.concatenate([np.concatenate(ids)[first], np.array([id_ for _, id_, _ in alone], dtype=np.uint64)])
     is_trained = np.concatenate([must_be_trained, np.zeros(len(alone), dtype=bool)])
-    codes[documents] = split_codes(
-        ids_of_first, kept[documents], config.held_out_per_mille, num_kept=int(kept.sum()), is_trained=is_trained
+    rows = np.flatnonzero(kept[documents])
+    codes[documents[rows]] = split_codes(
+        ids_of_first[rows], config.held_out_per_mille, num_kept=int(kept.sum()), is_trained=is_trained[rows]
     )
     return codes
 
@@ -276,28 +277,17 @@ def num_repeated_passages(texts: TextGroups, stays: np.ndarray) -> int:
     return len(groups) - len(np.unique(groups))
 
 
-def split_codes(
-    ids: np.ndarray,
-    kept: np.ndarray,
-    held_out_per_mille: int,
-    *,
-    num_kept: int | None = None,
-    is_trained: np.ndarray | None = None,
-) -> np.ndarray:
+def split_codes(ids: np.ndarray, held_out_per_mille: int, *, num_kept: int, is_trained: np.ndarray) -> np.ndarray:
     """Return an index into `CODES` for each of N documents, as uint8 (N,); similar documents have the id of the first.
 
     Each split gets at least one document if there are two that are not similar. `num_kept` is the number of all kept
-    documents, where these are some of them. A group with one of the documents that `is_trained` (N,) names is only held
-    out where that split would be empty.
+    documents, of which these are some. A group with one of the documents that `is_trained` (N,) names is only held out
+    where that split would be empty.
     """
-    codes = np.full(len(ids), SAME_TEXT, dtype=np.uint8)
-    rows = np.flatnonzero(kept)
-    num_kept = len(rows) if num_kept is None else num_kept
-    first, group, sizes = np.unique(ids[rows], return_inverse=True, return_counts=True)  # (G,), (len(rows),), (G,)
+    first, group, sizes = np.unique(ids, return_inverse=True, return_counts=True)  # (G,), (N,), (G,)
     # A group goes to its split as a whole: the stubs of a bot would be most of the held-out documents.
     is_large = sizes > max(_MAX_HELD_OUT_GROUP, num_kept * held_out_per_mille // 1000)
-    if is_trained is not None:
-        is_large[group[is_trained[rows]]] = True
+    is_large[group[is_trained]] = True
     is_held_out = (first % 1000 < held_out_per_mille) & ~is_large
     # A small corpus may leave a split empty: the group with the nearest bucket fills it, or the smallest large one.
     if held_out_per_mille and num_kept >= 2:
@@ -306,5 +296,4 @@ def split_codes(
             is_held_out[order[-1]] = False
         elif not is_held_out.any() and len(first) >= 2:
             is_held_out[order[0]] = True
-    codes[rows] = np.where(is_held_out[group], HELD_OUT, TRAIN)
-    return codes
+    return np.where(is_held_out[group], HELD_OUT, TRAIN).astype(np.uint8)
