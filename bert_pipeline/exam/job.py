@@ -142,7 +142,7 @@ def _run(
 def _count_words(index: int, shard: Path, *, scratch: Path) -> Sequence[Result]:
     """Count the words of a shard's training documents, in any case and in lower case."""
     splitter = ngrams.WordSplitter()
-    counts, _, num_read = count_words(shard, do_lower_case=False)
+    counts, _, num_read, _ = count_words(shard, do_lower_case=False)
     every: collections.Counter[str] = collections.Counter()
     lower: collections.Counter[str] = collections.Counter()
     for word, count in counts.items():

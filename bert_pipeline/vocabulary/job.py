@@ -230,13 +230,11 @@ def _count_shard(
     texts: Sequence[WeightedText],
 ) -> Sequence[Result]:
     """Count the words of one corpus shard into a file."""
-    (train, held_out, num_read), failed = without_failures(
+    (train, held_out, num_read, (marks, characters)), failed = without_failures(
         shard,
         lambda leave_out: count_words(shard, config.do_lower_case, texts, leave_out, config.kind),
         lambda sentences: WordCounter(config.do_lower_case, config.kind).count(sentences),
     )
-    leave_out = [document_id for document_id, _ in failed]
-    samples = [count_marks(sentences[:_SAMPLED_SENTENCES]) for *_, sentences in read_sentences(shard, leave_out)]
     result: Result = {
         "name": shard.name,
         "rows": num_read + len(failed),
@@ -244,8 +242,8 @@ def _count_shard(
         "file": f"shard-{index:05d}.parquet",
         "words": train.total(),
         "held_out_words": held_out.total(),
-        "marks": sum(marks for marks, _ in samples),
-        "sampled_characters": sum(characters for _, characters in samples),
+        "marks": marks,
+        "sampled_characters": characters,
     }
     # crc32 is the same in every process, unlike `hash`: a word has one partition in all shards.
     partitions: list[list[tuple[str, int]]] = [[] for _ in range(num_partitions)]
@@ -265,10 +263,10 @@ def count_words(
     texts: Sequence[WeightedText] = (),
     leave_out: Collection[str] = (),
     kind: str = "wordpiece",
-) -> tuple[collections.Counter[str], collections.Counter[str], int]:
+) -> tuple[collections.Counter[str], collections.Counter[str], int, tuple[int, int]]:
     """Count the words of one corpus shard, of its training and of its held-out documents, and all its documents.
 
-    Documents whose ids are in `leave_out` are none of them.
+    Of some sentences the marks and characters are counted too. Documents whose ids are in `leave_out` are none of them.
 
     With `texts` the words of training documents count as often as their source and language weigh, in units of
     1 / `_WEIGHT_UNIT`: as integers, so that the sum does not depend on the order of the shards.
@@ -277,9 +275,11 @@ def count_words(
     units = collections.defaultdict(int, {(text.source, text.language): _units(text.weight) for text in texts})
     train: dict[int, WordCounter] = {}
     held_out = WordCounter(do_lower_case, kind)
-    num_read = 0
+    num_read = marks = characters = 0
     for table, offsets, sentences in read_sentences(shard, leave_out):
         num_read += table.num_rows
+        of_sample = count_marks(sentences[:_SAMPLED_SENTENCES])
+        marks, characters = marks + of_sample[0], characters + of_sample[1]
         times = np.ones(table.num_rows, dtype=np.int64)
         if texts:
             times = np.array([units[text] for text in sources_and_languages(table)], dtype=np.int64)
@@ -298,7 +298,7 @@ def count_words(
     for time, counter in train.items():
         for word, count in counter.counts().items():
             counts[word] += count * time
-    return counts, held_out.counts(), num_read
+    return counts, held_out.counts(), num_read, (marks, characters)
 
 
 _WEIGHT_UNIT = 10_000
