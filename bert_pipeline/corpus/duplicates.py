@@ -138,8 +138,8 @@ def decide(batches: Sequence[PageBatch], found: Sequence[Found], config: CorpusC
     all_pairs, are_near = unpack_pairs(np.unique(np.concatenate([np.zeros(0, dtype=np.uint64), *packed])))
     text_bounds = _text_bounds(batches)
     near_texts = group_pairs(all_pairs[are_near], stems, text_bounds, directory)
-    members, row = np.unique(bounds[near_texts.batch] + near_texts.document, return_inverse=True)  # (G,), (V,)
-    first = first_kept(group_documents(near_texts, row, len(members)), kept[members])
+    members, row, group = group_documents(near_texts, bounds)
+    first = first_kept(group, kept[members])
     is_near = kept[members] & (first != np.arange(len(members)))
     stays = kept[members] & ~is_near
     near_duplicates = {"documents": int(is_near.sum()), "passages": num_repeated_passages(near_texts, stays[row])}
@@ -182,8 +182,7 @@ def _split(
     `texts` are those that are similar to another one: their documents have one split, that of the first, so that none
     is held out in vain. So have documents that consist of passages of each other.
     """
-    members, row = np.unique(bounds[texts.batch] + texts.document, return_inverse=True)  # (G,), (V,)
-    group = group_documents(texts, row, len(members))
+    members, row, group = group_documents(texts, bounds)
     words = read_by_batch(members, stems, bounds, lambda stem, rows: read_statistics(stem, directory)["words"][rows])
     num_words = np.concatenate([np.zeros(0, dtype=np.int64), *words])
     joined, must_be_trained = find_contained(texts, row, group, kept[members], num_words)
@@ -252,15 +251,16 @@ def find_contained(
     return pairs, is_trained
 
 
-def group_documents(texts: TextGroups, row: np.ndarray, number: int) -> np.ndarray:
-    """Return the first one (N,) of the group of each of N documents; `row` (V,) is the document of each text.
+def group_documents(texts: TextGroups, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the documents (G,) of V texts, the row of each text's document (V,), and of each group's first one (G,).
 
     Documents that are dropped for another reason still join the others of a group.
     """
+    members, row = np.unique(bounds[texts.batch] + texts.document, return_inverse=True)
     is_document = texts.passage < 0
-    group = np.arange(number)
+    group = np.arange(len(members))
     group[row[is_document]] = row[texts.group[is_document]]
-    return group
+    return members, row, group
 
 
 def first_kept(group: np.ndarray, kept: np.ndarray) -> np.ndarray:
