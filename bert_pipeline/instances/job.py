@@ -109,33 +109,25 @@ def build_instances(
             made = pipeline | "instances" >> ForEachShard(make, source)
             _ = made | "results" >> WriteResults(summaries / "results.json")
 
-        # Sum the summaries of the workers, one per corpus shard.
-        counts: dict[str, collections.Counter[str]] = {split: collections.Counter() for split in SPLITS}
-        read = np.zeros((len(_READ), len(texts)), dtype=np.int64)
-        histograms = {split: np.zeros(config.max_seq_length + 1, dtype=np.int64) for split in SPLITS}
-        failed: list[Sequence[str]] = []
-        num_documents = 0
-        for summary in read_results(summaries / "results.json", plan):
-            failed += summary["failed"]
-            num_documents += summary["rows"]
-            for name, entry in summary["files"].items():
-                draft.rows[name] = entry["rows"]
-                draft.known_sha256[name] = entry["sha256"]
-                if "footer_sha256" in entry:
-                    draft.footer_sha256[name] = entry["footer_sha256"]
-            if texts:
-                read += np.array(summary["read"], dtype=np.int64)
-            for split in SPLITS:
-                histograms[split] += np.array(summary[split].pop("length_histogram"), dtype=np.int64)
-                counts[split].update(summary[split])
-
+        results = read_results(summaries / "results.json", plan)
         remove_tree(summaries)
-        record_failures(draft, failed, num_documents)
+        record_failures(draft, results)
+        for name, entry in itertools.chain.from_iterable(result["files"].items() for result in results):
+            draft.rows[name] = entry["rows"]
+            draft.known_sha256[name] = entry["sha256"]
+            if "footer_sha256" in entry:
+                draft.footer_sha256[name] = entry["footer_sha256"]
         # Shares follow from the sums over all shards.
-        draft.counts |= {split: _shares(counts[split], histograms[split], config.max_seq_length) for split in SPLITS}
+        counts: dict[str, collections.Counter[str]] = {}
+        no_lengths = np.zeros(config.max_seq_length + 1, dtype=np.int64)
+        for split in SPLITS:
+            lengths = sum((np.array(result[split].pop("length_histogram")) for result in results), no_lengths)
+            counts[split] = sum((collections.Counter(result[split]) for result in results), collections.Counter())
+            draft.counts[split] = _shares(counts[split], lengths, config.max_seq_length)
         for name in ("instances", "tokens", "random_next", "documents"):
             draft.counts[name] = sum(counts[split][name] for split in SPLITS)
         if texts:
+            read = np.array([result["read"] for result in results]).sum(axis=0)
             draft.counts["mixture"] = mixture.describe_mixture(texts, dict(zip(_READ, read.tolist())))
         if not counts["train"]["instances"]:
             what = "pair of sentences" if config.pairs == "next_sentence" else "text"

@@ -108,8 +108,7 @@ def build_vocabulary(
         counts, characters, totals = _training_counts(scratch, shards, partitions, unit)
         held_out = _held_out_counts(scratch, shards, len(partitions))
         remove_tree(scratch)
-        failed = [document for shard in shards for document in shard["failed"]]
-        record_failures(draft, failed, sum(shard["rows"] for shard in shards))
+        record_failures(draft, shards)
         if config.do_lower_case:
             marks, characters_read = (sum(shard[name] for shard in shards) for name in ("marks", "sampled_characters"))
             for warning in marks_warnings(marks, characters_read):
