@@ -142,7 +142,9 @@ def decide(batches: Sequence[PageBatch], found: Sequence[Found], config: CorpusC
     first = first_kept(group, kept[members])
     is_near = kept[members] & (first != np.arange(len(members)))
     stays = kept[members] & ~is_near
-    near_duplicates = {"documents": int(is_near.sum()), "passages": num_repeated_passages(near_texts, stays[row])}
+    # Passages that are near to an earlier one
+    passages = near_texts.group[(near_texts.passage >= 0) & stays[row]]
+    near_duplicates = {"documents": int(is_near.sum()), "passages": len(passages) - len(np.unique(passages))}
     if config.near_duplicates == "keep":
         is_near[:] = False
     else:
@@ -269,12 +271,6 @@ def first_kept(group: np.ndarray, kept: np.ndarray) -> np.ndarray:
     first = np.full(len(kept), len(kept))
     np.minimum.at(first, group[kept], everything[kept])
     return np.where(kept, first[group], everything)
-
-
-def num_repeated_passages(texts: TextGroups, stays: np.ndarray) -> int:
-    """Count the passages that are near to an earlier one, among the texts (V,) whose document `stays` (V,)."""
-    groups = texts.group[(texts.passage >= 0) & stays]
-    return len(groups) - len(np.unique(groups))
 
 
 def split_codes(ids: np.ndarray, held_out_per_mille: int, *, num_kept: int, is_trained: np.ndarray) -> np.ndarray:

@@ -184,7 +184,7 @@ def _run(
             pipeline
             | "Splits" >> beam.Create(splits, reshuffle=False)  # the next step reshuffles
             | "Spread splits" >> beam.Reshuffle()
-            | "Read batches" >> beam.ParDo(ParallelFlatMap(read, _num_pages))
+            | "Read batches" >> beam.ParDo(ParallelFlatMap(read, lambda batch: batch.counts["pages_read"]))
             | "All batches" >> beam.combiners.ToList()
         )
         duplicates = (
@@ -203,10 +203,6 @@ def _run(
             | "Write shards" >> beam.ParDo(ParallelFlatMap(write))
             | "Results" >> WriteResults(scratch / _WRITTEN)
         )
-
-
-def _num_pages(batch: PageBatch) -> int:
-    return batch.counts.get("pages_read", 0)
 
 
 def _read_batches(split: Split, *, config: CorpusConfig, scratch: Path) -> Iterator[PageBatch]:

@@ -270,8 +270,9 @@ def count_words(
     With `texts` the words of training documents count as often as their source and language weigh, in units of
     1 / `_WEIGHT_UNIT`: as integers, so that the sum does not depend on the order of the shards.
     """
-    # Documents of one weight are counted together.
-    units = collections.defaultdict(int, {(text.source, text.language): _units(text.weight) for text in texts})
+    # Documents of one weight are counted together. A small weight is a unit, so that no character of its words is lost.
+    weights = {(text.source, text.language): text.weight * _WEIGHT_UNIT for text in texts if text.weight}
+    units = collections.defaultdict(int, {text: max(1, round(weight)) for text, weight in weights.items()})
     train: dict[int, WordCounter] = {}
     held_out = WordCounter(do_lower_case, kind)
     num_read = marks = characters = 0
@@ -302,11 +303,6 @@ def count_words(
 
 _WEIGHT_UNIT = 10_000
 _HELD_OUT = -1
-
-
-def _units(weight: float) -> int:
-    """Return a weight in units; a small one is at least one unit, so that no character of its words is lost."""
-    return max(1, round(weight * _WEIGHT_UNIT)) if weight else 0
 
 
 def _merge_partition(element: tuple[int, list[str]], *, scratch: Path, min_count: int, unit: int) -> Sequence[Result]:
