@@ -1,6 +1,7 @@
 """Inputs of any size: dumps, corpora and instances, repeated or generated; existing ones are reused."""
 
 import bz2
+import collections
 import io
 import math
 import os
@@ -20,7 +21,6 @@ from bert_pipeline.errors import InputError
 from bert_pipeline.instances.columns import offsets_of
 from bert_pipeline.instances.pairs import (
     InstancesConfig,
-    InstanceStatistics,
     TokenizedDocuments,
     make_instances,
     make_pairs,
@@ -259,9 +259,8 @@ def write_instances(
 ) -> int:
     """Write the instances of some documents to one file; return their number."""
     pairs = make_pairs(documents, config)
-    statistics = InstanceStatistics(config.max_seq_length, tokenizer.unk_id, tokenizer.mask_id)
     with opened as writer:
         for start in range(0, len(pairs), INSTANCES_PER_ROW_GROUP):
             part = pairs.take(slice(start, start + INSTANCES_PER_ROW_GROUP))
-            writer.write(make_instances(documents, part, tokenizer, config, statistics))
+            writer.write(make_instances(documents, part, tokenizer, config, collections.Counter()))
         return writer.rows

@@ -203,7 +203,7 @@ class InstanceParts:
         """Raise BertError unless the repeated corpus has the plain counts of one copy, times the number of copies."""
         ours, plain = collections.Counter[str](), collections.Counter[str]()
         for path in self.inputs.corpus.file_paths("documents-"):
-            train, held_out, _ = count_words(path, self.tokenizer.do_lower_case)
+            train, held_out, *_ = count_words(path, self.tokenizer.do_lower_case)
             ours.update(train)
             ours.update(held_out)
         for sentences in _sentences(self.inputs.one_copy):

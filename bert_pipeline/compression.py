@@ -17,7 +17,7 @@ Compression = Literal["", "gzip", "bz2", "xz", "zstd"]
 
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 _MAGIC: dict[bytes, Compression] = {
-    b"\x1f\x8b": "gzip",
+    b"\x1f\x8b\x08": "gzip",  # the third byte too: a TFRecord file begins with any length
     **{b"BZh%d1A" % level: "bz2" for level in range(1, 10)},
     **{b"BZh%d\x17r" % level: "bz2" for level in range(1, 10)},  # of an empty file
     b"\xfd7zXZ\x00": "xz",

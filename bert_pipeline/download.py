@@ -7,7 +7,6 @@ time, and a user agent that identifies the client.
 
 import hashlib
 import http.client
-import itertools
 import json
 import logging
 import os
@@ -324,7 +323,12 @@ class _Client:
                 if start and response.status != 206:  # a server without ranges sends the whole file
                     target.unlink()
                     start = 0
-                _append(response, target, start, file.size, progress)
+                # Another attempt does not help a full disk, as it does a lost connection.
+                with disk_errors(target), open(target, "ab") as stream:
+                    while start < file.size and (chunk := response.read(min(_CHUNK_BYTES, file.size - start))):
+                        stream.write(chunk)
+                        start += len(chunk)
+                        progress(start)
             if arrived() < file.size:
                 raise OSError("ended early")
 
@@ -349,17 +353,20 @@ class _Client:
         """
         reasons: list[str] = []
         without: set[str] = set()  # addresses that answered "not found"
-        failures, farthest = 0, arrived()
-        for number in itertools.count():
+        number, failures, farthest = 0, 0, arrived()
+        while True:
             url = f"{self.sites[number % len(self.sites)]}/{path.lstrip('/')}"
+            number += 1
             try:
                 return receive(url)
             except (OSError, http.client.HTTPException) as error:  # an HTTPError is an OSError
-                reasons.append(f"{url}: {_reason(error)}")
-                retry_after = _retry_after(error)
+                answer = error if isinstance(error, urllib.error.HTTPError) else None
+                reason = " ".join(str(getattr(error, "reason", "") or error or type(error).__name__).split())
+                reasons.append(f"{url}: {answer.code} {reason}" if answer else f"{url}: {reason}")
                 # A missing file is final once every site has said so; any other failure may pass.
-                if isinstance(error, urllib.error.HTTPError) and error.code == 404:
+                if answer and answer.code == 404:
                     without.add(url)
+                asked = answer.headers.get("Retry-After", "") if answer else ""
             # A server without ranges begins again each time, and gets no farther.
             failures = 0 if arrived() > farthest else failures + 1
             farthest = max(farthest, arrived())
@@ -368,38 +375,15 @@ class _Client:
                 raise InputError(f"no site has {path} ({tried}); check the wiki and the date")
             if failures >= self._attempts:
                 raise _NoAnswerError(f"no site has {path} ({tried}); try again later")
-            self._wait(failures, retry_after, reasons[-1])
-        raise AssertionError("the sites are asked until the end")
+            # Wait longer after each failure, and as long as a busy site asks for (429, 503), up to a limit.
+            own = min(60.0, self._retry_seconds * max(1, failures))
+            limit = _MAX_WAIT * self._retry_seconds
+            if seconds := max(own, min(float(asked), limit) if asked.isdigit() else 0.0):
+                LOG.warning(f"{reasons[-1]}; asking again in {seconds:.0f} s")
+                time.sleep(seconds)
 
     def _open(self, url: str, start: int) -> Any:
         headers = {"User-Agent": USER_AGENT, "Accept-Encoding": "identity"}
         if start:
             headers["Range"] = f"bytes={start}-"
         return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=self._timeout_seconds)
-
-    def _wait(self, failures: int, retry_after: float, reason: str) -> None:
-        """Wait longer after each failure, and as long as the site asks for, up to a limit; log why."""
-        own = min(60.0, self._retry_seconds * max(1, failures))
-        if seconds := max(own, min(retry_after, _MAX_WAIT * self._retry_seconds)):
-            LOG.warning(f"{reason}; asking again in {seconds:.0f} s")
-            time.sleep(seconds)
-
-
-def _append(response: Any, target: Path, start: int, size: int, progress: Callable[[int], None]) -> None:
-    # Another attempt does not help a full disk, as it does a lost connection.
-    with disk_errors(target), open(target, "ab") as stream:
-        while start < size and (chunk := response.read(min(_CHUNK_BYTES, size - start))):
-            stream.write(chunk)
-            start += len(chunk)
-            progress(start)
-
-
-def _retry_after(error: BaseException) -> float:
-    """Return the seconds that a busy site asks to wait (429, 503), or 0."""
-    text = error.headers.get("Retry-After", "") if isinstance(error, urllib.error.HTTPError) else ""
-    return float(text) if text.isdigit() else 0.0
-
-
-def _reason(error: BaseException) -> str:
-    code = f"{error.code} " if isinstance(error, urllib.error.HTTPError) else ""
-    return code + " ".join(str(getattr(error, "reason", "") or error or type(error).__name__).split())

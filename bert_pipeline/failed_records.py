@@ -2,7 +2,8 @@
 
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bert_pipeline.atomic import replace_text
 from bert_pipeline.errors import BertError, InputError
@@ -63,12 +64,14 @@ def dropped_line(document_id: str, reason: str, title: str) -> str:
     return f"{' '.join(document_id.split())}\t{reason}\t{' '.join(title.split())}\n"
 
 
-def record_failures(draft: Draft, failed: Iterable[Sequence[str]], total: int) -> None:
-    """List documents of a corpus that failed, as (id, reason), in an artifact made of it, count them and warn.
+def record_failures(draft: Draft, results: Sequence[Mapping[str, Any]]) -> None:
+    """List documents of a corpus that failed in an artifact made of it, count them and warn.
 
-    Nothing is written if none failed. InputError if they are too many (`check_failures`).
+    Each of the `results` has the number of its documents ("rows"), and (id, reason) of those that "failed". Nothing is
+    written if none failed. InputError if they are too many (`check_failures`).
     """
-    rows = sorted(map(tuple, failed))
+    rows = sorted(tuple(document) for result in results for document in result["failed"])
+    total = sum(result["rows"] for result in results)
     if warning := check_failures("documents", len(rows), total, [f"{key} ({reason})" for key, reason in rows]):
         logger.warning("%s (%s lists them)", warning, DROPPED_NAME)
         lines = (dropped_line(key, f"{FAILED}: {reason}", "") for key, reason in rows)

@@ -276,7 +276,7 @@ def publishing(
     directory = to_path(directory)
     refuse_foreign_directory(directory, kind, replaces)
     started = time.monotonic()
-    with _attempt(directory, by_workers) if is_remote(directory) else _replacing(directory) as (files, finish):
+    with _attempt(directory, by_workers) as (files, finish):
         draft = Draft(files, kind, directory, by_workers=by_workers)
         yield draft
         # The artifact's identity: nothing here may depend on time, host, paths or workers.
@@ -304,15 +304,12 @@ _Attempt: TypeAlias = tuple[Path, Callable[[Mapping[str, Any], Mapping[str, Any]
 
 
 @contextlib.contextmanager
-def _replacing(directory: Path) -> Iterator[_Attempt]:
-    """Yield an attempt that is renamed to the local `directory` at the end."""
-    with atomic_directory(directory) as temporary:
-        yield temporary, functools.partial(_write_manifest, temporary)
-
-
-@contextlib.contextmanager
 def _attempt(directory: Path, by_workers: bool) -> Iterator[_Attempt]:
-    """Yield an attempt at a `directory` of a store; its files are removed unless its manifest is written."""
+    """Yield an attempt at a `directory`; its files are removed unless its manifest is written."""
+    if not is_remote(directory):
+        with atomic_directory(directory) as temporary:
+            yield temporary, functools.partial(_write_manifest, temporary)
+        return
     old = storage.read_object(directory / MANIFEST_NAME)
     name = f"{ATTEMPT}-{uuid.uuid4().hex}"
     target = directory / name
@@ -400,7 +397,14 @@ def refuse_foreign_directory(directory: Path, kind: str, replaces: str = "") -> 
     It may hold an earlier one of this kind, or of `replaces`, but no other files, and must be a place that a rename can
     replace.
     """
-    _refuse_other_kind(directory, kind, replaces)
+    try:
+        existing = read_manifest(directory, any_format=True).kind
+    except (ArtifactError, OSError):  # there is none, or it is damaged
+        existing = kind
+    if existing not in (kind, replaces):  # by a typo, a corpus
+        raise ArtifactError(
+            f"{directory}: holds a {existing}, which a {kind} would replace; give another path, or remove it"
+        )
     if is_remote(directory):
         names = {name.partition("/")[0] for name in storage.sizes_below(directory)}
         is_foreign = MANIFEST_NAME not in names and any(not name.startswith(f"{ATTEMPT}-") for name in names)
@@ -420,18 +424,6 @@ def refuse_foreign_directory(directory: Path, kind: str, replaces: str = "") -> 
     if directory.is_dir() and (os.path.ismount(directory) or os.path.samefile(directory, os.curdir)):
         what = "a mount point" if os.path.ismount(directory) else "the working directory"
         raise ArtifactError(f"{directory}: is {what}, which cannot be replaced; give a path in it")
-
-
-def _refuse_other_kind(directory: Path, kind: str, replaces: str) -> None:
-    """Raise ArtifactError if `directory` holds an artifact of another kind: by a typo, a corpus."""
-    try:
-        existing = read_manifest(directory, any_format=True).kind
-    except (ArtifactError, OSError):  # there is none, or it is damaged
-        return
-    if existing not in (kind, replaces):
-        raise ArtifactError(
-            f"{directory}: holds a {existing}, which a {kind} would replace; give another path, or remove it"
-        )
 
 
 def _describe_files(draft: Draft) -> dict[str, dict[str, Any]]:

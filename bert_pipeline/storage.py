@@ -39,13 +39,6 @@ def scheme_of(name: Path | str) -> str:
     return scheme.lower() if separator and scheme.isalnum() else ""
 
 
-def _refuse_single_slash(name: str) -> None:
-    """Raise UsageError for a URL with one slash, such as "s3:/bucket", which names a local path."""
-    scheme, separator, _ = name.partition(":/")
-    if separator and scheme.lower() in (*EXTRAS, "hdfs", "memory"):
-        raise UsageError(f"{name}: found one slash after {scheme}:, expected {scheme}://")
-
-
 def is_remote(name: Path | str) -> bool:
     """Return True for the URL of a store, or for the path made of one; False for local paths and `file:` URLs."""
     return scheme_of(name) not in ("", "file", "local")
@@ -60,7 +53,9 @@ def to_path(name: Path | str) -> Path:
     if not isinstance(name, str):
         return name
     if not scheme:
-        _refuse_single_slash(name)
+        kind, slash, _ = name.partition(":/")
+        if slash and kind.lower() in (*EXTRAS, "hdfs", "memory"):
+            raise UsageError(f"{name}: found one slash after {kind}:, expected {kind}://")
         return Path(name)
     if not is_remote(name):
         return Path(urllib.parse.unquote(name.partition("://")[2].removeprefix("localhost")))
@@ -178,11 +173,8 @@ def versions_below(path: Path) -> dict[str, str]:
 
 def size_of(name: Path | str) -> int:
     """Return the size of a file in bytes."""
-    if not is_remote(name):
-        return os.path.getsize(name)
-    path = to_path(name)
     with store_errors(name):
-        return int(_store(path).info(_key(path))["size"])
+        return to_path(name).stat().st_size
 
 
 def version_of(name: Path | str) -> str:

@@ -7,16 +7,18 @@ all elements in advance, keeps waiting for a worker that was killed, and repeats
 """
 
 import contextlib
+import functools
 import logging
 import multiprocessing
 import os
 import re
 import signal
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from apache_beam import DoFn
@@ -28,9 +30,10 @@ from bert_pipeline import errors
 from bert_pipeline.beam import beam
 from bert_pipeline.beam.engine import call_periodically, explain, watched
 from bert_pipeline.beam.options import num_processes, num_workers
-from bert_pipeline.beam.results import Failure, failures_in, guarded
+from bert_pipeline.beam.results import Failure, Result, failures_in, guarded
 from bert_pipeline.errors import BertError, UnavailableError, WorkerDiedError
-from bert_pipeline.manifest import Draft
+from bert_pipeline.hashes import checked_copy
+from bert_pipeline.manifest import Draft, Manifest
 from bert_pipeline.parent import exit_with_parent
 
 logger = logging.getLogger(__name__)
@@ -189,22 +192,33 @@ class ParallelFlatMap(DoFn):
         return result
 
 
-class FlatMap(DoFn):
-    """Yield the results that `function` returns for each element and its side inputs, computed where Beam is.
-
-    In place of a `BertError`, or of results of a list that holds some, `Failure`s are yielded.
-    """
-
-    def __init__(self, function: Callable[..., Iterable[Any]]) -> None:
-        self._function = function
-
-    def process(self, element: Any, *side_inputs: Any) -> Iterator[Any]:
-        return guarded(self._function, element, *side_inputs)
-
-
 def one(result: Any) -> int:
     """Count a result as one, whatever it is."""
     return 1
+
+
+def shard_rows(corpus: Manifest) -> dict[str, int | None]:
+    """Return the shards of a corpus with their rows: the plan of a job that has a result for each."""
+    return {name: entry.get("rows") for name, entry in corpus.files.items() if name.startswith("documents-")}
+
+
+@beam.ptransform_fn  # type: ignore[untyped-decorator]
+def ForEachShard(pipeline: Any, function: Callable[[int, Path], Sequence[Result]], corpus: Manifest) -> Any:
+    """Yield the results of `function(index, path)` for each shard of a corpus, of which `path` is a local file."""
+    shards = [
+        (index, (corpus.path / name).resolve(), corpus.files[name]["sha256"])
+        for index, name in enumerate(shard_rows(corpus))
+    ]
+    of_shard = functools.partial(_of_shard, function=function)
+    return (
+        pipeline | beam.Create(shards, reshuffle=False) | beam.Reshuffle() | beam.ParDo(ParallelFlatMap(of_shard, one))
+    )
+
+
+def _of_shard(shard: tuple[int, Path, str], *, function: Callable[[int, Path], Sequence[Result]]) -> Sequence[Result]:
+    index, path, sha256 = shard
+    with checked_copy(path, sha256) as local:
+        return function(index, local)
 
 
 def _call(function: Callable[[Any], Iterable[Any]], element: Any) -> list[Any]:

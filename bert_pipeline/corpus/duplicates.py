@@ -138,11 +138,13 @@ def decide(batches: Sequence[PageBatch], found: Sequence[Found], config: CorpusC
     all_pairs, are_near = unpack_pairs(np.unique(np.concatenate([np.zeros(0, dtype=np.uint64), *packed])))
     text_bounds = _text_bounds(batches)
     near_texts = group_pairs(all_pairs[are_near], stems, text_bounds, directory)
-    members, row = np.unique(bounds[near_texts.batch] + near_texts.document, return_inverse=True)  # (G,), (V,)
-    first = first_kept(group_documents(near_texts, row, len(members)), kept[members])
+    members, row, group = group_documents(near_texts, bounds)
+    first = first_kept(group, kept[members])
     is_near = kept[members] & (first != np.arange(len(members)))
     stays = kept[members] & ~is_near
-    near_duplicates = {"documents": int(is_near.sum()), "passages": num_repeated_passages(near_texts, stays[row])}
+    # Passages that are near to an earlier one
+    passages = near_texts.group[(near_texts.passage >= 0) & stays[row]]
+    near_duplicates = {"documents": int(is_near.sum()), "passages": len(passages) - len(np.unique(passages))}
     if config.near_duplicates == "keep":
         is_near[:] = False
     else:
@@ -182,8 +184,7 @@ def _split(
     `texts` are those that are similar to another one: their documents have one split, that of the first, so that none
     is held out in vain. So have documents that consist of passages of each other.
     """
-    members, row = np.unique(bounds[texts.batch] + texts.document, return_inverse=True)  # (G,), (V,)
-    group = group_documents(texts, row, len(members))
+    members, row, group = group_documents(texts, bounds)
     words = read_by_batch(members, stems, bounds, lambda stem, rows: read_statistics(stem, directory)["words"][rows])
     num_words = np.concatenate([np.zeros(0, dtype=np.int64), *words])
     joined, must_be_trained = find_contained(texts, row, group, kept[members], num_words)
@@ -211,8 +212,9 @@ def _split(
     documents = np.concatenate([members, np.array([number for *_, number in alone], dtype=np.int64)])
     ids_of_first = np.concatenate([np.concatenate(ids)[first], np.array([id_ for _, id_, _ in alone], dtype=np.uint64)])
     is_trained = np.concatenate([must_be_trained, np.zeros(len(alone), dtype=bool)])
-    codes[documents] = split_codes(
-        ids_of_first, kept[documents], config.held_out_per_mille, num_kept=int(kept.sum()), is_trained=is_trained
+    rows = np.flatnonzero(kept[documents])
+    codes[documents[rows]] = split_codes(
+        ids_of_first[rows], config.held_out_per_mille, num_kept=int(kept.sum()), is_trained=is_trained[rows]
     )
     return codes
 
@@ -251,15 +253,16 @@ def find_contained(
     return pairs, is_trained
 
 
-def group_documents(texts: TextGroups, row: np.ndarray, number: int) -> np.ndarray:
-    """Return the first one (N,) of the group of each of N documents; `row` (V,) is the document of each text.
+def group_documents(texts: TextGroups, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the documents (G,) of V texts, the row of each text's document (V,), and of each group's first one (G,).
 
     Documents that are dropped for another reason still join the others of a group.
     """
+    members, row = np.unique(bounds[texts.batch] + texts.document, return_inverse=True)
     is_document = texts.passage < 0
-    group = np.arange(number)
+    group = np.arange(len(members))
     group[row[is_document]] = row[texts.group[is_document]]
-    return group
+    return members, row, group
 
 
 def first_kept(group: np.ndarray, kept: np.ndarray) -> np.ndarray:
@@ -270,34 +273,17 @@ def first_kept(group: np.ndarray, kept: np.ndarray) -> np.ndarray:
     return np.where(kept, first[group], everything)
 
 
-def num_repeated_passages(texts: TextGroups, stays: np.ndarray) -> int:
-    """Count the passages that are near to an earlier one, among the texts (V,) whose document `stays` (V,)."""
-    groups = texts.group[(texts.passage >= 0) & stays]
-    return len(groups) - len(np.unique(groups))
-
-
-def split_codes(
-    ids: np.ndarray,
-    kept: np.ndarray,
-    held_out_per_mille: int,
-    *,
-    num_kept: int | None = None,
-    is_trained: np.ndarray | None = None,
-) -> np.ndarray:
+def split_codes(ids: np.ndarray, held_out_per_mille: int, *, num_kept: int, is_trained: np.ndarray) -> np.ndarray:
     """Return an index into `CODES` for each of N documents, as uint8 (N,); similar documents have the id of the first.
 
     Each split gets at least one document if there are two that are not similar. `num_kept` is the number of all kept
-    documents, where these are some of them. A group with one of the documents that `is_trained` (N,) names is only held
-    out where that split would be empty.
+    documents, of which these are some. A group with one of the documents that `is_trained` (N,) names is only held out
+    where that split would be empty.
     """
-    codes = np.full(len(ids), SAME_TEXT, dtype=np.uint8)
-    rows = np.flatnonzero(kept)
-    num_kept = len(rows) if num_kept is None else num_kept
-    first, group, sizes = np.unique(ids[rows], return_inverse=True, return_counts=True)  # (G,), (len(rows),), (G,)
+    first, group, sizes = np.unique(ids, return_inverse=True, return_counts=True)  # (G,), (N,), (G,)
     # A group goes to its split as a whole: the stubs of a bot would be most of the held-out documents.
     is_large = sizes > max(_MAX_HELD_OUT_GROUP, num_kept * held_out_per_mille // 1000)
-    if is_trained is not None:
-        is_large[group[is_trained[rows]]] = True
+    is_large[group[is_trained]] = True
     is_held_out = (first % 1000 < held_out_per_mille) & ~is_large
     # A small corpus may leave a split empty: the group with the nearest bucket fills it, or the smallest large one.
     if held_out_per_mille and num_kept >= 2:
@@ -306,5 +292,4 @@ def split_codes(
             is_held_out[order[-1]] = False
         elif not is_held_out.any() and len(first) >= 2:
             is_held_out[order[0]] = True
-    codes[rows] = np.where(is_held_out[group], HELD_OUT, TRAIN)
-    return codes
+    return np.where(is_held_out[group], HELD_OUT, TRAIN).astype(np.uint8)

@@ -19,8 +19,16 @@ from typing import Any
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.beam import PipelineOptions, beam
 from bert_pipeline.beam.options import num_workers, pipeline_options
-from bert_pipeline.beam.results import Result, WriteResults, check_results, check_total, load_results, read_results
-from bert_pipeline.beam.workers import FlatMap, ParallelFlatMap, Progress, run_pipeline
+from bert_pipeline.beam.results import (
+    Result,
+    WriteResults,
+    check_results,
+    check_total,
+    guarded,
+    load_results,
+    read_results,
+)
+from bert_pipeline.beam.workers import ParallelFlatMap, Progress, run_pipeline
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.batches import DROPPED_SUFFIX, PageBatch
 from bert_pipeline.corpus.duplicates import Found, compare, plan_comparisons, write_batch_list
@@ -166,28 +174,28 @@ def _run(
     options: PipelineOptions,
     progress: Progress | None,
 ) -> None:
-    read = functools.partial(_read_batches, config=config, scratch=str(scratch))
-    comparisons = functools.partial(_plan_comparisons, scratch=str(scratch))
-    find = functools.partial(_find, scratch=str(scratch))
-    plan = functools.partial(_plan_shards, config=config, scratch=str(scratch), num_splits=len(splits))
-    write = functools.partial(_write_shard, scratch=str(scratch), output=str(draft.path.absolute()))
+    read = functools.partial(_read_batches, config=config, scratch=scratch)
+    comparisons = functools.partial(_plan_comparisons, scratch=scratch)
+    find = functools.partial(_find, scratch=scratch)
+    plan = functools.partial(_plan_shards, config=config, scratch=scratch, num_splits=len(splits))
+    write = functools.partial(_write_shard, scratch=scratch, output=draft.path.absolute())
     with run_pipeline(options, preload=__name__, draft=draft, progress=progress) as pipeline:
         batches = (
             pipeline
             | "Splits" >> beam.Create(splits, reshuffle=False)  # the next step reshuffles
             | "Spread splits" >> beam.Reshuffle()
-            | "Read batches" >> beam.ParDo(ParallelFlatMap(read, _num_pages))
+            | "Read batches" >> beam.ParDo(ParallelFlatMap(read, lambda batch: batch.counts["pages_read"]))
             | "All batches" >> beam.combiners.ToList()
         )
         duplicates = (
             batches
-            | "Plan comparisons" >> beam.ParDo(FlatMap(comparisons))
+            | "Plan comparisons" >> beam.FlatMap(lambda batches: guarded(comparisons, batches))
             | "Spread comparisons" >> beam.Reshuffle()
             | "Compare" >> beam.ParDo(ParallelFlatMap(find))
         )
-        plans = batches | "Plan shards" >> beam.ParDo(FlatMap(plan), beam.pvalue.AsList(duplicates)).with_outputs(
-            _TOTALS, main="shards"
-        )
+        plans = batches | "Plan shards" >> beam.FlatMap(
+            lambda batches, found: guarded(plan, batches, found), beam.pvalue.AsList(duplicates)
+        ).with_outputs(_TOTALS, main="shards")
         _ = plans[_TOTALS] | "Totals" >> WriteResults(scratch / _TOTALS)
         _ = (
             plans["shards"]
@@ -197,12 +205,8 @@ def _run(
         )
 
 
-def _num_pages(batch: PageBatch) -> int:
-    return batch.counts.get("pages_read", 0)
-
-
-def _read_batches(split: Split, *, config: CorpusConfig, scratch: str) -> Iterator[PageBatch]:
-    for batch in read_batches(split, config, to_path(scratch)):
+def _read_batches(split: Split, *, config: CorpusConfig, scratch: Path) -> Iterator[PageBatch]:
+    for batch in read_batches(split, config, scratch):
         if batch.problems and config.strict:
             raise InputError(f"{batch.problems[0]}; fetch the file again, or leave out strict to keep the rest")
         yield batch
@@ -212,17 +216,17 @@ def _ordered(batches: list[PageBatch]) -> list[PageBatch]:
     return sorted(batches, key=lambda batch: (batch.split, batch.number))
 
 
-def _plan_comparisons(batches: list[PageBatch], *, scratch: str) -> list[Comparison]:
-    write_batch_list(_ordered(batches), to_path(scratch))
+def _plan_comparisons(batches: list[PageBatch], *, scratch: Path) -> list[Comparison]:
+    write_batch_list(_ordered(batches), scratch)
     return plan_comparisons(batches)
 
 
-def _find(task: Comparison, *, scratch: str) -> Sequence[Found]:
-    return [compare(task, to_path(scratch))]
+def _find(task: Comparison, *, scratch: Path) -> Sequence[Found]:
+    return [compare(task, scratch)]
 
 
 def _plan_shards(
-    batches: list[PageBatch], found: Sequence[Found], *, config: CorpusConfig, scratch: str, num_splits: int
+    batches: list[PageBatch], found: Sequence[Found], *, config: CorpusConfig, scratch: Path, num_splits: int
 ) -> Iterator[Any]:
     """Yield the shards and, as another output, their plan and the counts of all batches."""
     batches = _ordered(batches)
@@ -231,7 +235,7 @@ def _plan_shards(
     num_batches = sum(batch.number + 1 for batch in batches if batch.is_last)
     check_total("batches of documents that were read", len(batches), num_batches)
     check_total("comparisons", len(found), len(plan_comparisons(batches)))
-    shards, decisions = plan_shards(batches, found, config, to_path(scratch))
+    shards, decisions = plan_shards(batches, found, config, scratch)
     counts: Counter[str] = Counter()
     dropped: Counter[str] = Counter(decisions.dropped)
     elements: Counter[str] = Counter()
@@ -269,8 +273,8 @@ def _plan_shards(
     yield from shards
 
 
-def _write_shard(shard: Shard, *, scratch: str, output: str) -> Sequence[Result]:
-    return [write_shard(shard, to_path(scratch), to_path(output))]
+def _write_shard(shard: Shard, *, scratch: Path, output: Path) -> Sequence[Result]:
+    return [write_shard(shard, scratch, output)]
 
 
 def _sum_counts(shards: Iterable[dict[str, int]]) -> dict[str, float]:

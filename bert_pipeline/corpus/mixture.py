@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from bert_pipeline.configuration import configuration, to_mapping
+from bert_pipeline.configuration import changed_settings, configuration, to_mapping
 from bert_pipeline.corpus.near_duplicates import count_words
 from bert_pipeline.corpus.parquet import read_sentences
 from bert_pipeline.errors import UsageError
@@ -48,9 +48,10 @@ class MixtureConfig:
         return self.language_exponent == 1.0 and all(weight == 1.0 for weight in self.source_weights.values())
 
 
-def recorded_settings(config: MixtureConfig) -> dict[str, Any]:
-    """Return the settings for a manifest, without those of the mixture where there is none."""
+def recorded_settings(config: MixtureConfig, *optional: str) -> dict[str, Any]:
+    """Return the settings for a manifest, without those of the mixture where there is none, and `optional` defaults."""
     names = {field.name for field in dataclasses.fields(MixtureConfig)} if config.is_plain else set()
+    names |= set(optional) - changed_settings(config).keys()
     return {name: value for name, value in to_mapping(config).items() if name not in names}
 
 
@@ -161,49 +162,34 @@ def weigh_texts(corpus: Manifest, config: MixtureConfig) -> list[WeightedText]:
 # --- documents of one shard ---
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DocumentPasses:
-    """How often each training document of a shard is read."""
-
-    keys: np.ndarray
-    """(D,) uint64: `key_of_text(document_id)`."""
-    text: np.ndarray
-    """(D,) int64: index of its source and language."""
-    words: np.ndarray
-    """(D,) int64"""
-    passes: np.ndarray
-    """(D,) int64"""
-
-    def rows_of(self, keys: np.ndarray) -> np.ndarray:
-        """Return the row (N,) of each of N keys."""
-        order = np.argsort(self.keys)
-        rows: np.ndarray = order[np.searchsorted(self.keys, keys, sorter=order)]
-        return rows
+PASSES = np.dtype([("key", "<u8"), ("text", "<i8"), ("words", "<i8"), ("passes", "<i8")])
+"""How often a training document is read: `key_of_text(document_id)`, the index of its source and language, its words,
+and its passes."""
 
 
-def plan_passes(shard: Path | str, texts: Sequence[WeightedText], passes: int, seed: int) -> DocumentPasses:
-    """Return how often each training document of a corpus shard is read, for `passes` at weight 1.
+def plan_passes(shard: Path | str, texts: Sequence[WeightedText], passes: int, seed: int) -> np.ndarray:
+    """Return `PASSES` (D,) of the training documents of a corpus shard, by key, for `passes` at weight 1.
 
     The product of weight and passes is rounded down, or up where a hash of the seed and the document's id is below its
     fraction: a larger weight adds passes and changes none.
     """
     numbers = {(text.source, text.language): index for index, text in enumerate(texts)}
-    keys: list[int] = []
-    text_of: list[int] = []
-    words: list[np.ndarray] = []
+    parts = [np.zeros(0, dtype=PASSES)]
     for table, offsets, sentences in read_sentences(shard):
         is_train = pc.equal(table.column("split"), "train").combine_chunks().to_numpy(zero_copy_only=False)
-        words.append(count_words(sentences, offsets)[is_train])
         train = table.filter(pa.array(is_train))
-        keys += [key_of_text(identifier) for identifier in train.column("document_id").to_pylist()]
-        text_of += [numbers[name] for name in sources_and_languages(train)]
-    key, text = np.array(keys, dtype=np.uint64), np.array(text_of, dtype=np.int64)
-    exact = np.array([text.weight for text in texts])[text] * passes
-    whole = np.floor(exact).astype(np.int64)
-    is_more = fraction(combine(combine(seed, key), _PASSES)) < exact - whole
-    return DocumentPasses(
-        keys=key, text=text, words=np.concatenate([np.zeros(0, dtype=np.int64), *words]), passes=whole + is_more
-    )
+        part = np.zeros(train.num_rows, dtype=PASSES)
+        part["key"] = [key_of_text(identifier) for identifier in train.column("document_id").to_pylist()]
+        part["text"] = [numbers[name] for name in sources_and_languages(train)]
+        part["words"] = count_words(sentences, offsets)[is_train]
+        parts.append(part)
+    planned = np.concatenate(parts)
+    planned = planned[np.argsort(planned["key"])]
+    exact = np.array([text.weight for text in texts])[planned["text"]] * passes
+    whole = np.floor(exact)
+    is_more = fraction(combine(combine(seed, planned["key"]), _PASSES)) < exact - whole
+    planned["passes"] = whole + is_more
+    return planned
 
 
 def describe_mixture(texts: Sequence[WeightedText], read: Mapping[str, Sequence[int]]) -> list[dict[str, Any]]:

@@ -262,19 +262,11 @@ _SUFFIXES = {"texts": ".texts.npy", "bands": ".bands.npy", "low_bytes": ".values
 
 
 def write_signed_texts(parts: Sequence[SignedTexts], stem: str, directory: Path) -> None:
-    """Write the signed texts of a batch, one file for each of their arrays."""
-    for name, suffix in _SUFFIXES.items():
-        arrays = [getattr(part, name) for part in parts or [_NOTHING]]
+    """Write the signed texts of a batch, if it has documents, one file for each of their arrays."""
+    for name, suffix in _SUFFIXES.items() if parts else ():
+        arrays = [getattr(part, name) for part in parts]
         with atomic_write(directory / f"{stem}{suffix}") as path, open(path, "wb") as stream:
             np.save(stream, np.concatenate(arrays, axis=1 if name == "bands" else 0))
-
-
-_NOTHING = SignedTexts(
-    np.zeros(0, dtype=_TEXTS),
-    np.zeros((NUM_BANDS + 1, 0), dtype=np.uint64),
-    np.zeros((0, NUM_VALUES), dtype=np.uint8),
-    np.zeros(0, dtype=np.int64),
-)
 
 
 def _read_rows(rows: np.ndarray, stem: str, name: str, directory: Path) -> np.ndarray:
@@ -398,7 +390,7 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
 def estimate_similarity(pairs: np.ndarray, stems: Sequence[str], bounds: np.ndarray, directory: Path) -> np.ndarray:
     """Estimate the Jaccard similarity (M,) of pairs (M, 2) of texts."""
     numbers, places = np.unique(pairs, return_inverse=True)
-    low_bytes = _rows(numbers, "low_bytes", stems, bounds, directory)
+    low_bytes = np.concatenate(_rows(numbers, "low_bytes", stems, bounds, directory))
     left, right = places.reshape(-1, 2).T
     agree = (low_bytes[left] == low_bytes[right]).mean(axis=1)
     # The low bytes of different values agree by chance, too.
@@ -406,10 +398,11 @@ def estimate_similarity(pairs: np.ndarray, stems: Sequence[str], bounds: np.ndar
     return similarity
 
 
-def _rows(numbers: np.ndarray, name: str, stems: Sequence[str], bounds: np.ndarray, directory: Path) -> np.ndarray:
-    """Return the rows of one array for ascending numbers of texts."""
-    parts = read_by_batch(numbers, stems, bounds, lambda stem, rows: _read_rows(rows, stem, name, directory))
-    return np.concatenate(parts or [getattr(_NOTHING, name)])
+def _rows(
+    numbers: np.ndarray, name: str, stems: Sequence[str], bounds: np.ndarray, directory: Path
+) -> list[np.ndarray]:
+    """Return the rows of one array for ascending numbers of texts, by batch."""
+    return read_by_batch(numbers, stems, bounds, lambda stem, rows: _read_rows(rows, stem, name, directory))
 
 
 def read_by_batch(
@@ -443,7 +436,7 @@ class TextGroups:
 def group_pairs(pairs: np.ndarray, stems: Sequence[str], bounds: np.ndarray, directory: Path) -> TextGroups:
     """Join pairs (M, 2) to groups; `bounds` (B + 1,) are those of the texts of B batches."""
     numbers, places = np.unique(pairs, return_inverse=True)
-    texts = _rows(numbers, "texts", stems, bounds, directory)
+    texts = np.concatenate([np.zeros(0, dtype=_TEXTS), *_rows(numbers, "texts", stems, bounds, directory)])
     return TextGroups(
         batch=np.searchsorted(bounds, numbers, side="right") - 1,
         document=texts["document"].astype(np.int64),

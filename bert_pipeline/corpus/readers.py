@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -91,8 +91,8 @@ class TextDocuments(_Documents):
 
     kind: TextKind = "lines"
     """`lines` is google's format, a sentence a line and a blank line between documents; a `book` is running text, in
-    parts if it is long; a line of `jsonl` has "text", and may have "id", "title" and "language"; one of `pairs` has two
-    sentences, separated by a tab."""
+    parts from `MAX_DOCUMENT_BYTES` on; a line of `jsonl` has "text", and may have "id", "title" and "language"; one of
+    `pairs` has two sentences, separated by a tab."""
 
     def __iter__(self) -> Iterator[Read]:
         stem, is_line = self.stem or stem_of(self.path), self.kind in ("jsonl", "pairs")
@@ -276,10 +276,7 @@ class ParquetDocuments(_Documents):
 
 
 READERS: dict[SourceKind, Callable[..., Iterable[Read]]] = {
-    "lines": functools.partial(TextDocuments, kind="lines"),  # google's: one sentence per line, blank lines between
-    "book": functools.partial(TextDocuments, kind="book"),  # running text; in parts from `MAX_DOCUMENT_BYTES` on
-    "jsonl": functools.partial(TextDocuments, kind="jsonl"),  # "text", and optionally "id", "title" and "language"
-    "pairs": functools.partial(TextDocuments, kind="pairs"),  # two sentences per line, separated by a tab
+    **{kind: functools.partial(TextDocuments, kind=kind) for kind in get_args(TextKind)},
     "parquet": ParquetDocuments,
 }
 """The documents of a file of each kind but dumps."""

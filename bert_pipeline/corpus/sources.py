@@ -87,12 +87,8 @@ def parse_source(source: str) -> tuple[SourceKind, list[str]]:
     KIND.
     """
     prefix, colon, rest = source.partition(":")
-    kind: SourceKind = "wikipedia"
-    path = source
     # Only a known kind is a prefix: any other name with a colon is a path.
-    for candidate in SOURCE_KINDS:
-        if colon and prefix == candidate:
-            kind, path = candidate, rest
+    kind, path = next(((kind, rest) for kind in SOURCE_KINDS if colon and prefix == kind), ("wikipedia", source))
     if not path:
         raise UsageError(f"{source!r}: expected a path after {prefix}:")
     if scheme_of(path) and not is_remote(path):

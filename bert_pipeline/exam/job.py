@@ -19,10 +19,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bert_pipeline.atomic import atomic_write, locked
-from bert_pipeline.beam import beam
 from bert_pipeline.beam.options import is_engine, num_workers, pipeline_options
 from bert_pipeline.beam.results import Result, WriteResults, check_total, read_results
-from bert_pipeline.beam.workers import ParallelFlatMap, one, run_pipeline
+from bert_pipeline.beam.workers import ForEachShard, run_pipeline, shard_rows
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.documents import id_hash
 from bert_pipeline.corpus.parquet import read_documents, read_sentences
@@ -30,7 +29,6 @@ from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.exam import ngrams
 from bert_pipeline.exam.made_pairs import PairMaker, without_attested
 from bert_pipeline.exam.pairs import PAIRS_NAME, ExamConfig, Pair, read_pairs, sample_pairs, write_pairs
-from bert_pipeline.hashes import checked_copy
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
 from bert_pipeline.parquet_io import arrow_errors
 from bert_pipeline.step import make
@@ -128,37 +126,24 @@ def _of_both_parts(pairs: Iterable[Pair], config: ExamConfig) -> list[Pair]:
     return sample_pairs(pairs, -(-config.pairs_per_kind // 2), "each")
 
 
-def _run(source: Manifest, scratch: Path, step: str, function: Callable[..., Result], *, options: Any) -> list[Result]:
+def _run(
+    source: Manifest, scratch: Path, step: str, function: Callable[..., Sequence[Result]], *, options: Any
+) -> list[Result]:
     """Call a function with each corpus shard in the workers; return their results in the order of the shards."""
-    plan = {name: entry.get("rows") for name, entry in source.files.items() if name.startswith("documents-")}
-    shards = [(str((source.path / name).resolve()), source.files[name]["sha256"]) for name in plan]
-    of_shard = functools.partial(_of_shard, function=function, scratch=str(scratch))
+    of_shard = functools.partial(function, scratch=scratch)
     with run_pipeline(options, preload=__name__) as pipeline:
-        _ = (
-            pipeline
-            | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
-            | "spread shards" >> beam.Reshuffle()
-            | step >> beam.ParDo(ParallelFlatMap(of_shard, one))
-            | "results" >> WriteResults(scratch / f"{step}.json")
-        )
-    return read_results(scratch / f"{step}.json", plan)
-
-
-def _of_shard(
-    element: tuple[int, tuple[str, str]], *, function: Callable[..., Result], scratch: str
-) -> Sequence[Result]:
-    index, (shard, sha256) = element
-    with checked_copy(shard, sha256) as local:
-        return [{"name": local.name, **function(str(local), index, Path(scratch))}]
+        results = pipeline | step >> ForEachShard(of_shard, source)
+        _ = results | "results" >> WriteResults(scratch / f"{step}.json")
+    return read_results(scratch / f"{step}.json", shard_rows(source))
 
 
 # Words
 
 
-def _count_words(shard: str, index: int, scratch: Path) -> Result:
+def _count_words(index: int, shard: Path, *, scratch: Path) -> Sequence[Result]:
     """Count the words of a shard's training documents, in any case and in lower case."""
     splitter = ngrams.WordSplitter()
-    counts, _, num_read = count_words(shard, do_lower_case=False)
+    counts, _, num_read, _ = count_words(shard, do_lower_case=False)
     every: collections.Counter[str] = collections.Counter()
     lower: collections.Counter[str] = collections.Counter()
     for word, count in counts.items():
@@ -168,7 +153,7 @@ def _count_words(shard: str, index: int, scratch: Path) -> Result:
     name = f"words-{index:05d}.parquet"
     columns = {"word": [*every], "count": [*every.values()], "lower": [lower[word] for word in every]}
     _write_table(scratch / name, pa.table(columns, schema=_WORDS_SCHEMA))
-    return {"rows": num_read, "file": name, "words": every.total()}
+    return [{"name": shard.name, "rows": num_read, "file": name, "words": every.total()}]
 
 
 def _merge_words(scratch: Path, shards: Sequence[Result]) -> tuple[list[str], int]:
@@ -191,7 +176,7 @@ def _read_words(path: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
 # Trigrams and pairs
 
 
-def _count_and_make(shard: str, index: int, scratch: Path, *, config: ExamConfig, share: float) -> Result:
+def _count_and_make(index: int, shard: Path, *, scratch: Path, config: ExamConfig, share: float) -> Sequence[Result]:
     """Count the trigrams of a shard's training documents and make pairs from its held-out documents."""
     words, counts, lower = _read_words(scratch / _WORDS_NAME)
     encoder = StringEncoder(ngrams.WordSplitter(words).encode_batch)
@@ -212,8 +197,8 @@ def _count_and_make(shard: str, index: int, scratch: Path, *, config: ExamConfig
     pairs = _of_both_parts(made, config)
     name = f"pairs-{index:05d}.jsonl"
     write_pairs(scratch / name, pairs)
-    total = int(trigrams.counts.sum())
-    return {"rows": num_read, "file": name, "pairs": len(pairs), "trigrams_file": trigrams_file, "trigrams": total}
+    of_pairs = {"name": shard.name, "rows": num_read, "file": name, "pairs": len(pairs)}
+    return [{**of_pairs, "trigrams_file": trigrams_file, "trigrams": int(trigrams.counts.sum())}]
 
 
 def _read_trigrams(path: Path) -> ngrams.Trigrams:

@@ -17,15 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bert_pipeline.beam import beam
 from bert_pipeline.beam.options import num_workers, pipeline_options
 from bert_pipeline.beam.results import Result, WriteResults, read_results
-from bert_pipeline.beam.workers import ParallelFlatMap, Progress, one, run_pipeline
+from bert_pipeline.beam.workers import ForEachShard, Progress, run_pipeline, shard_rows
 from bert_pipeline.corpus import mixture
 from bert_pipeline.corpus.parquet import read_sentences, without_failures
 from bert_pipeline.errors import InputError
 from bert_pipeline.failed_records import record_failures
-from bert_pipeline.hashes import checked_copy, file_sha256
+from bert_pipeline.hashes import file_sha256
 from bert_pipeline.instances.columns import InstanceColumns, offsets_of
 from bert_pipeline.instances.directory import (
     check_vocabulary,
@@ -39,7 +38,6 @@ from bert_pipeline.instances.directory import (
 from bert_pipeline.instances.masking import SINGLE_PIECES
 from bert_pipeline.instances.pairs import (
     InstancesConfig,
-    InstanceStatistics,
     TokenizedDocuments,
     make_instances,
     make_pairs,
@@ -48,7 +46,7 @@ from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
 from bert_pipeline.parquet_io import footer_sha256
 from bert_pipeline.randomness import key_of_text
-from bert_pipeline.storage import local_copy, make_directory, remove_tree, to_path
+from bert_pipeline.storage import local_copy, make_directory, remove_tree
 from bert_pipeline.vocabulary.encoder import SentenceEncoder
 from bert_pipeline.vocabulary.files import CONFIGURATION_NAME
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -56,6 +54,7 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 log = logging.getLogger(__name__)
 
 SPLITS = ("train", "held_out")
+_LENGTH_BINS = 8
 _TOKENIZERS_PARALLELISM = "TOKENIZERS_PARALLELISM"
 
 
@@ -102,51 +101,33 @@ def build_instances(
 
         # One task per corpus shard; its worker writes the instances to the draft and returns a summary.
         options = pipeline_options(beam_options)
-        plan = {name: entry.get("rows") for name, entry in source.files.items() if name.startswith("documents-")}
-        shards = [(str((source.path / name).resolve()), source.files[name]["sha256"]) for name in plan]
+        plan = shard_rows(source)
         make = functools.partial(
-            _make_shard,
-            output=str(draft.path.resolve()),
-            vocabulary_sha256=tokenizer.sha256,
-            config=config,
-            texts=texts,
+            _make_shard, output=draft.path.resolve(), vocabulary_sha256=tokenizer.sha256, config=config, texts=texts
         )
-        with run_pipeline(options, preload=__name__, draft=draft, progress=progress, total=len(shards)) as pipeline:
-            (
-                pipeline
-                | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
-                | "spread" >> beam.Reshuffle()
-                | "instances" >> beam.ParDo(ParallelFlatMap(make, one))
-                | "results" >> WriteResults(summaries.resolve() / "results.json")
-            )
+        with run_pipeline(options, preload=__name__, draft=draft, progress=progress, total=len(plan)) as pipeline:
+            made = pipeline | "instances" >> ForEachShard(make, source)
+            _ = made | "results" >> WriteResults(summaries / "results.json")
 
-        # Sum the summaries of the workers, one per corpus shard.
-        counts: dict[str, collections.Counter[str]] = {split: collections.Counter() for split in SPLITS}
-        read = np.zeros((len(_READ), len(texts)), dtype=np.int64)
-        histograms = {split: np.zeros(config.max_seq_length + 1, dtype=np.int64) for split in SPLITS}
-        failed: list[Sequence[str]] = []
-        num_documents = 0
-        for summary in read_results(summaries / "results.json", plan):
-            failed += summary["failed"]
-            num_documents += summary["rows"]
-            for name, entry in summary["files"].items():
-                draft.rows[name] = entry["rows"]
-                draft.known_sha256[name] = entry["sha256"]
-                if "footer_sha256" in entry:
-                    draft.footer_sha256[name] = entry["footer_sha256"]
-            if texts:
-                read += np.array(summary["read"], dtype=np.int64)
-            for split in SPLITS:
-                histograms[split] += np.array(summary[split].pop("length_histogram"), dtype=np.int64)
-                counts[split].update(summary[split])
-
+        results = read_results(summaries / "results.json", plan)
         remove_tree(summaries)
-        record_failures(draft, failed, num_documents)
+        record_failures(draft, results)
+        for name, entry in itertools.chain.from_iterable(result["files"].items() for result in results):
+            draft.rows[name] = entry["rows"]
+            draft.known_sha256[name] = entry["sha256"]
+            if "footer_sha256" in entry:
+                draft.footer_sha256[name] = entry["footer_sha256"]
         # Shares follow from the sums over all shards.
-        draft.counts |= {split: _shares(counts[split], histograms[split], config.max_seq_length) for split in SPLITS}
+        counts: dict[str, collections.Counter[str]] = {}
+        no_lengths = np.zeros(config.max_seq_length + 1, dtype=np.int64)
+        for split in SPLITS:
+            lengths = sum((np.array(result[split].pop("length_histogram")) for result in results), no_lengths)
+            counts[split] = sum((collections.Counter(result[split]) for result in results), collections.Counter())
+            draft.counts[split] = _shares(counts[split], lengths, config.max_seq_length)
         for name in ("instances", "tokens", "random_next", "documents"):
             draft.counts[name] = sum(counts[split][name] for split in SPLITS)
         if texts:
+            read = np.array([result["read"] for result in results]).sum(axis=0)
             draft.counts["mixture"] = mixture.describe_mixture(texts, dict(zip(_READ, read.tolist())))
         if not counts["train"]["instances"]:
             what = "pair of sentences" if config.pairs == "next_sentence" else "text"
@@ -187,22 +168,20 @@ def _warn_of_one_label(split: str, counts: collections.Counter[str]) -> None:
 
 
 def _make_shard(
-    element: tuple[int, tuple[str, str]],
+    index: int,
+    shard: Path,
     *,
-    output: str,
+    output: Path,
     vocabulary_sha256: str,
     config: InstancesConfig,
     texts: Sequence[mixture.WeightedText],
 ) -> Sequence[Result]:
-    index, (shard, sha256) = element
     with _single_threaded_tokenizers():
-        encoder = _sentence_encoder(output, vocabulary_sha256)
-        with checked_copy(shard, sha256) as local:
-            return [make_shard(index, local, to_path(output), encoder, config, texts)]
+        return [make_shard(index, shard, output, _sentence_encoder(output, vocabulary_sha256), config, texts)]
 
 
 @functools.lru_cache(maxsize=1)
-def _sentence_encoder(directory: str, sha256: str) -> SentenceEncoder:
+def _sentence_encoder(directory: Path, sha256: str) -> SentenceEncoder:
     """Load a tokenizer once per worker; the hash tells apart vocabularies that are written to one directory."""
     return SentenceEncoder(Tokenizer.from_directory(directory))
 
@@ -241,18 +220,21 @@ def make_shard(
     for split, documents in tokenized.items():
         if texts and split == "train":
             planned = mixture.plan_passes(shard, texts, config.dupe_factor, config.seed)
-            rows = planned.rows_of(documents.keys)
-            pairs = make_pairs(documents, config, planned.passes[rows])
-            summary["read"] = _count_read(planned, planned.text[rows[documents.document_of(pairs.a_start)]], len(texts))
+            rows = np.searchsorted(planned["key"], documents.keys)
+            pairs = make_pairs(documents, config, planned["passes"][rows])
+            text_of_pairs = planned["text"][rows[documents.document_of(pairs.a_start)]]
+            summary["read"] = _count_read(planned, text_of_pairs, len(texts))
         else:
             pairs = make_pairs(documents, config)
-        statistics = InstanceStatistics(config.max_seq_length, tokenizer.unk_id, tokenizer.mask_id)
+        counts: collections.Counter[str] = collections.Counter()
+        histogram = np.zeros(config.max_seq_length + 1, dtype=np.int64)
         # Files get their names when the stack closes. A split without pairs has no file.
         with contextlib.ExitStack() as stack:
             writers = open_writers(stack, output / split, index, config) if len(pairs) else {}
             for start in range(0, len(pairs), INSTANCES_PER_ROW_GROUP):
                 batch = pairs.take(slice(start, start + INSTANCES_PER_ROW_GROUP))
-                columns = make_instances(documents, batch, tokenizer, config, statistics)
+                columns = make_instances(documents, batch, tokenizer, config, counts)
+                histogram += np.bincount(columns.lengths, minlength=len(histogram))
                 for writer in writers.values():
                     writer.write(columns)
 
@@ -263,7 +245,8 @@ def make_shard(
                 entry["footer_sha256"] = footer_sha256(path)
             summary["files"][path.relative_to(output).as_posix()] = entry
         summary[split] = {
-            **statistics.as_counts(),
+            **counts,
+            "length_histogram": histogram.tolist(),
             "documents": documents.num_documents,
             "sentences": len(documents.sentence_offsets) - 1,
             "chunks_without_partner": pairs.num_without_partner,
@@ -276,13 +259,12 @@ _READ = ("documents_read", "words_read", "instances")
 """What is counted of each source and language in a mixture; words as often as they are read."""
 
 
-def _count_read(planned: mixture.DocumentPasses, text_of_instances: np.ndarray, num_texts: int) -> list[list[int]]:
-    """Return the counts `_READ` of each text, given the text (N,) of each instance."""
+def _count_read(planned: np.ndarray, text_of_instances: np.ndarray, num_texts: int) -> list[list[int]]:
+    """Return the counts `_READ` of each text, given `PASSES` (D,) of documents and the text (N,) of each instance."""
     words = np.zeros(num_texts, dtype=np.int64)
-    np.add.at(words, planned.text, planned.words * planned.passes)
-    documents, instances = (
-        np.bincount(numbers, minlength=num_texts) for numbers in (planned.text[planned.passes > 0], text_of_instances)
-    )
+    np.add.at(words, planned["text"], planned["words"] * planned["passes"])
+    documents = np.bincount(planned["text"][planned["passes"] > 0], minlength=num_texts)
+    instances = np.bincount(text_of_instances, minlength=num_texts)
     return [documents.tolist(), words.tolist(), instances.tolist()]
 
 
@@ -297,10 +279,9 @@ def tokenize_shard(
     # Two bytes per id where they suffice: the tokens are the largest array that a worker holds.
     tokenizer = encoder.tokenizer
     dtype = np.uint16 if tokenizer.vocab_size <= 65_536 and tokenizer.is_bert else np.int32
-    tokens: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
-    lengths: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
-    num_sentences: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
-    keys: dict[str, list[int]] = {split: [] for split in SPLITS}
+    # Of each row group: tokens, lengths of sentences, sentences of documents, keys of documents.
+    nothing = tuple(np.zeros(0, kind) for kind in (dtype, np.int64, np.int64, np.uint64))
+    parts = {split: [nothing] for split in SPLITS}
     for table, offsets, sentences in read_sentences(shard, leave_out):
         num_read += table.num_rows
         if not tokenizer.is_word_based:  # later sentences of a document follow a blank
@@ -312,23 +293,22 @@ def tokenize_shard(
         document = np.repeat(np.arange(len(splits)), np.diff(offsets))  # (S,)
         for split in SPLITS:
             in_split = (splits == split)[document]  # (S,)
-            tokens[split].append(group_tokens[np.repeat(in_split, group_lengths)].astype(dtype))
+            tokens = group_tokens[np.repeat(in_split, group_lengths)].astype(dtype)
             kept = in_split & (group_lengths > 0)
-            lengths[split].append(group_lengths[kept])
             # A document that lost all sentences has no offset and no key.
             counts = np.bincount(document[kept], minlength=len(splits))
-            num_sentences[split].append(counts[counts > 0])
             identifiers = table.column("document_id").take(np.flatnonzero(counts)).to_pylist()
-            keys[split] += [key_of_text(identifier) for identifier in identifiers]
-    tokenized = {
-        split: TokenizedDocuments(
-            tokens=np.concatenate([np.zeros(0, dtype), *tokens[split]]),
-            sentence_offsets=offsets_of(np.concatenate([np.zeros(0, np.int64), *lengths[split]])),
-            document_offsets=offsets_of(np.concatenate([np.zeros(0, np.int64), *num_sentences[split]])),
-            keys=np.array(keys[split], dtype=np.uint64),
+            keys = np.array([key_of_text(identifier) for identifier in identifiers], dtype=np.uint64)
+            parts[split].append((tokens, group_lengths[kept], counts[counts > 0], keys))
+    tokenized = {}
+    for split in SPLITS:
+        tokens, lengths, num_sentences, keys = map(np.concatenate, zip(*parts.pop(split)))
+        tokenized[split] = TokenizedDocuments(
+            tokens=tokens,
+            sentence_offsets=offsets_of(lengths),
+            document_offsets=offsets_of(num_sentences),
+            keys=keys,
         )
-        for split in SPLITS
-    }
     return tokenized, num_read
 
 
@@ -336,7 +316,7 @@ def _shares(counts: collections.Counter[str], histogram: np.ndarray, max_seq_len
     """Return the counts and shares of a split for the manifest."""
     instances, tokens, masked = counts["instances"], counts["tokens"], counts["masked_tokens"]
     # `unique`, because a short max_seq_length has fewer lengths than bins.
-    edges = np.unique(np.linspace(0, max_seq_length, InstanceStatistics.NUM_BINS + 1).astype(int))
+    edges = np.unique(np.linspace(0, max_seq_length, _LENGTH_BINS + 1).astype(int))
     result: dict[str, Any] = {
         name: counts[name]
         for name in ("documents", "sentences", "instances", "tokens", "random_next", "chunks_without_partner")

@@ -177,18 +177,22 @@ def _choose_words(
     joins: np.ndarray, is_candidate: np.ndarray, keys: np.ndarray, budget: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Choose like `_choose_tokens`, but whole words in random order, each one if it fits the rest of the budget."""
-    # Number the words of each row from 0; `width` is the number of no word.
+    # A word is known by its first position; `width` is that of no word.
     batch, width = joins.shape
     joins[:, 0] = False
     joins[:, 1:] &= is_candidate[:, :-1]
     starts = is_candidate & ~joins
-    word_of = np.where(is_candidate, np.cumsum(starts, axis=1) - 1, width)  # (B, S)
+    last_start = np.maximum.accumulate(np.where(starts, np.arange(width), 0), axis=1)
+    word_of = np.where(is_candidate, last_start, width)  # (B, S)
     # Count the tokens of each word; the last column, of no word, stays 0.
     rows = np.broadcast_to(np.arange(batch)[:, None], word_of.shape)
     sizes = np.zeros((batch, width + 1), dtype=np.int64)
     np.add.at(sizes, (rows[is_candidate], word_of[is_candidate]), 1)
     # Take the words of all rows in step: the first of each row's random order, then the second, and so on.
-    order = _word_order(starts, keys)  # (B, W)
+    ranked = _ranks(starts, keys)
+    ranked.sort(axis=1)
+    order = (ranked[:, : int(starts.sum(axis=1).max(initial=0))] & np.uint64(_POSITION_MASK)).astype(np.int64)  # (B, W)
+    np.minimum(order, width, out=order)
     taken = np.zeros((batch, width + 1), dtype=bool)
     left = budget.copy()
     row = np.arange(batch)
@@ -206,22 +210,6 @@ def _choose_words(
     positions = np.where(chosen, np.arange(width), width)
     positions.sort(axis=1)
     return positions[:, : int(counts.max(initial=0))], counts
-
-
-def _word_order(starts: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Return the words (B, W) of each row in random order, padded with `S`."""
-    width = starts.shape[1]
-    ranked = _ranks(starts, keys)
-    ranked.sort(axis=1)
-    num_words = starts.sum(axis=1)
-    num_columns = int(num_words.max(initial=0))
-    at = (ranked[:, :num_columns] & np.uint64(_POSITION_MASK)).astype(np.int64)
-    # Rows with fewer words than the longest one end in `width`, the number of no word.
-    absent = np.arange(num_columns) >= num_words[:, None]
-    at[absent] = 0
-    order = np.take_along_axis(np.cumsum(starts, axis=1) - 1, at, axis=1)
-    order[absent] = width
-    return order
 
 
 def _replace(

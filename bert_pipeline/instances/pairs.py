@@ -9,7 +9,7 @@ Shapes: D documents, S sentences, T tokens, N pairs.
 import collections
 import dataclasses
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, PositiveInt
@@ -127,7 +127,7 @@ class Pairs:
     """(N,) bool"""
     keys: np.ndarray
     """(N,) uint64: the key of each pair's draws, a function of (seed, document id, pass, number of the pair)."""
-    num_without_partner: int
+    num_without_partner: int = 0
     """Chunks of one sentence that made no pair because the shard has no other document."""
 
     def __len__(self) -> int:
@@ -135,8 +135,7 @@ class Pairs:
 
     def take(self, indices: np.ndarray | slice) -> "Pairs":
         """Return the pairs at `indices`."""
-        arrays = {name: getattr(self, name)[indices] for name in _PAIR_ARRAYS}
-        return Pairs(**arrays, num_without_partner=self.num_without_partner)
+        return dataclasses.replace(self, **{name: getattr(self, name)[indices] for name in _PAIR_ARRAYS})
 
 
 _PAIR_ARRAYS = ("a_start", "a_length", "b_start", "b_length", "is_random_next", "keys")
@@ -157,17 +156,13 @@ def make_pairs(documents: TokenizedDocuments, config: InstancesConfig, passes: n
     if passes is None:
         passes = np.full(documents.num_documents, config.dupe_factor)
     steps = list((_steps if config.pairs == "next_sentence" else _contiguous_steps)(documents, config, passes))
-    if not steps:
-        empty = np.zeros(0, dtype=np.int64)
-        arrays = dict.fromkeys(_PAIR_ARRAYS, empty)
-        arrays |= {"is_random_next": empty.astype(bool), "keys": empty.astype(np.uint64)}
-        return Pairs(**arrays, num_without_partner=0)
-    pairs = Pairs(
-        **{name: np.concatenate([getattr(step, name) for step in steps]) for name in _PAIR_ARRAYS},
-        num_without_partner=sum(step.num_without_partner for step in steps),
-    )
+    arrays = {name: np.concatenate([getattr(step, name) for step in steps]) for name in _PAIR_ARRAYS}
+    pairs = Pairs(**arrays, num_without_partner=0)
     # Sorting by a draw of each pair's own key shuffles them, whatever the order of the steps.
-    return pairs.take(np.argsort(combine(pairs.keys, _ORDER), kind="stable"))
+    order = np.argsort(combine(pairs.keys, _ORDER), kind="stable")
+    if config.pairs == "next_sentence":  # without another document, a chunk of one sentence has no B
+        order = order[pairs.b_length[order] > 0]
+    return dataclasses.replace(pairs.take(order), num_without_partner=len(pairs) - len(order))
 
 
 def _steps(documents: TokenizedDocuments, config: InstancesConfig, passes: np.ndarray) -> Iterator[Pairs]:
@@ -182,7 +177,7 @@ def _steps(documents: TokenizedDocuments, config: InstancesConfig, passes: np.nd
     key = combine(key, _PAIR)
     position = first_sentence[document]  # the next unused sentence
     number = 0
-    while len(document):
+    while not number or len(document):
         # The chunk: whole sentences until the target length is reached. A is a random number of the first ones, at
         # least one, and not all of them unless there is only one.
         pair_key = combine(key, number)
@@ -208,17 +203,14 @@ def _steps(documents: TokenizedDocuments, config: InstancesConfig, passes: np.nd
             start_token, a_end - start_token, b_start, b_end - b_start, max_num_tokens, pair_key
         )
 
-        # Without another document, a chunk of one sentence has no B: `b_length` is 0, and the pair is left out.
-        step = Pairs(
+        yield Pairs(
             a_start=a_start,
             a_length=a_length,
             b_start=b_start,
             b_length=b_length,
             is_random_next=is_random,
             keys=pair_key,
-            num_without_partner=int((b_length == 0).sum()),
         )
-        yield step.take(b_length > 0) if step.num_without_partner else step
         # The sentences of a chunk with a random B were not used: "put them back" so that they don't go to waste.
         position = np.where(is_random, position + a_sentences, chunk_end)
         if not (has_more := position < document_end).all():
@@ -239,7 +231,7 @@ def _contiguous_steps(documents: TokenizedDocuments, config: InstancesConfig, pa
     room = np.where(is_shifted, 1 + below(combine(key, _FIRST_LENGTH), target), target)
     key = combine(key, _PAIR)
     number = 0
-    while len(position):
+    while not number or len(position):
         last_end = first_token[np.searchsorted(first_token, np.minimum(position + room, end), side="right") - 1]
         sentence_end = first_token[np.searchsorted(first_token, position, side="right")]
         stop = np.where(last_end > position, last_end, np.minimum(sentence_end, position + max_num_tokens))
@@ -251,7 +243,6 @@ def _contiguous_steps(documents: TokenizedDocuments, config: InstancesConfig, pa
             b_length=nothing,
             is_random_next=nothing.astype(bool),
             keys=combine(key, number),
-            num_without_partner=0,
         )
         has_more = stop < end
         position, end, key, target = (array[has_more] for array in (stop, end, key, target))
@@ -345,29 +336,33 @@ def make_instances(
     pairs: Pairs,
     vocabulary: Tokenizer,
     config: InstancesConfig,
-    statistics: "InstanceStatistics",
+    counts: collections.Counter[str],
 ) -> InstanceColumns:
-    """Assemble pairs, mask them if masks are static, and add them to `statistics`."""
+    """Assemble pairs, mask them if masks are static, and add what they hold to `counts`."""
     input_ids, lengths = assemble(documents, pairs, vocabulary, config.max_seq_length)
     continues = None
     if not vocabulary.is_bert:
         continues = (input_ids & CONTINUES) > 0  # (N, W)
         input_ids &= ~CONTINUES
-    statistics.add_pairs(input_ids, lengths, pairs.is_random_next)
+    counts["instances"] += len(pairs)
+    counts["tokens"] += int(lengths.sum())
+    counts["random_next"] += int(pairs.is_random_next.sum())
+    is_token = np.arange(input_ids.shape[1]) < lengths[:, None]  # 0, the padding, may be the id of a token
+    counts["unk_tokens"] += int(np.count_nonzero(is_token & (input_ids == vocabulary.unk_id)))
     masked: dict[str, np.ndarray] = {}
     if config.has_static_masks:
         masking = config.masking_config()
         batch = mask_batch(input_ids, lengths, combine(pairs.keys, _MASK), vocabulary, masking, continues)
-        statistics.add_masks(input_ids, batch)
+        counts.update(_count_masks(batch, vocabulary.mask_id))
         if masking.whole_word_masking:
-            statistics.sums["continuing"] += int(continuing(input_ids, vocabulary, continues).sum())
+            counts["continuing"] += int(continuing(input_ids, vocabulary, continues).sum())
         limit = masking.max_predictions(config.max_seq_length)
-        statistics.sums["capped"] += int(np.count_nonzero(np.rint(lengths * masking.masked_lm_prob) > limit))
+        counts["capped"] += int(np.count_nonzero(np.rint(lengths * masking.masked_lm_prob) > limit))
         input_ids = batch.input_ids
         # Of the P slots of each instance keep those that are filled.
-        counts = batch.masked_lm_weights.sum(axis=1).astype(np.int64)
-        masked["masked_lm_positions"], masked["masked_offsets"] = unpad(batch.masked_lm_positions, counts)
-        masked["masked_lm_ids"], _ = unpad(batch.masked_lm_ids, counts)
+        num_masked = batch.masked_lm_weights.sum(axis=1).astype(np.int64)
+        masked["masked_lm_positions"], masked["masked_offsets"] = unpad(batch.masked_lm_positions, num_masked)
+        masked["masked_lm_ids"], _ = unpad(batch.masked_lm_ids, num_masked)
     elif continues is not None:
         masked["continues_word"], _ = unpad(continues, lengths)
     flat, offsets = unpad(input_ids, lengths)
@@ -380,40 +375,16 @@ def make_instances(
     )
 
 
-class InstanceStatistics:
-    """Counts over the instances of a shard; sums only, so that they can be added over shards."""
-
-    NUM_BINS = 8
-
-    def __init__(self, max_seq_length: int, unk_id: int, mask_id: int) -> None:
-        self.max_seq_length = max_seq_length
-        self.unk_id = unk_id
-        self.mask_id = mask_id
-        self.sums: collections.Counter[str] = collections.Counter()
-        self.lengths = np.zeros(max_seq_length + 1, dtype=np.int64)
-
-    def add_pairs(self, input_ids: np.ndarray, lengths: np.ndarray, is_random_next: np.ndarray) -> None:
-        """Count unmasked, padded ids (B, S)."""
-        self.sums["instances"] += len(lengths)
-        self.sums["tokens"] += int(lengths.sum())
-        self.sums["random_next"] += int(is_random_next.sum())
-        is_token = np.arange(input_ids.shape[1]) < lengths[:, None]  # 0, the padding, may be the id of a token
-        self.sums["unk_tokens"] += int(np.count_nonzero(is_token & (input_ids == self.unk_id)))
-        self.lengths += np.bincount(lengths, minlength=self.max_seq_length + 1)
-
-    def add_masks(self, input_ids: np.ndarray, batch: MaskedBatch) -> None:
-        """Count the outcomes of static masking of `input_ids` (B, S)."""
-        rows, slots = np.nonzero(batch.masked_lm_weights)
-        at = batch.masked_lm_positions[rows, slots]
-        seen, originals = batch.input_ids[rows, at], batch.masked_lm_ids[rows, slots]
-        is_mask = seen == self.mask_id
-        # A random token that equals the original counts as the same: the model cannot tell the two apart.
-        is_same = ~is_mask & (seen == originals)
-        self.sums["masked_tokens"] += len(rows)
-        self.sums["masked_as_mask"] += int(is_mask.sum())
-        self.sums["masked_as_same"] += int(is_same.sum())
-        self.sums["masked_as_random"] += int((~is_mask & ~is_same).sum())
-
-    def as_counts(self) -> dict[str, Any]:
-        """Return the sums and the histogram of lengths, one bin per length."""
-        return {**self.sums, "length_histogram": self.lengths.tolist()}
+def _count_masks(batch: MaskedBatch, mask_id: int) -> dict[str, int]:
+    """Count the outcomes of static masking."""
+    rows, slots = np.nonzero(batch.masked_lm_weights)
+    seen = batch.input_ids[rows, batch.masked_lm_positions[rows, slots]]
+    is_mask = seen == mask_id
+    # A random token that equals the original counts as the same: the model cannot tell the two apart.
+    is_same = ~is_mask & (seen == batch.masked_lm_ids[rows, slots])
+    return {
+        "masked_tokens": len(rows),
+        "masked_as_mask": int(is_mask.sum()),
+        "masked_as_same": int(is_same.sum()),
+        "masked_as_random": int((~is_mask & ~is_same).sum()),
+    }

@@ -72,18 +72,9 @@ class ParquetInstances(contextlib.AbstractContextManager["ParquetInstances"]):
         self.path = to_path(path)
         self._file = open_parquet(path, INSTANCE_SCHEMA, "an instance shard")
         metadata = self._file.metadata
-        self.row_group_sizes: tuple[int, ...] = tuple(
-            metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)
-        )
+        self.num_instances, self.num_row_groups = metadata.num_rows, metadata.num_row_groups
+        self.row_group_sizes = tuple(metadata.row_group(index).num_rows for index in range(self.num_row_groups))
         self.has_static_masks = "masked_lm_positions" in self._file.schema_arrow.names
-
-    @property
-    def num_row_groups(self) -> int:
-        return len(self.row_group_sizes)
-
-    @property
-    def num_instances(self) -> int:
-        return sum(self.row_group_sizes)
 
     def read_row_group(self, index: int) -> InstanceColumns:
         """Read one row group. ArtifactError if its bytes are damaged."""

@@ -12,7 +12,6 @@ import mmap
 import shutil
 import struct
 import tempfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Literal
@@ -22,6 +21,7 @@ import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.message import DecodeError
 
+from bert_pipeline.compression import compression_of, open_bytes
 from bert_pipeline.errors import InputError
 from bert_pipeline.instances.columns import InstanceColumns, pad, unpad
 from bert_pipeline.storage import read_errors
@@ -40,7 +40,6 @@ _INT_FEATURES = (
     "next_sentence_labels",
 )
 _WEIGHTS = "masked_lm_weights"
-_GZIP_MAGIC = b"\x1f\x8b"
 
 # The part of tensorflow/core/example/example.proto that instances use.
 _PROTO = """
@@ -196,20 +195,14 @@ class TfrecordInstances(contextlib.AbstractContextManager["TfrecordInstances"]):
             if self.num_instances % RECORDS_PER_ROW_GROUP == 0:
                 self._groups.append(start)
             self.num_instances += 1
+        self.num_row_groups = len(self._groups)
+        whole, rest = divmod(self.num_instances, RECORDS_PER_ROW_GROUP)
+        self.row_group_sizes = (RECORDS_PER_ROW_GROUP,) * whole + ((rest,) if rest else ())
         self.has_static_masks = True
         self.max_seq_length = self.max_predictions_per_seq = 0
         # The first record gives the widths; `read_row_group` compares all others with them.
         if self.num_instances:
             self.max_seq_length, self.max_predictions_per_seq = _widths(self._record_bytes(0, 1)[0], self.path)
-
-    @property
-    def num_row_groups(self) -> int:
-        return len(self._groups)
-
-    @property
-    def row_group_sizes(self) -> tuple[int, ...]:
-        whole, rest = divmod(self.num_instances, RECORDS_PER_ROW_GROUP)
-        return (RECORDS_PER_ROW_GROUP,) * whole + ((rest,) if rest else ())
 
     def read_row_group(self, index: int) -> InstanceColumns:
         """Read one group of records. InputError if a CRC is wrong or a record is not an instance."""
@@ -291,40 +284,25 @@ class TfrecordInstances(contextlib.AbstractContextManager["TfrecordInstances"]):
 def read_widths(path: Path | str) -> tuple[int, int]:
     """Read max_seq_length and max_predictions_per_seq off the first record; zeros when the file holds none."""
     path = Path(path)
-    with _reading(path), open(path, "rb") as file:
-        is_packed = file.read(2) == _GZIP_MAGIC
-        # A stream, not a map: a directory may have thousands of files, of which this reads one record each.
-        with gzip.open(path, "rb") if is_packed else open(path, "rb") as stream:
-            header = stream.read(_HEADER.size)
-            length = _HEADER.unpack(header)[0] if len(header) == _HEADER.size else 0
-            if header and header != _record_header(length):
-                raise InputError(f"{path}: no TFRecord at byte 0: the CRC of its length is wrong")
-            record = stream.read(length)
-    if not header:
-        return 0, 0
-    return _widths(record, path)
+    # A stream, not a map: a directory may have thousands of files, of which this reads one record each.
+    with read_errors(path, ""), open_bytes(path) as stream:
+        header = stream.read(_HEADER.size)
+        length = _HEADER.unpack(header)[0] if len(header) == _HEADER.size else 0
+        if header and header != _record_header(length):
+            raise InputError(f"{path}: no TFRecord at byte 0: the CRC of its length is wrong")
+        record = stream.read(length)
+    return _widths(record, path) if header else (0, 0)
 
 
 def _map(path: Path) -> mmap.mmap | bytes:
-    """Map a file into memory; a gzip file through a temporary one, since it has no way to its middle."""
-    with _reading(path), open(path, "rb") as file:
-        if file.read(2) != _GZIP_MAGIC:
-            return _mapped(file)
-        with gzip.open(path, "rb") as packed, tempfile.TemporaryFile() as plain:
-            shutil.copyfileobj(packed, plain, 1 << 20)
+    """Map a file into memory; a compressed one through a temporary one, since it has no way to its middle."""
+    with read_errors(path, ""), open_bytes(path) as stream:
+        if not compression_of(path):
+            return _mapped(stream)
+        with tempfile.TemporaryFile() as plain:
+            shutil.copyfileobj(stream, plain, 1 << 20)
             plain.flush()
             return _mapped(plain)
-
-
-@contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    with read_errors(path, ""):
-        try:
-            yield
-        except EOFError as error:
-            raise InputError(f"{path}: the gzip stream is cut short; copy or make the file again") from error
-        except (zlib.error, gzip.BadGzipFile) as error:
-            raise InputError(f"{path}: the gzip stream is damaged ({error}); copy or make the file again") from error
 
 
 def _mapped(file: IO[bytes]) -> mmap.mmap | bytes:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bert_pipeline.parquet_io import list_array, list_offsets
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 
@@ -41,18 +42,11 @@ class StringEncoder:
         coded = words.flatten().dictionary_encode()
         encoded = self._encode_words(coded.dictionary.to_pylist())
         flat = np.frombuffer(b"".join(encoded), dtype=np.int32)
-        num_ids = np.array([len(ids) for ids in encoded], dtype=np.int64) // flat.itemsize
-        starts = np.cumsum(num_ids) - num_ids
+        ids_of_strings = list_array(np.cumsum([0, *map(len, encoded)]) // flat.itemsize, flat)
         # Expand the strings to the tokens of all sentences.
-        word = coded.indices.to_numpy()  # (W,)
-        word_ends = np.cumsum(num_ids[word])
-        # Token t of the result is token t - (start of its word there) + (start of its word in `flat`).
-        shift = starts[word] - word_ends + num_ids[word]
-        num_tokens = int(word_ends[-1]) if len(word) else 0
-        tokens = flat[np.arange(num_tokens) + np.repeat(shift, num_ids[word])]
-        ends = np.concatenate([np.zeros(1, dtype=np.int64), word_ends])
-        offsets = words.offsets.to_numpy()
-        return tokens, np.diff(ends[offsets - offsets[0]] if len(offsets) else ends)
+        ids = ids_of_strings.take(coded.indices)
+        starts, offsets = ids.offsets.to_numpy(), list_offsets(words)  # (W + 1,), (S + 1,)
+        return ids.flatten().to_numpy(), np.diff(starts[offsets]).astype(np.int64)
 
     def _encode_words(self, words: list[str]) -> list[bytes]:
         if len(self._ids) > self.MAX_CACHED or self._num_characters > self.MAX_CHARACTERS:

@@ -1,7 +1,8 @@
 """The vocabulary job: Beam counts words by shard, then merges them by partition; one process trains on the counts.
 
 Counts are written to the scratch directory, one file per corpus shard, in which row group p is partition p of the
-words. So a worker holds the words of one shard or of one partition, and Beam groups file names only.
+words of training documents; the last one has the words of held-out documents, which one process measures a vocabulary
+on. So a worker holds the words of one shard or of one partition, and Beam groups file names only.
 """
 
 import collections
@@ -21,8 +22,8 @@ import pyarrow.parquet as pq
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.beam import beam
 from bert_pipeline.beam.options import num_workers, pipeline_options
-from bert_pipeline.beam.results import Result, WriteResults, check_total, read_results
-from bert_pipeline.beam.workers import FlatMap, ParallelFlatMap, Progress, one, run_pipeline
+from bert_pipeline.beam.results import Result, WriteResults, check_total, guarded, read_results
+from bert_pipeline.beam.workers import ForEachShard, ParallelFlatMap, Progress, run_pipeline, shard_rows
 from bert_pipeline.corpus.mixture import (
     WeightedText,
     describe_mixture,
@@ -31,12 +32,11 @@ from bert_pipeline.corpus.mixture import (
     weigh_texts,
 )
 from bert_pipeline.corpus.parquet import read_sentences, without_failures
-from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.errors import UsageError
 from bert_pipeline.failed_records import record_failures
-from bert_pipeline.hashes import checked_copy
 from bert_pipeline.manifest import Draft, Manifest, files_of, foreign_input, input_of, load_manifest, publishing
-from bert_pipeline.parquet_io import arrow_errors
-from bert_pipeline.storage import arrow_source, make_directory, remove_tree, to_path
+from bert_pipeline.parquet_io import open_parquet, read_row_group
+from bert_pipeline.storage import make_directory, remove_tree, to_path
 from bert_pipeline.vocabulary.files import CONFIGURATION_NAME, SPECIAL_TOKENS, read_vocabulary
 from bert_pipeline.vocabulary.quality import count_marks, marks_warnings, quality, unknown_warnings
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -89,10 +89,7 @@ def build_vocabulary(
     base, reference = others.get("extend"), others.get("compare")
 
     # The manifest states the size that results, which an extension takes from its base.
-    configuration = recorded_settings(config)
-    for name in ("kind", "special_tokens"):
-        if getattr(config, name) == getattr(VocabularyConfig(), name):
-            del configuration[name]
+    configuration = recorded_settings(config, "kind", "special_tokens")
     texts = () if config.is_plain else tuple(weigh_texts(source, config))
     if base is not None:
         _refuse_ignored(config)
@@ -109,10 +106,9 @@ def build_vocabulary(
         unit = _WEIGHT_UNIT if texts else 1
         shards, partitions = _count(source, draft, scratch, config, texts, unit, options, progress)
         counts, characters, totals = _training_counts(scratch, shards, partitions, unit)
-        held_out = _held_out_counts(scratch, shards)
+        held_out = _held_out_counts(scratch, shards, len(partitions))
         remove_tree(scratch)
-        failed = [document for shard in shards for document in shard["failed"]]
-        record_failures(draft, failed, sum(shard["rows"] for shard in shards))
+        record_failures(draft, shards)
         if config.do_lower_case:
             marks, characters_read = (sum(shard[name] for shard in shards) for name in ("marks", "sampled_characters"))
             for warning in marks_warnings(marks, characters_read):
@@ -190,32 +186,20 @@ def _count(
     progress: Progress | None,
 ) -> tuple[list[Result], list[Result]]:
     """Count the words of the corpus into files in `scratch`; returns the results of shards and of partitions."""
-    plan = {name: entry.get("rows") for name, entry in source.files.items() if name.startswith("documents-")}
-    shards = [(str((source.path / name).resolve()), source.files[name]["sha256"]) for name in plan]
+    plan = shard_rows(source)
     num_partitions = max(1, math.ceil(sum(file["bytes"] for file in source.files.values()) / _BYTES_PER_PARTITION))
-    count = functools.partial(
-        _count_shard,
-        scratch=str(scratch),
-        config=config,
-        num_partitions=num_partitions,
-        texts=texts,
-    )
-    merge = functools.partial(_merge_partition, scratch=str(scratch), min_count=config.min_count, unit=unit)
+    count = functools.partial(_count_shard, scratch=scratch, config=config, num_partitions=num_partitions, texts=texts)
+    merge = functools.partial(_merge_partition, scratch=scratch, min_count=config.min_count, unit=unit)
 
     # "all counted" gathers the file names: each partition is merged from the files of all shards.
     partitions = functools.partial(_plan_partitions, num_partitions=num_partitions)
-    with run_pipeline(options, preload=__name__, draft=draft, progress=progress, total=len(shards)) as pipeline:
-        counted = (
-            pipeline
-            | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
-            | "spread shards" >> beam.Reshuffle()
-            | "count" >> beam.ParDo(ParallelFlatMap(count, one))
-        )
+    with run_pipeline(options, preload=__name__, draft=draft, progress=progress, total=len(plan)) as pipeline:
+        counted = pipeline | "count" >> ForEachShard(count, source)
         _ = counted | "counted" >> WriteResults(scratch / "counted.json")
         _ = (
             counted
             | "all counted" >> beam.combiners.ToList()
-            | "partitions" >> beam.ParDo(FlatMap(partitions))
+            | "partitions" >> beam.FlatMap(lambda counted: guarded(partitions, counted))
             | "spread partitions" >> beam.Reshuffle()
             | "merge" >> beam.ParDo(ParallelFlatMap(merge))
             | "merged" >> WriteResults(scratch / "merged.json")
@@ -236,45 +220,39 @@ def _merged_name(partition: int) -> str:
 
 
 def _count_shard(
-    element: tuple[int, tuple[str, str]],
+    index: int,
+    shard: Path,
     *,
-    scratch: str,
+    scratch: Path,
     config: VocabularyConfig,
     num_partitions: int,
     texts: Sequence[WeightedText],
 ) -> Sequence[Result]:
-    """Count the words of one corpus shard into two files: those of training documents, and of held-out ones."""
-    index, (shard, sha256) = element
-    directory = to_path(scratch)
-    with checked_copy(shard, sha256) as local:
-        (train, held_out, num_read), failed = without_failures(
-            local,
-            lambda leave_out: count_words(local, config.do_lower_case, texts, leave_out, config.kind),
-            lambda sentences: WordCounter(config.do_lower_case, config.kind).count(sentences),
-        )
-        leave_out = [document_id for document_id, _ in failed]
-        samples = [count_marks(sentences[:_SAMPLED_SENTENCES]) for *_, sentences in read_sentences(local, leave_out)]
+    """Count the words of one corpus shard into a file."""
+    (train, held_out, num_read, (marks, characters)), failed = without_failures(
+        shard,
+        lambda leave_out: count_words(shard, config.do_lower_case, texts, leave_out, config.kind),
+        lambda sentences: WordCounter(config.do_lower_case, config.kind).count(sentences),
+    )
     result: Result = {
-        "name": to_path(shard).name,
+        "name": shard.name,
         "rows": num_read + len(failed),
         "failed": failed,
         "file": f"shard-{index:05d}.parquet",
         "words": train.total(),
-        "held_out_file": f"held-out-{index:05d}.parquet",
         "held_out_words": held_out.total(),
-        "marks": sum(marks for marks, _ in samples),
-        "sampled_characters": sum(characters for _, characters in samples),
+        "marks": marks,
+        "sampled_characters": characters,
     }
-    # Held-out words only serve the measurement, which one process does: they need no partitions.
-    _write_counts(directory / result["held_out_file"], [sorted(held_out.items())])
     # crc32 is the same in every process, unlike `hash`: a word has one partition in all shards.
     partitions: list[list[tuple[str, int]]] = [[] for _ in range(num_partitions)]
     for item in train.items():
         partitions[zlib.crc32(item[0].encode()) % num_partitions].append(item)
     train.clear()
+    partitions.append(list(held_out.items()))
     for partition in partitions:
         partition.sort()
-    _write_counts(directory / result["file"], partitions)
+    _write_counts(scratch / result["file"], partitions)
     return [result]
 
 
@@ -284,21 +262,24 @@ def count_words(
     texts: Sequence[WeightedText] = (),
     leave_out: Collection[str] = (),
     kind: str = "wordpiece",
-) -> tuple[collections.Counter[str], collections.Counter[str], int]:
+) -> tuple[collections.Counter[str], collections.Counter[str], int, tuple[int, int]]:
     """Count the words of one corpus shard, of its training and of its held-out documents, and all its documents.
 
-    Documents whose ids are in `leave_out` are none of them.
+    Of some sentences the marks and characters are counted too. Documents whose ids are in `leave_out` are none of them.
 
     With `texts` the words of training documents count as often as their source and language weigh, in units of
     1 / `_WEIGHT_UNIT`: as integers, so that the sum does not depend on the order of the shards.
     """
-    # Documents of one weight are counted together.
-    units = collections.defaultdict(int, {(text.source, text.language): _units(text.weight) for text in texts})
+    # Documents of one weight are counted together. A small weight is a unit, so that no character of its words is lost.
+    weights = {(text.source, text.language): text.weight * _WEIGHT_UNIT for text in texts if text.weight}
+    units = collections.defaultdict(int, {text: max(1, round(weight)) for text, weight in weights.items()})
     train: dict[int, WordCounter] = {}
     held_out = WordCounter(do_lower_case, kind)
-    num_read = 0
+    num_read = marks = characters = 0
     for table, offsets, sentences in read_sentences(shard, leave_out):
         num_read += table.num_rows
+        of_sample = count_marks(sentences[:_SAMPLED_SENTENCES])
+        marks, characters = marks + of_sample[0], characters + of_sample[1]
         times = np.ones(table.num_rows, dtype=np.int64)
         if texts:
             times = np.array([units[text] for text in sources_and_languages(table)], dtype=np.int64)
@@ -317,24 +298,19 @@ def count_words(
     for time, counter in train.items():
         for word, count in counter.counts().items():
             counts[word] += count * time
-    return counts, held_out.counts(), num_read
+    return counts, held_out.counts(), num_read, (marks, characters)
 
 
 _WEIGHT_UNIT = 10_000
 _HELD_OUT = -1
 
 
-def _units(weight: float) -> int:
-    """Return a weight in units; a small one is at least one unit, so that no character of its words is lost."""
-    return max(1, round(weight * _WEIGHT_UNIT)) if weight else 0
-
-
-def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count: int, unit: int) -> Sequence[Result]:
+def _merge_partition(element: tuple[int, list[str]], *, scratch: Path, min_count: int, unit: int) -> Sequence[Result]:
     """Sum one partition of the words over all shards, and write the words that are frequent enough."""
     partition, names = element
     merged: collections.Counter[str] = collections.Counter()
     for name in names:
-        for word, count in _read_counts(to_path(scratch) / name, partition):
+        for word, count in _read_counts(scratch / name, partition):
             merged[word] += count
     counted = merged.total()
     # Characters stay in units, since other partitions have them too; a word is complete, and its count is rounded.
@@ -343,7 +319,7 @@ def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count:
     # Rare words end here, but not their characters: one that is in many rare words is frequent.
     frequent = sorted(item for item in merged.items() if item[1] >= min_count)
     name = _merged_name(partition)
-    _write_counts(to_path(scratch) / name, [frequent, characters])
+    _write_counts(scratch / name, [frequent, characters])
     return [{"name": name, "counted": counted, "words": merged.total(), "distinct_words": len(merged)}]
 
 
@@ -378,10 +354,10 @@ def _training_counts(
     return counts, characters, totals
 
 
-def _held_out_counts(scratch: Path, shards: Sequence[Result]) -> collections.Counter[str]:
+def _held_out_counts(scratch: Path, shards: Sequence[Result], group: int) -> collections.Counter[str]:
     counts: collections.Counter[str] = collections.Counter()
     for shard in shards:
-        for word, count in _read_counts(scratch / shard["held_out_file"], 0):
+        for word, count in _read_counts(scratch / shard["file"], group):
             counts[word] += count
     check_total("words of held-out documents", counts.total(), sum(shard["held_out_words"] for shard in shards))
     return counts
@@ -408,11 +384,8 @@ def _read_counts(path: Path, group: int) -> Iterator[tuple[str, int]]:
 
 
 def _read_group(path: Path, group: int, columns: list[str] | None = None) -> pa.Table:
-    with (
-        arrow_errors(path, InputError, "word counts cannot be read ({})"),
-        pq.ParquetFile(arrow_source(path), page_checksum_verification=True) as file,
-    ):
-        return file.read_row_group(group, columns=columns)
+    with open_parquet(path, _COUNT_SCHEMA, "a file of word counts") as file:
+        return read_row_group(file, group, path, columns)
 
 
 def _pairs(table: pa.Table) -> Iterator[tuple[str, int]]:

@@ -25,39 +25,35 @@ MAX_MARKS_SHARE = 0.05
 def quality(tokenizer: Tokenizer, counts: Mapping[str, int]) -> dict[str, Any]:
     """Measure how well a vocabulary fits words that it was not trained on, such as those of held-out documents."""
     words = sorted(counts)
-    num_words = num_tokens = num_unknown = num_whole = num_characters = lost = 0
-    used: set[str] = set()
+    num_whole = num_lost = 0
+    used: set[int] = set()
     tokens_of: collections.Counter[str] = collections.Counter()
     unknown_of: collections.Counter[str] = collections.Counter()
     # All sums are over occurrences, not distinct words. Batches bound the memory of the encoder.
     for start in range(0, len(words), 10_000):
         batch = words[start : start + 10_000]
         for word, ids in zip(batch, tokenizer.encode_batch(batch)):
-            count = counts[word]
-            num_words += count
-            num_tokens += count * len(ids)
-            num_characters += count * len(word)
-            script = script_of(word)
+            count, unknown, script = counts[word], ids.count(tokenizer.unk_id), script_of(word)
             tokens_of[script] += count * len(ids)
-            unknown_of[script] += count * ids.count(tokenizer.unk_id)
+            unknown_of[script] += count * unknown
             # A word that becomes [UNK] loses all of its characters.
-            if tokenizer.unk_id in ids:
-                num_unknown += count * ids.count(tokenizer.unk_id)
-                lost += count * len(word)
-            elif len(ids) == 1:
-                num_whole += count
-            used.update(tokenizer.tokens[index] for index in ids if index != tokenizer.unk_id)
+            num_lost += count * len(word) if unknown else 0
+            num_whole += count if len(ids) == 1 and not unknown else 0
+            used.update(ids)
+    num_words, num_tokens = sum(counts.values()), tokens_of.total()
+    num_characters = sum(count * len(word) for word, count in counts.items())
     # For people to read: long debris of markup, such as addresses, comes first.
-    by_length = sorted(used, key=lambda token: (-len(token.removeprefix(CONTINUATION_PREFIX)), token))
+    pieces = (tokenizer.tokens[index] for index in used - {tokenizer.unk_id})
+    by_length = sorted(pieces, key=lambda token: (-len(token.removeprefix(CONTINUATION_PREFIX)), token))
     return {
         "words": num_words,
         "tokens_per_word": _ratio(num_tokens, num_words),
-        "unk_share": _ratio(num_unknown, num_tokens),
+        "unk_share": _ratio(unknown_of.total(), num_tokens),
         "scripts": {
             script: {"tokens": number, "unk_share": _ratio(unknown_of[script], number)}
             for script, number in sorted(tokens_of.items(), key=lambda item: (-item[1], item[0]))
         },
-        "characters_lost_share": _ratio(lost, num_characters),
+        "characters_lost_share": _ratio(num_lost, num_characters),
         "whole_words_share": _ratio(num_whole, num_words),
         "longest_pieces": by_length[:10],
     }

@@ -315,6 +315,11 @@ def test_boilerplate_joins_no_documents(build):
     assert len(found["train"] & found["held_out"]) == 1
 
 
+def split_all(ids, per_mille, trained=()):
+    """The splits of documents of which all are kept."""
+    return split_codes(ids, per_mille, num_kept=len(ids), is_trained=np.isin(np.arange(len(ids)), trained))
+
+
 @pytest.mark.parametrize(
     ("groups", "per_mille", "expected"),
     [
@@ -329,23 +334,22 @@ def test_boilerplate_joins_no_documents(build):
     ],
 )
 def test_groups_are_split_whole(groups, per_mille, expected):
-    codes = split_codes(np.array(groups, dtype=np.uint64), np.ones(len(groups), dtype=bool), per_mille)
+    codes = split_all(np.array(groups, dtype=np.uint64), per_mille)
     assert codes.tolist() == expected
 
 
 def test_large_group_is_trained_on():
     groups = [3] * 900 + list(range(1_000, 1_100))  # the large one is in the bucket of held-out documents
-    codes = split_codes(np.array(groups, dtype=np.uint64), np.ones(1_000, dtype=bool), 5)
+    codes = split_all(np.array(groups, dtype=np.uint64), 5)
     assert (codes[:900] == 1).all()
     assert (codes[900:] == 2).sum() == 5
 
 
 def test_trained_group_is_held_out_last():
-    ids, everything = np.array([3, 3, 4, 900], dtype=np.uint64), np.ones(4, dtype=bool)
-    trained = np.array([False, True, False, False])
-    assert split_codes(ids, everything, 5, is_trained=trained).tolist() == [1, 1, 2, 1]
-    assert split_codes(ids, everything, 1, is_trained=trained).tolist() == [1, 1, 2, 1]
-    assert split_codes(ids[[0, 0, 3]], everything[:3], 5, is_trained=trained[:3]).tolist() == [1, 1, 2]
+    ids = np.array([3, 3, 4, 900], dtype=np.uint64)
+    assert split_all(ids, 5, trained=[1]).tolist() == [1, 1, 2, 1]
+    assert split_all(ids, 1, trained=[1]).tolist() == [1, 1, 2, 1]
+    assert split_all(ids[[0, 0, 3]], 5, trained=[1]).tolist() == [1, 1, 2]
 
 
 def test_copies_are_compared_once(tmp_path):

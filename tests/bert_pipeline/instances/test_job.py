@@ -136,7 +136,7 @@ def test_vocabulary_does_not_depend_on_partitions_and_repetitions(corpus, tmp_pa
     whole = build_vocabulary(corpus, tmp_path / "whole", SMALL, ONE_WORKER)
 
     def twice(work):
-        return lambda element, **settings: (work(element, **settings), work(element, **settings))[1]
+        return lambda *element, **settings: (work(*element, **settings), work(*element, **settings))[1]
 
     for step in ("_count_shard", "_merge_partition"):
         monkeypatch.setattr(jobs_vocabulary, step, twice(getattr(jobs_vocabulary, step)))
@@ -161,7 +161,11 @@ def test_lost_shard_keeps_the_earlier_artifact(corpus, vocabulary, tmp_path, mon
 
     earlier, work = build(), getattr(module, function)
     monkeypatch.setattr(jobs_vocabulary, "_BYTES_PER_PARTITION", 1000)
-    monkeypatch.setattr(module, function, lambda item, **given: work(item, **given) if item[0] != 1 else ())
+
+    def without_second(item, *path, **given):  # a shard's number and path, or a partition with its number
+        return () if item == 1 or item != 0 and item[0] == 1 else work(item, *path, **given)
+
+    monkeypatch.setattr(module, function, without_second)
     with pytest.raises(ArtifactError, match=message):
         build()
     assert load_manifest(tmp_path / "made", verify="sha256").sha256 == earlier.sha256

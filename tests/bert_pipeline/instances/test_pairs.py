@@ -15,7 +15,6 @@ from benchmarks.reference import ReferenceSettings, create_instances
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.instances.pairs import (
     InstancesConfig,
-    InstanceStatistics,
     TokenizedDocuments,
     assemble,
     make_instances,
@@ -150,10 +149,12 @@ def test_rows_of_contiguous_text_depend_on_seed_document_and_pass_only():
 
 
 def test_padding_is_not_counted_as_unknown():
-    statistics = InstanceStatistics(8, unk_id=0, mask_id=4)  # in a vocabulary that begins with [UNK]
-    ids = np.array([[2, 0, 3, 0, 0], [2, 5, 0, 0, 3]])
-    statistics.add_pairs(ids, np.array([3, 5]), np.array([False, True]))
-    assert statistics.as_counts()["unk_tokens"] == 3
+    vocabulary = Tokenizer.from_tokens(["[UNK]", "[PAD]", *SPECIAL_TOKENS[2:], "t"], do_lower_case=True)
+    documents = dataclasses.replace(make_documents([[1, 2], [3, 1]]), tokens=np.array([0, 5, 0, 5, 5, 0, 5]))
+    counts = collections.Counter()
+    config = InstancesConfig(max_seq_length=16, pairs="none", dupe_factor=1, short_seq_prob=0)
+    make_instances(documents, make_pairs(documents, config), vocabulary, config, counts)
+    assert (counts["instances"], counts["tokens"], counts["unk_tokens"]) == (2, 11, 3)
 
 
 @settings(max_examples=40, deadline=None)
@@ -163,8 +164,8 @@ def test_instances_are_cls_a_sep_b_sep(sentence_lengths, max_seq_length, static,
     masking = "static" if static else "dynamic"
     config = InstancesConfig(max_seq_length=max_seq_length, dupe_factor=2, masking=masking, pairs=option)
     pairs = make_pairs(documents, config)
-    statistics = InstanceStatistics(max_seq_length, VOCABULARY.unk_id, VOCABULARY.mask_id)
-    columns = make_instances(documents, pairs, VOCABULARY, config, statistics)
+    counts = collections.Counter()
+    columns = make_instances(documents, pairs, VOCABULARY, config, counts)
     plain, lengths = assemble(documents, pairs, VOCABULARY, max_seq_length)
     assert columns.is_masked == static
     assert np.array_equal(columns.lengths, lengths)
@@ -180,8 +181,7 @@ def test_instances_are_cls_a_sep_b_sep(sentence_lengths, max_seq_length, static,
         assert ids.tolist() == expected
         assert plain[index].tolist() == expected + [0] * (max_seq_length - len(expected))
         assert columns.segment_b_start[index] == len(a) + 2
-    counts = collections.defaultdict(int, statistics.as_counts())
-    assert counts["instances"] == len(pairs) == sum(counts["length_histogram"])
+    assert counts["instances"] == len(pairs) == columns.num_instances
     assert counts["tokens"] == len(columns.input_ids)
     assert counts["random_next"] == pairs.is_random_next.sum()
     assert (

@@ -196,8 +196,22 @@ def test_truncated_file_raises(tmp_path):
         with pytest.raises(InputError, match="cut short"):
             TfrecordInstances(tmp_path / "short")
     (tmp_path / "short.gz").write_bytes(gzip.compress(good)[:-20])
-    with pytest.raises(InputError, match="cut short"):
+    with pytest.raises(InputError, match="cut off"):
         TfrecordInstances(tmp_path / "short.gz")
+
+
+def test_length_like_the_first_bytes_of_gzip_is_read(tmp_path):
+    write(tmp_path / "x", make_columns(1, static=True))
+    (record,) = records_of((tmp_path / "x").read_bytes())
+    example = Example.FromString(record)
+    padding = example.features.feature["other"].int64_list.value
+    padding.extend([1] * (0x8B1F - len(record) - 100))
+    while example.ByteSize() < 0x8B1F:
+        padding.append(1)
+    (tmp_path / "x").write_bytes(framed(example.SerializeToString()))
+    assert read_widths(tmp_path / "x") == (40, 6)
+    with TfrecordInstances(tmp_path / "x") as shard:
+        assert shard.num_instances == shard.read_row_group(0).num_instances == 1
 
 
 def test_damaged_gzip_raises(tmp_path):
@@ -206,7 +220,7 @@ def test_damaged_gzip_raises(tmp_path):
     damaged[12:63] = bytes(255 - byte for byte in damaged[12:63])
     (tmp_path / "bad.gz").write_bytes(damaged)
     for read in TfrecordInstances, read_widths:
-        with pytest.raises(InputError, match=r"bad\.gz: the gzip stream is damaged \(.+\); copy or make"):
+        with pytest.raises(InputError, match=r"bad\.gz: the gzip data are damaged \(.+\); fetch the file"):
             read(tmp_path / "bad.gz")
 
 
