@@ -2,7 +2,6 @@
 
 import html
 import json
-from pathlib import Path
 
 import pytest
 from small_exports import make_export, make_page
@@ -13,7 +12,22 @@ from benchmarks.harness import PeerEnvironment
 from bert_pipeline.errors import UsageError
 from bert_pipeline.wikipedia.dump import Page
 
-WIKITEXT = (Path(__file__).parents[1] / "data" / "benchmarks" / "town.wikitext").read_text(encoding="utf-8")
+WIKITEXT = """{{Infobox|a=b}}
+[[File:A.jpg|thumb|A caption of the first picture is here.]]
+The town lies on a wide river in the north.<ref>A note
+:with lines of its own is here.</ref> It has a market.
+== The long heading of this section ==
+* A list item that is a whole sentence too.
+:An indented line that quotes somebody at length.
+{|
+| A cell of the table which holds a sentence.
+Its second line is a sentence of the cell too.
+|}
+<div class="thumb">
+This chart displays the numbers of the table above.
+</div>
+ A line that a space indents is shown as code.
+"""
 
 
 def page(text: str = WIKITEXT) -> Page:

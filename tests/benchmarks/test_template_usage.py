@@ -1,16 +1,30 @@
 """Counts of inline templates: synonyms count together, titles once, templates without a renderer last."""
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks import template_usage
 from benchmarks.template_usage import called_names, read_blocks, title_of
 
+CASES = """# What templates show.
+@ https://en.wikipedia.org/wiki/Template:Frac
+source: knowledge
+{{frac|1|2}} => 1⁄2
+about {{fraction|1|4}} and {{small|x}} => about 1⁄4 and x
+@ https://en.wikipedia.org/wiki/Template:Nowrap/doc
+{{nobr|a}} => a
+{{small|x}} => x
+@ https://en.wikipedia.org/wiki/Template:Small
+@ https://en.wikipedia.org/wiki/Help:Magic_words
+{{lc:ABC}} => abc
+{{!}} => |
+"""
+
 
 @pytest.fixture
-def cases():
-    return Path(__file__).parents[1] / "data" / "benchmarks" / "templates.txt"
+def cases(tmp_path):
+    path = tmp_path / "cases.txt"
+    path.write_text(CASES, encoding="utf-8")
+    return path
 
 
 def test_called_names_ignore_comments_nowiki_and_functions():

@@ -24,7 +24,21 @@ from bert_pipeline.corpus.readers import (
 from bert_pipeline.errors import InputError
 
 SENTENCE_LINES = "The first sentence.\nThe second one!\n\n\nAnother document starts here.\nIt goes on.\n"
-BOOK = (Path(__file__).parents[2] / "data" / "prose" / "gutenberg.txt").read_text(encoding="utf-8")
+BOOK = """The Project Gutenberg EBook of Something
+
+*** START OF THIS PROJECT GUTENBERG EBOOK SOMETHING ***
+
+It was a dark night and the
+rain fell without an end. Nobody
+was abroad.
+
+The second paragraph
+comes here.
+
+*** END OF THIS PROJECT GUTENBERG EBOOK SOMETHING ***
+
+License of many words.
+"""
 HINDI = [["यह पहला वाक्य है।", "यह दूसरा वाक्य है।"], ["क्या यह तीसरा है?", "हाँ, यह है।"]] * 20
 
 

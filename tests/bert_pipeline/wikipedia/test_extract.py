@@ -17,8 +17,7 @@ from bert_pipeline.wikipedia.extract import drop_reason, extract, extract_articl
 from bert_pipeline.wikipedia.repair import repair_punctuation
 from bert_pipeline.wikipedia.site import read_site
 
-WIKITEXT = Path(__file__).parents[2] / "data" / "wikitext"
-CASE_FILES = sorted((WIKITEXT / "passages").glob("*.txt"))
+CASE_FILES = sorted((Path(__file__).parents[2] / "data" / "wikitext" / "passages").glob("*.txt"))
 SITE = read_site('<mediawiki xml:lang="en"><namespace key="6" case="first-letter">File</namespace>')
 
 
@@ -111,17 +110,44 @@ def test_page_without_prose_has_no_passage_but_counts(wikitext):
 
 
 def test_dropped_elements_are_counted_by_kind():
-    dropped = extract((WIKITEXT / "dropped_elements.wikitext").read_text(encoding="utf-8"), SITE).dropped
+    text = """{{Infobox|x}}
+== H ==
+Prose.<ref>x</ref><!-- c --> [[File:A.jpg|thumb]] <math>x</math> [http://x.org]
+* a
+* b
+{|
+| x
+|}
+[[Category:X]] [[fr:Y]]
+<gallery>A.jpg</gallery>
+ code = 1
+ more = 2
+"""
+    dropped = extract(text, SITE).dropped
     assert dropped == Counter(
         {"template": 1, "heading": 1, "reference": 1, "comment": 1, "file": 1, "formula": 1, "external link": 1,
          "list": 2, "table": 1, "category": 1, "interlanguage link": 1, "gallery": 1, "code": 1}
     )  # fmt: skip
 
 
+INDENTED = """; ナイト2000
+: 人工知能を搭載したスーパーカーで、主人公の相棒として活躍する。
+:: 会話ができるほか、自動で走行することもできる<ref>x</ref>。
+: 演 - ウィリアム・ダニエルズ、日本語吹替 - 野島昭生（追加吹替：？）
+: 声優。
+: この項目は削除しないでください。--[[利用者:A|A]] 2010年1月1日 (金) 00:00 (UTC)
+: ※県内の他の都市圏については、該当する各記事の説明を参照のこと。
+: ''ここでは車両について説明する。番組については別の記事を参照のこと。''
+:* 箇条書きの項目は、文であっても段落ではないので残さない。
+: ここで <math>E</math> は物体が持つエネルギーを表している量である。
+:{| class="wikitable"
+| この表の中にある文は、どの言語の記事でも残さない。
+|}
+"""
+
+
 def test_indented_sentences_are_kept_where_writers_indent_prose():
-    extraction = extract(
-        (WIKITEXT / "indented.wikitext").read_text(encoding="utf-8"), read_site('<mediawiki xml:lang="ja">')
-    )
+    extraction = extract(INDENTED, read_site('<mediawiki xml:lang="ja">'))
     assert extraction.passages == [
         "人工知能を搭載したスーパーカーで、主人公の相棒として活躍する。",
         "会話ができるほか、自動で走行することもできる。",
