@@ -3,11 +3,13 @@
 import time
 import tomllib
 import tracemalloc
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from steps import count_steps
 
+from bert_pipeline.corpus.prose import prose_passages
 from bert_pipeline.corpus.quality import count_broken_text
 from bert_pipeline.wikipedia import repair
 from bert_pipeline.wikipedia.extract import extract
@@ -43,6 +45,11 @@ def test_search_for_a_disambiguation_template_is_linear(unit):
 @pytest.mark.parametrize("opener", ["(", "（", "(,", "“", "["])
 def test_search_for_broken_text_is_linear(opener):
     assert_linear(lambda spaces: count_broken_text(opener + spaces * " " + "x"), 2e-4)
+
+
+@pytest.mark.parametrize("unit", ["**a ", "__a ", "`", "[", "[a](b ", "![", "[^"])
+def test_marks_of_markdown_that_are_not_closed_are_linear(unit):
+    assert_linear(lambda copies: prose_passages("Prose. " + unit * copies, "markdown", "en", Counter()))
 
 
 @pytest.mark.parametrize("end", ["", ">"])
