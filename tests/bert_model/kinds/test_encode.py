@@ -57,6 +57,7 @@ def _google_truncation(length_a, length_b, budget):
     return length_a, length_b
 
 
+@settings(deadline=None)
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(2, 40))
 def test_pair_is_truncated_as_by_googles_loop(length_a, length_b, budget):
     assert truncated_pair(length_a, length_b, budget) == _google_truncation(length_a, length_b, budget)
@@ -175,7 +176,7 @@ def test_question_without_an_answer_points_at_cls():
     assert set(texts) == {None}
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 400), st.integers(1, 60), st.integers(1, 80))
 def test_maximum_context_equals_googles_formula_over_all_windows(num_tokens, room, stride):
     windows = token_windows(num_tokens, room, stride)
@@ -203,7 +204,7 @@ def test_memory_of_maximum_context_grows_with_the_context_alone():
     assert peak < 5e6  # a table of windows and tokens has 225 MB
 
 
-@settings(max_examples=80)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=120), st.integers(20, 50))
 def test_document_windows_score_every_word_exactly_once_and_fit(pieces, room):
     counts = np.asarray(pieces)
