@@ -157,7 +157,7 @@ def table(proof: Proof, scores: dict[str, dict[str, float]]) -> str:
 
 @errors_as_exit_codes
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train and score what is missing, and print the table."""
+    """Train and score what is missing, and print the table after each training."""
     parser = program("proof", __doc__)
     parser.add_argument("proof", help="name of a file in benchmarks/proofs, such as p1, or a YAML file")
     parser.add_argument("--data", type=Path, required=True, help="folder of text, pairs and task files")
@@ -174,14 +174,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             folder = first_documents(folder, proof.max_words // len(proof.text), directory / "text" / folder.stem)
         sources.append(f"{kind}{colon}{folder}")
     corpus = load_or_make(directory / "corpus", lambda output: build_corpus(sources, output, corpus_settings.corpus))
+    print(describe_machine(("torch", "tokenizers")))
+    print(f"{proof.title}; {corpus.counts['words']:,} words of {corpus.counts['documents']:,} documents", flush=True)
     scores = {}
     with exiting_on_signals():
         for name in proof.runs:
             preset = train(proof, name, corpus.path, directory / name.replace(" ", "-"), args.slice)
             scores[name] = score(proof, preset, args.data, corpus, directory / name.replace(" ", "-"))
-    print(describe_machine(("torch", "tokenizers")))
-    print(f"{proof.title}; {corpus.counts['words']:,} words of {corpus.counts['documents']:,} documents\n")
-    print(table(proof, scores))
+            print(f"\n{table(proof, scores)}", flush=True)  # of the trainings so far: the next one takes hours
     return 0
 
 
