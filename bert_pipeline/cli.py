@@ -197,6 +197,7 @@ def _add_weights(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--source-weights",
         dest="weights",
+        action="extend",
         nargs="+",
         metavar="NAME=W",
         help="how often the training documents of a source count, such as books=2; NAME is the first part of document "

@@ -199,6 +199,7 @@ def test_article_is_shown_with_its_passages(real_data, tmp_path, capsys):
             {"vocab_size": 300, "min_count": 3, "do_lower_case": False},
         ),
         (["--num-unused", "4", "--source-weights", "books=2"], {"num_unused": 4, "source_weights": {"books": 2.0}}),
+        (["--source-weights", "a=2", "b=0", "--source-weights", "c=3"], {"source_weights": {"a": 2, "b": 0, "c": 3}}),
         (["min_count=7"], {"vocab_size": 200, "min_count": 7}),
     ],
 )
