@@ -49,6 +49,7 @@ from bert_pipeline.randomness import key_of_text
 from bert_pipeline.storage import local_copy, make_directory, remove_tree
 from bert_pipeline.vocabulary.encoder import SentenceEncoder
 from bert_pipeline.vocabulary.files import CONFIGURATION_NAME
+from bert_pipeline.vocabulary.quality import ratio
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -321,23 +322,19 @@ def _shares(counts: collections.Counter[str], histogram: np.ndarray, max_seq_len
         name: counts[name]
         for name in ("documents", "sentences", "instances", "tokens", "random_next", "chunks_without_partner")
     }
-    result["random_next_share"] = _ratio(counts["random_next"], instances)
-    result["padding_share"] = round(1 - _ratio(tokens, instances * max_seq_length), 6) if instances else 0.0
-    result["unk_share"] = _ratio(counts["unk_tokens"], tokens)
+    result["random_next_share"] = ratio(counts["random_next"], instances)
+    result["padding_share"] = round(1 - ratio(tokens, instances * max_seq_length), 6) if instances else 0.0
+    result["unk_share"] = ratio(counts["unk_tokens"], tokens)
     result["lengths"] = {
         f"{low + 1}-{high}": int(histogram[low + 1 : high + 1].sum()) for low, high in itertools.pairwise(edges)
     }
     # Dynamic masks are drawn in training, so there is nothing to count here.
     if masked:
-        result["masked_share"] = _ratio(masked, tokens)
-        result["capped_share"] = _ratio(counts["capped"], instances)
+        result["masked_share"] = ratio(masked, tokens)
+        result["capped_share"] = ratio(counts["capped"], instances)
         for name in ("mask", "same", "random"):
-            result[f"masked_as_{name}_share"] = _ratio(counts[f"masked_as_{name}"], masked)
+            result[f"masked_as_{name}_share"] = ratio(counts[f"masked_as_{name}"], masked)
     return result
-
-
-def _ratio(part: int, whole: int) -> float:
-    return round(part / whole, 6) if whole else 0.0
 
 
 def show_instances(directory: Path | str, count: int) -> Iterator[str]:
