@@ -35,7 +35,7 @@ from bert_pipeline.instances.directory import (
     shard_paths,
     verify_shard,
 )
-from bert_pipeline.instances.masking import SINGLE_PIECES
+from bert_pipeline.instances.masking import whole_word_problem
 from bert_pipeline.instances.pairs import (
     InstancesConfig,
     TokenizedDocuments,
@@ -134,8 +134,9 @@ def build_instances(
             what = "pair of sentences" if config.pairs == "next_sentence" else "text"
             raise InputError(f"{corpus}: its training documents yield no {what}; give a larger corpus")
         draft.provenance["workers"] = num_workers(options)
-        if config.whole_word_masking and not counts["train"]["continuing"]:
-            log.warning("%s", SINGLE_PIECES)
+        share = counts["train"]["continuing"] / counts["train"]["tokens"]
+        if config.whole_word_masking and (problem := whole_word_problem(share)):
+            log.warning("%s", problem)
         for split in SPLITS:
             if config.pairs == "next_sentence":
                 _warn_of_one_label(split, counts[split])
