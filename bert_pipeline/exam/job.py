@@ -168,17 +168,13 @@ def _merge_words(scratch: Path, shards: Sequence[Result]) -> tuple[list[str], in
     return table["word"].to_pylist(), num_words
 
 
-def _read_words(path: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
-    table = _read_table(path)
-    return table.column("word").to_pylist(), table.column("count").to_numpy(), table.column("lower").to_numpy()
-
-
 # Trigrams and pairs
 
 
 def _count_and_make(index: int, shard: Path, *, scratch: Path, config: ExamConfig, share: float) -> Sequence[Result]:
     """Count the trigrams of a shard's training documents and make pairs from its held-out documents."""
-    words, counts, lower = _read_words(scratch / _WORDS_NAME)
+    table = _read_table(scratch / _WORDS_NAME)
+    words, counts, lower = table["word"].to_pylist(), table["count"].to_numpy(), table["lower"].to_numpy()
     encoder = StringEncoder(ngrams.WordSplitter(words).encode_batch)
     parts, num_read = [], 0
     for table, offsets, sentences in read_sentences(shard):

@@ -16,7 +16,7 @@ import pytest
 
 from bert_pipeline.beam.options import pipeline_options
 from bert_pipeline.beam.results import WriteResults, load_results
-from bert_pipeline.beam.workers import ParallelFlatMap, one, run_pipeline
+from bert_pipeline.beam.workers import ParallelFlatMap, run_pipeline
 from bert_pipeline.errors import ArtifactError, UnavailableError, WorkerDiedError
 
 pytestmark = pytest.mark.slow
@@ -27,7 +27,8 @@ TWO = ["--workers", "2"]
 def run(function, elements, beam_options=TWO, *, then=None, results=None, progress=None):
     options = pipeline_options(beam_options)
     with run_pipeline(options, preload="bert_pipeline.beam", progress=progress) as pipeline:
-        found = pipeline | beam.Create(elements) | beam.Reshuffle() | beam.ParDo(ParallelFlatMap(function, one))
+        step = ParallelFlatMap(function, lambda result: 1)
+        found = pipeline | beam.Create(elements) | beam.Reshuffle() | beam.ParDo(step)
         if then is not None:
             found = found | beam.combiners.ToList() | "Then" >> beam.ParDo(ParallelFlatMap(then))
         if results is not None:
