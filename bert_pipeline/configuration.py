@@ -294,7 +294,15 @@ def override(mapping: Mapping[str, Any], assignments: Sequence[str]) -> dict[str
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader that reads 1e-4 as a number and 2026-11-01 as a text, as YAML 1.2 does."""
+    """YAML's safe loader that reads 1e-4 as a number and 2026-11-01 as a text, as YAML 1.2 does, and no key twice."""
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        node = super().compose_mapping_node(anchor)
+        keys = [key.value for key, _ in node.value]
+        for number, (key, _) in enumerate(node.value):
+            if key.value in keys[:number]:
+                raise yaml.composer.ComposerError(None, None, f"the key {key.value!r} occurs twice", key.start_mark)
+        return node
 
 
 _Loader.yaml_implicit_resolvers = {

@@ -134,6 +134,7 @@ def test_assignment_to_an_unknown_key_or_of_no_yaml_raises(assignment, message):
     [
         (b"[1]", "expected a mapping"),
         (b"a: [", "not valid YAML"),
+        (b"a: {b: 1, c: 2, b: 3}", "not valid YAML .*the key 'b' occurs twice in .*c.yaml\", line 1, column 17"),
         ("name: Bücher".encode("latin-1"), r"c\.yaml: not valid YAML \('utf-8' codec"),
         (None, "cannot be read"),
     ],
