@@ -83,7 +83,8 @@ def build_exam(
         chosen = _of_both_parts(itertools.chain.from_iterable(map(read_pairs, files)), config)
         if not chosen:
             raise no_pairs
-        trigrams = ngrams.merge_trigrams([_read_trigrams(scratch / result["trigrams_file"]) for result in results])
+        tables = (_read_table(scratch / result["trigrams_file"]) for result in results)
+        trigrams = ngrams.merge_trigrams([ngrams.Trigrams(*map(np.asarray, table.columns)) for table in tables])
         check_total("trigrams", int(trigrams.counts.sum()), sum(result["trigrams"] for result in results))
         if not len(trigrams.counts):
             raise InputError(
@@ -195,11 +196,6 @@ def _count_and_make(index: int, shard: Path, *, scratch: Path, config: ExamConfi
     write_pairs(scratch / name, pairs)
     of_pairs = {"name": shard.name, "rows": num_read, "file": name, "pairs": len(pairs)}
     return [{**of_pairs, "trigrams_file": trigrams_file, "trigrams": int(trigrams.counts.sum())}]
-
-
-def _read_trigrams(path: Path) -> ngrams.Trigrams:
-    table = _read_table(path)
-    return ngrams.Trigrams(*(table.column(name).to_numpy() for name in ngrams.Trigrams._fields))
 
 
 def _write_table(path: Path, table: pa.Table) -> None:
