@@ -268,8 +268,7 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
 def override(mapping: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
     """Return a copy of `mapping` with `key=value` assignments applied.
 
-    Dots reach into nested mappings and lists ("phases.0.steps=100"); values are read as YAML,
-    nothing as an empty text ("exam=").
+    Dots reach into nested mappings and lists ("phases.0.steps=100"); values are YAML, and nothing is a text ("exam=").
     """
     result: Any = _plain(dict(mapping))
     for assignment in assignments:

@@ -1,8 +1,7 @@
 """The exam job: Beam counts words and trigrams of the training documents and makes pairs from the held-out ones.
 
-One process sums the trigrams, the baseline of the exam. `max_words` bounds the words
-that they are counted in, and so most of its memory. It does not bound the different words of the whole training
-text, which are counted first and take about 150 bytes each.
+One process sums the trigrams, the baseline of the exam. `max_words` bounds the words that they are counted in, and so
+most of its memory, but not the different words of the whole training text, which take about 150 bytes each.
 """
 
 import collections

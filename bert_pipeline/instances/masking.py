@@ -144,16 +144,12 @@ def whole_word_problem(share: float) -> str:
     """Say what is wrong with masks of whole words, by the share of tokens that continue a word; "" if nothing is."""
     if not share:
         return "whole-word masking has no effect: no word has two tokens, as in Chinese, whose characters are words"
-    if share < _MAX_CONTINUING:
+    if share < 0.9:  # words of ten tokens, on average
         return ""
     return (
         f"whole-word masking passes over most of the text: {share:.0%} of the tokens continue a word, as in scripts "
         "without spaces, where a sentence is one; words with more tokens than are predicted are never masked"
     )
-
-
-_MAX_CONTINUING = 0.9
-"""Share of tokens that continue a word at which words have ten tokens on average."""
 
 
 def _choose_tokens(is_candidate: np.ndarray, keys: np.ndarray, budget: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
