@@ -61,6 +61,8 @@ def test_corpus_vocab_and_instances_follow_each_other(tmp_path, capsys):
     assert manifest.configuration["max_seq_length"] == 40
     assert bert("instances", tmp_path / "instances", "--show", "3", beam_options=()) == 0
     assert capsys.readouterr().out.count("passage follows") == 3
+    with pytest.raises(UsageError, match="its files state the other case"):  # although the instances are there
+        bert(*words, "--output", tmp_path / "instances", "--no-cased")
 
 
 def test_vocab_and_instances_are_made_again_only_for_other_settings_or_inputs(corpus, vocabulary, tmp_path, caplog):
