@@ -194,7 +194,8 @@ def _unpack_glue(paths: Mapping[str, Path], output: Path) -> None:
 
     # Of MRPC GLUE offers only the ids of the dev pairs, so the split is made here.
     names = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "mrpc_dev_ids.tsv")
-    _split_mrpc(*(paths[name] for name in names), output / "MRPC")
+    train, test, dev_ids = (paths[name] for name in names)
+    _split_mrpc(train, test, dev_ids, output / "MRPC")
 
 
 def _split_mrpc(train_file: Path, test_file: Path, dev_ids_file: Path, folder: Path) -> None:
