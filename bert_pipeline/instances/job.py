@@ -197,7 +197,7 @@ def _single_threaded_tokenizers() -> Iterator[None]:
         yield
     finally:
         if before is None:
-            del os.environ[_TOKENIZERS_PARALLELISM]
+            os.environ.pop(_TOKENIZERS_PARALLELISM, None)  # another thread may have done so
         else:
             os.environ[_TOKENIZERS_PARALLELISM] = before
 
