@@ -364,8 +364,11 @@ def _explain(error: ValidationError, config_class: Any, where: str = "") -> str:
     return ": ".join(filter(None, [".".join(filter(None, [where, *parts])), reason]))
 
 
-_KINDS = {"int_type": "an integer", "float_type": "a number", "string_type": "text", "bool_type": "true or false"}
-_KINDS |= {
+_KINDS = {
+    "int_type": "an integer",
+    "float_type": "a number",
+    "string_type": "text, in quotes",
+    "bool_type": "true or false",
     "tuple_type": "a list, such as [1]",
     "dict_type": "a mapping of keys to values",
     "dataclass_type": "a mapping of keys to values",

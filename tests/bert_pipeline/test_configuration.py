@@ -117,6 +117,13 @@ def test_date_is_a_text(tmp_path):
     assert read_yaml(tmp_path / "c.yaml") == {"name": "2026-11-01", "rate": 1e-4}
 
 
+@pytest.mark.parametrize(("text", "found"), [("no", "False"), ("20261101", "20261101")])
+def test_text_that_yaml_takes_for_another_value_needs_quotes(text, found):
+    with pytest.raises(ConfigurationError, match=f"name: found {found}, expected text, in quotes"):
+        from_mapping(RunPreset, override({}, [f"name={text}"]), where="")
+    assert override({}, [f'name="{text}"']) == {"name": text}
+
+
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
