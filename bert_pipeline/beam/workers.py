@@ -125,7 +125,7 @@ def _runner_errors(options: PipelineOptions) -> Iterator[None]:
         for cause in causes:
             if isinstance(cause, KeyboardInterrupt | SystemExit):
                 raise type(cause)(*cause.args) from error
-            if isinstance(cause, BrokenProcessPool):
+            if isinstance(cause, BrokenProcessPool | MemoryError):  # the latter where memory has a limit, as by ulimit
                 raise WorkerDiedError(
                     "a worker process of the job exited unexpectedly, most likely out of memory; free memory or give "
                     "fewer workers"

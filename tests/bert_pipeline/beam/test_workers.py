@@ -83,6 +83,10 @@ def exit_at_once(number):
     os._exit(9)
 
 
+def find_no_memory(number):
+    raise MemoryError("Unable to allocate 3.00 GiB")
+
+
 def fill_the_disk(number):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"/data/{number}" if number else None)
 
@@ -177,11 +181,12 @@ def test_progress_counts_the_results(tmp_path, workers):
     assert reported[-1] == 10
 
 
-def test_killed_worker_fails_job_with_a_sentence():
+@pytest.mark.parametrize(("function", "workers"), [(exit_at_once, 2), (find_no_memory, 1), (find_no_memory, 2)])
+def test_worker_without_memory_fails_job_with_a_sentence(function, workers):
     with pytest.raises(
         WorkerDiedError, match="worker process of the job exited unexpectedly, most likely out of memory"
     ):
-        run(exit_at_once, range(4))
+        run(function, range(4), ["--workers", str(workers)])
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
