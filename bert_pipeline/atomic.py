@@ -177,8 +177,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
     if nothing can be written there, and if the disk is full.
     """
     if is_remote(path):
-        with tempfile.TemporaryDirectory(prefix="bert-") as scratch, disk_errors(local := Path(scratch) / path.name):
-            yield local
+        with tempfile.TemporaryDirectory(prefix="bert-") as scratch:
+            with disk_errors(local := Path(scratch) / path.name):
+                yield local
             storage.upload(local, path)
         return
     check_file_target(path)
