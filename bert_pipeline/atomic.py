@@ -178,7 +178,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
     """
     if is_remote(path):
         with tempfile.TemporaryDirectory(prefix="bert-") as scratch:
-            yield (local := Path(scratch) / path.name)
+            with disk_errors(local := Path(scratch) / path.name):
+                yield local
             storage.upload(local, path)
         return
     check_file_target(path)

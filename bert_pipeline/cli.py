@@ -82,8 +82,7 @@ def _run_download(arguments: argparse.Namespace) -> int:
         manifest = download_tasks(arguments.what, arguments.output, sources=arguments.sources)
 
     # Paths alone, one a line, so that a shell can pass them on.
-    for path in manifest.file_paths():
-        print(path)
+    print(*manifest.file_paths(), sep="\n")
     return 0
 
 
@@ -164,8 +163,7 @@ def _show_article(arguments: argparse.Namespace) -> int:
         raise UsageError("--show prints one article of a dump; the other options would be ignored")
     if len(arguments.sources) != 1:
         raise UsageError(f"--show needs one dump, found {len(arguments.sources)}")
-    dump = arguments.sources[0].removeprefix("wikipedia:")
-    print(preview_article(arguments.show, dump, templates=templates))
+    print(preview_article(arguments.show, arguments.sources[0].removeprefix("wikipedia:"), templates=templates))
     return 0
 
 
@@ -197,6 +195,7 @@ def _add_weights(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--source-weights",
         dest="weights",
+        action="extend",
         nargs="+",
         metavar="NAME=W",
         help="how often the training documents of a source count, such as books=2; NAME is the first part of document "
@@ -301,7 +300,10 @@ def _run_instances(arguments: argparse.Namespace) -> int:
     config = configured(arguments)
     from bert_pipeline.instances.job import build_instances
     from bert_pipeline.step import make
+    from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
+    if arguments.case is not None:  # instances that are reused are not compared with it
+        Tokenizer.from_directory(arguments.vocab, cased=arguments.case).check_case(arguments.case, arguments.vocab)
     with Progress("shards") as progress:
         inputs = {"corpus": arguments.corpus, "vocabulary": arguments.vocab}
         options = {"beam_options": arguments.beam_options, "progress": progress.show, "cased": arguments.case}
@@ -335,8 +337,7 @@ def _add_sample(subparsers: Subparsers) -> None:
 def _run_sample(arguments: argparse.Namespace) -> int:
     from bert_pipeline.sample import generate_sample
 
-    manifest = generate_sample(arguments.output, seed=arguments.seed, num_articles=arguments.num_articles)
-    _report(manifest)
+    _report(generate_sample(arguments.output, seed=arguments.seed, num_articles=arguments.num_articles))
     return 0
 
 

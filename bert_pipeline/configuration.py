@@ -268,8 +268,7 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
 def override(mapping: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
     """Return a copy of `mapping` with `key=value` assignments applied.
 
-    Dots reach into nested mappings and lists ("phases.0.steps=100"); values are read as YAML,
-    nothing as an empty text ("exam=").
+    Dots reach into nested mappings and lists ("phases.0.steps=100"); values are YAML, and nothing is a text ("exam=").
     """
     result: Any = _plain(dict(mapping))
     for assignment in assignments:
@@ -294,7 +293,15 @@ def override(mapping: Mapping[str, Any], assignments: Sequence[str]) -> dict[str
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader that reads 1e-4 as a number and 2026-11-01 as a text, as YAML 1.2 does."""
+    """YAML's safe loader that reads 1e-4 as a number and 2026-11-01 as a text, as YAML 1.2 does, and no key twice."""
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        node = super().compose_mapping_node(anchor)
+        keys = [key.value for key, _ in node.value]
+        for number, (key, _) in enumerate(node.value):
+            if key.value in keys[:number]:
+                raise yaml.composer.ComposerError(None, None, f"the key {key.value!r} occurs twice", key.start_mark)
+        return node
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -357,8 +364,11 @@ def _explain(error: ValidationError, config_class: Any, where: str = "") -> str:
     return ": ".join(filter(None, [".".join(filter(None, [where, *parts])), reason]))
 
 
-_KINDS = {"int_type": "an integer", "float_type": "a number", "string_type": "text", "bool_type": "true or false"}
-_KINDS |= {
+_KINDS = {
+    "int_type": "an integer",
+    "float_type": "a number",
+    "string_type": "text, in quotes",
+    "bool_type": "true or false",
     "tuple_type": "a list, such as [1]",
     "dict_type": "a mapping of keys to values",
     "dataclass_type": "a mapping of keys to values",

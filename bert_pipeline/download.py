@@ -193,11 +193,9 @@ def _unpack_glue(paths: Mapping[str, Path], output: Path) -> None:
     shutil.copyfile(paths["AX.tsv"], output / "AX" / "diagnostic.tsv")
 
     # Of MRPC GLUE offers only the ids of the dev pairs, so the split is made here.
-    train, test, dev_ids = (paths[name] for name in _MRPC_FILES)
+    names = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "mrpc_dev_ids.tsv")
+    train, test, dev_ids = (paths[name] for name in names)
     _split_mrpc(train, test, dev_ids, output / "MRPC")
-
-
-_MRPC_FILES = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "mrpc_dev_ids.tsv")
 
 
 def _split_mrpc(train_file: Path, test_file: Path, dev_ids_file: Path, folder: Path) -> None:
@@ -273,14 +271,16 @@ def _finished_files(client: "_Client", wiki: str, date: str) -> list[RemoteFile]
             continue
         # Whole article files only, without their indexes, in the order of the parts.
         files = [
-            RemoteFile(urllib.parse.urlsplit(entry["url"]).path, entry["size"], entry["sha1"], "sha1")
+            RemoteFile(urllib.parse.urlsplit(entry.get("url", "")).path, entry.get("size"), entry.get("sha1"), "sha1")
             for name, entry in jobs[job].get("files", {}).items()
             if re.fullmatch(rf"{wiki}-{date}-pages-articles[\w-]*\.xml[\w-]*\.bz2", name)
-            and isinstance(entry.get("size"), int)
-            and re.fullmatch(r"[0-9a-f]{40}", str(entry.get("sha1")))
         ]
-        if files:
+        # Without those whose checksums are not there yet, articles would be missing.
+        if files and all(
+            isinstance(file.size, int) and re.fullmatch("[0-9a-f]{40}", str(file.digest)) for file in files
+        ):
             return sorted(files, key=lambda file: (int((re.findall(r"(\d+)\.xml", file.name) or [0])[0]), file.name))
+        statuses[-1] += " without checksums"
     raise InputError(f"{wiki} {date}: the dump is not finished ({', '.join(statuses)}); wait, or give another date")
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 from bert_pipeline import storage
-from bert_pipeline.atomic import ABANDONED_DAYS, atomic_directory, cached, describe_obstacle, write_text_durably
+from bert_pipeline.atomic import ABANDONED_DAYS, atomic_directory, cached, describe_obstacle, disk_errors, replace_text
 from bert_pipeline.errors import ArtifactError, BertError, InputError, UsageError
 from bert_pipeline.hashes import check_shard, content_sha256, file_sha256, sha256_once
 from bert_pipeline.storage import is_remote, to_path
@@ -337,7 +337,7 @@ def _attempt(directory: Path, by_workers: bool) -> Iterator[_Attempt]:
             )
 
     try:
-        with tempfile.TemporaryDirectory(prefix="bert-") as staged:
+        with tempfile.TemporaryDirectory(prefix="bert-") as staged, disk_errors(Path(staged)):
             yield target if by_workers else Path(staged), finish
     except BaseException:
         # A manifest whose write failed without an answer may be there all the same: its files stay, for their age.
@@ -383,7 +383,7 @@ def write_part(manifest: Manifest, directory: Path, names: Container[str], *, ki
 
 
 def _write_manifest(directory: Path, content: Mapping[str, Any], provenance: Mapping[str, Any]) -> None:
-    write_text_durably(directory / MANIFEST_NAME, _manifest_text(content, provenance))
+    replace_text(directory / MANIFEST_NAME, _manifest_text(content, provenance))
 
 
 def _manifest_text(content: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:

@@ -166,8 +166,7 @@ def sizes_below(path: Path) -> dict[str, int]:
 def versions_below(path: Path) -> dict[str, str]:
     """Return `version_of` each file at or below a path of a store, by its relative path: "" for the path itself."""
     store, key = _store(path), _key(path)
-    with store_errors(path):
-        # Consoles of stores mark a folder by an empty object whose name ends in a slash.
+    with store_errors(path):  # an empty object whose name ends in a slash marks a folder, as above
         return {file[len(key) :].strip("/"): store.ukey(file) for file in store.find(key) if not file.endswith("/")}
 
 

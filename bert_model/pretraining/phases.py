@@ -21,7 +21,7 @@ from bert_model.pretraining.data import InstanceSplit
 from bert_model.training.metrics_log import DataInput
 from bert_model.training.schedule import learning_rate_at, trapezoid_at
 from bert_pipeline.errors import ConfigurationError, TrainingError
-from bert_pipeline.instances.masking import SINGLE_PIECES, MaskingConfig, continuing
+from bert_pipeline.instances.masking import MaskingConfig, continuing, whole_word_problem
 from bert_pipeline.storage import is_remote
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -110,9 +110,10 @@ def load_phases(config: PretrainingConfig) -> tuple[list[Phase], Tokenizer]:
             )
 
         masking = config.masking_of(phase)
-        joins = masking.whole_word_masking and not first.is_masked
-        if joins and not continuing(first.input_ids, phase_tokenizer, first.continues_word).any():
-            logger.warning("%s: %s", phase.instances, SINGLE_PIECES)
+        if masking.whole_word_masking and not first.is_masked:
+            joins = continuing(first.input_ids, phase_tokenizer, first.continues_word)
+            if problem := whole_word_problem(float(joins.mean())):
+                logger.warning("%s: %s", phase.instances, problem)
         phases.append(Phase(index=index, config=phase, masking=masking, train=train, held_out=held_out))
     assert tokenizer is not None
     return phases, tokenizer

@@ -125,7 +125,7 @@ def _runner_errors(options: PipelineOptions) -> Iterator[None]:
         for cause in causes:
             if isinstance(cause, KeyboardInterrupt | SystemExit):
                 raise type(cause)(*cause.args) from error
-            if isinstance(cause, BrokenProcessPool):
+            if isinstance(cause, BrokenProcessPool | MemoryError):  # the latter where memory has a limit, as by ulimit
                 raise WorkerDiedError(
                     "a worker process of the job exited unexpectedly, most likely out of memory; free memory or give "
                     "fewer workers"
@@ -192,11 +192,6 @@ class ParallelFlatMap(DoFn):
         return result
 
 
-def one(result: Any) -> int:
-    """Count a result as one, whatever it is."""
-    return 1
-
-
 def shard_rows(corpus: Manifest) -> dict[str, int | None]:
     """Return the shards of a corpus with their rows: the plan of a job that has a result for each."""
     return {name: entry.get("rows") for name, entry in corpus.files.items() if name.startswith("documents-")}
@@ -210,9 +205,8 @@ def ForEachShard(pipeline: Any, function: Callable[[int, Path], Sequence[Result]
         for index, name in enumerate(shard_rows(corpus))
     ]
     of_shard = functools.partial(_of_shard, function=function)
-    return (
-        pipeline | beam.Create(shards, reshuffle=False) | beam.Reshuffle() | beam.ParDo(ParallelFlatMap(of_shard, one))
-    )
+    step = ParallelFlatMap(of_shard, lambda result: 1)
+    return pipeline | beam.Create(shards, reshuffle=False) | beam.Reshuffle() | beam.ParDo(step)
 
 
 def _of_shard(shard: tuple[int, Path, str], *, function: Callable[[int, Path], Sequence[Result]]) -> Sequence[Result]:

@@ -77,11 +77,13 @@ class _Documents:
         stated, own_title = record.get("id"), record.get("title")
         language = str(record.get("language") or record.get("in_language") or language)
         return _guarded(
-            make_document,
+            lambda **named: make_document(
+                passages=prose_passages(record["text"] or "", form_of(self.form, record), language, self.dropped),
+                **named,
+            ),
             document_id=document_id if stated is None or not str(stated).strip() else f"{self.name}:{stated}",
             title=title if own_title is None else str(own_title),
             language=language,
-            passages=prose_passages(record["text"] or "", form_of(self.form, record), language, self.dropped),
         )
 
 

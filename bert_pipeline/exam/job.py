@@ -1,8 +1,7 @@
 """The exam job: Beam counts words and trigrams of the training documents and makes pairs from the held-out ones.
 
-One process sums the trigrams, the baseline of the exam. `max_words` bounds the words
-that they are counted in, and so most of its memory. It does not bound the different words of the whole training
-text, which are counted first and take about 150 bytes each.
+One process sums the trigrams, the baseline of the exam. `max_words` bounds the words that they are counted in, and so
+most of its memory, but not the different words of the whole training text, which take about 150 bytes each.
 """
 
 import collections
@@ -83,7 +82,8 @@ def build_exam(
         chosen = _of_both_parts(itertools.chain.from_iterable(map(read_pairs, files)), config)
         if not chosen:
             raise no_pairs
-        trigrams = ngrams.merge_trigrams([_read_trigrams(scratch / result["trigrams_file"]) for result in results])
+        tables = (_read_table(scratch / result["trigrams_file"]) for result in results)
+        trigrams = ngrams.merge_trigrams([ngrams.Trigrams(*map(np.asarray, table.columns)) for table in tables])
         check_total("trigrams", int(trigrams.counts.sum()), sum(result["trigrams"] for result in results))
         if not len(trigrams.counts):
             raise InputError(
@@ -168,17 +168,13 @@ def _merge_words(scratch: Path, shards: Sequence[Result]) -> tuple[list[str], in
     return table["word"].to_pylist(), num_words
 
 
-def _read_words(path: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
-    table = _read_table(path)
-    return table.column("word").to_pylist(), table.column("count").to_numpy(), table.column("lower").to_numpy()
-
-
 # Trigrams and pairs
 
 
 def _count_and_make(index: int, shard: Path, *, scratch: Path, config: ExamConfig, share: float) -> Sequence[Result]:
     """Count the trigrams of a shard's training documents and make pairs from its held-out documents."""
-    words, counts, lower = _read_words(scratch / _WORDS_NAME)
+    table = _read_table(scratch / _WORDS_NAME)
+    words, counts, lower = table["word"].to_pylist(), table["count"].to_numpy(), table["lower"].to_numpy()
     encoder = StringEncoder(ngrams.WordSplitter(words).encode_batch)
     parts, num_read = [], 0
     for table, offsets, sentences in read_sentences(shard):
@@ -199,11 +195,6 @@ def _count_and_make(index: int, shard: Path, *, scratch: Path, config: ExamConfi
     write_pairs(scratch / name, pairs)
     of_pairs = {"name": shard.name, "rows": num_read, "file": name, "pairs": len(pairs)}
     return [{**of_pairs, "trigrams_file": trigrams_file, "trigrams": int(trigrams.counts.sum())}]
-
-
-def _read_trigrams(path: Path) -> ngrams.Trigrams:
-    table = _read_table(path)
-    return ngrams.Trigrams(*(table.column(name).to_numpy() for name in ngrams.Trigrams._fields))
 
 
 def _write_table(path: Path, table: pa.Table) -> None:

@@ -14,6 +14,7 @@ a perfect model would score below 100. Every choice is a function of the seed, t
 """
 
 import collections
+import functools
 import itertools
 import math
 import unicodedata
@@ -71,7 +72,7 @@ class PairMaker:
             if _is_word(words[index]):
                 for stem in _stems(words[index]):
                     self._by_stem[stem].append(index)
-        self._variants: dict[int, str] = {}
+        self._variant = functools.cache(self._find_variant)
 
     def make(self, document: Document) -> Iterator[Pair]:
         """Yield at most one pair of each kind for each sentence or passage of a document."""
@@ -119,15 +120,10 @@ class PairMaker:
         word, other = places[self._draw(len(places), name)]
         return sentence[: word.start] + other + sentence[word.end :]
 
-    def _variant(self, index: int) -> str:
+    def _find_variant(self, index: int) -> str:
         """Return the word with the same beginning whose frequency is nearest; "" if none is near enough."""
         if index < 0 or self._lower_counts[index] < _MIN_COUNT:
             return ""
-        if index not in self._variants:
-            self._variants[index] = self._find_variant(index)
-        return self._variants[index]
-
-    def _find_variant(self, index: int) -> str:
         word, count = self._words[index], self._lower_counts[index]
         best = math.log(_MAX_RATIO), ""
         # The words have a stem in common that is long enough for both.

@@ -112,8 +112,7 @@ def read_pairs(path: Path | str) -> list[Pair]:
 
     A row has `sentence_good` and `sentence_bad` as BLiMP's, and may have `UID` (or MultiBLiMP's `phenomenon`),
     `linguistics_term` and `pairID`; or it is a line of pairs.jsonl, or has `good` and `bad` and may have `kind`. Lines
-    without these names are the good text,
-    a tab, the bad one, and may have a third field with the kind. InputError names the file and line that is neither.
+    without these names are good text, tab, bad text, perhaps tab, kind. InputError names the line that is neither.
     """
     path = Path(path)
     pairs = []

@@ -35,7 +35,7 @@ from bert_pipeline.instances.directory import (
     shard_paths,
     verify_shard,
 )
-from bert_pipeline.instances.masking import SINGLE_PIECES
+from bert_pipeline.instances.masking import whole_word_problem
 from bert_pipeline.instances.pairs import (
     InstancesConfig,
     TokenizedDocuments,
@@ -49,6 +49,7 @@ from bert_pipeline.randomness import key_of_text
 from bert_pipeline.storage import local_copy, make_directory, remove_tree
 from bert_pipeline.vocabulary.encoder import SentenceEncoder
 from bert_pipeline.vocabulary.files import CONFIGURATION_NAME
+from bert_pipeline.vocabulary.quality import ratio
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -133,8 +134,9 @@ def build_instances(
             what = "pair of sentences" if config.pairs == "next_sentence" else "text"
             raise InputError(f"{corpus}: its training documents yield no {what}; give a larger corpus")
         draft.provenance["workers"] = num_workers(options)
-        if config.whole_word_masking and not counts["train"]["continuing"]:
-            log.warning("%s", SINGLE_PIECES)
+        share = counts["train"]["continuing"] / counts["train"]["tokens"]
+        if config.whole_word_masking and (problem := whole_word_problem(share)):
+            log.warning("%s", problem)
         for split in SPLITS:
             if config.pairs == "next_sentence":
                 _warn_of_one_label(split, counts[split])
@@ -195,7 +197,7 @@ def _single_threaded_tokenizers() -> Iterator[None]:
         yield
     finally:
         if before is None:
-            del os.environ[_TOKENIZERS_PARALLELISM]
+            os.environ.pop(_TOKENIZERS_PARALLELISM, None)  # another thread may have done so
         else:
             os.environ[_TOKENIZERS_PARALLELISM] = before
 
@@ -321,23 +323,19 @@ def _shares(counts: collections.Counter[str], histogram: np.ndarray, max_seq_len
         name: counts[name]
         for name in ("documents", "sentences", "instances", "tokens", "random_next", "chunks_without_partner")
     }
-    result["random_next_share"] = _ratio(counts["random_next"], instances)
-    result["padding_share"] = round(1 - _ratio(tokens, instances * max_seq_length), 6) if instances else 0.0
-    result["unk_share"] = _ratio(counts["unk_tokens"], tokens)
+    result["random_next_share"] = ratio(counts["random_next"], instances)
+    result["padding_share"] = round(1 - ratio(tokens, instances * max_seq_length), 6) if instances else 0.0
+    result["unk_share"] = ratio(counts["unk_tokens"], tokens)
     result["lengths"] = {
         f"{low + 1}-{high}": int(histogram[low + 1 : high + 1].sum()) for low, high in itertools.pairwise(edges)
     }
     # Dynamic masks are drawn in training, so there is nothing to count here.
     if masked:
-        result["masked_share"] = _ratio(masked, tokens)
-        result["capped_share"] = _ratio(counts["capped"], instances)
+        result["masked_share"] = ratio(masked, tokens)
+        result["capped_share"] = ratio(counts["capped"], instances)
         for name in ("mask", "same", "random"):
-            result[f"masked_as_{name}_share"] = _ratio(counts[f"masked_as_{name}"], masked)
+            result[f"masked_as_{name}_share"] = ratio(counts[f"masked_as_{name}"], masked)
     return result
-
-
-def _ratio(part: int, whole: int) -> float:
-    return round(part / whole, 6) if whole else 0.0
 
 
 def show_instances(directory: Path | str, count: int) -> Iterator[str]:

@@ -140,7 +140,16 @@ def continuing(ids: np.ndarray, vocabulary: Tokenizer, continues_word: np.ndarra
     return joins
 
 
-SINGLE_PIECES = "whole-word masking has no effect: no word has two tokens, as in Chinese, whose characters are words"
+def whole_word_problem(share: float) -> str:
+    """Say what is wrong with masks of whole words, by the share of tokens that continue a word; "" if nothing is."""
+    if not share:
+        return "whole-word masking has no effect: no word has two tokens, as in Chinese, whose characters are words"
+    if share < 0.9:  # words of ten tokens, on average
+        return ""
+    return (
+        f"whole-word masking passes over most of the text: {share:.0%} of the tokens continue a word, as in scripts "
+        "without spaces, where a sentence is one; words with more tokens than are predicted are never masked"
+    )
 
 
 def _choose_tokens(is_candidate: np.ndarray, keys: np.ndarray, budget: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -21,6 +21,7 @@ import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.message import DecodeError
 
+from bert_pipeline.atomic import disk_errors
 from bert_pipeline.compression import compression_of, open_bytes
 from bert_pipeline.errors import InputError
 from bert_pipeline.instances.columns import InstanceColumns, pad, unpad
@@ -299,7 +300,7 @@ def _map(path: Path) -> mmap.mmap | bytes:
     with read_errors(path, ""), open_bytes(path) as stream:
         if not compression_of(path):
             return _mapped(stream)
-        with tempfile.TemporaryFile() as plain:
+        with disk_errors(Path(tempfile.gettempdir(), path.name)), tempfile.TemporaryFile() as plain:
             shutil.copyfileobj(stream, plain, 1 << 20)
             plain.flush()
             return _mapped(plain)

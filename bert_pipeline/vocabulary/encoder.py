@@ -16,7 +16,7 @@ class StringEncoder:
     """Encodes arrays of sentences, and caches the ids of the strings between spaces."""
 
     MAX_CACHED, MAX_CHARACTERS = 500_000, 8_000_000
-    """The cache is emptied at so many distinct strings, or at so many characters in them: first in scripts without
+    """A new cache is begun at so many distinct strings, or at so many characters in them: first in scripts without
     spaces, where a string is a sentence."""
     BLOCK_BYTES = 8 << 20
     """Text that is tokenized at a time."""
@@ -50,7 +50,7 @@ class StringEncoder:
 
     def _encode_words(self, words: list[str]) -> list[bytes]:
         if len(self._ids) > self.MAX_CACHED or self._num_characters > self.MAX_CHARACTERS:
-            self._ids.clear()
+            self._ids = {}  # a new one: another thread of an engine's worker may read the old one
             self._num_characters = 0
         cached = self._ids
         unknown = [word for word in words if word not in cached]

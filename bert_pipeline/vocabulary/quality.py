@@ -47,14 +47,14 @@ def quality(tokenizer: Tokenizer, counts: Mapping[str, int]) -> dict[str, Any]:
     by_length = sorted(pieces, key=lambda token: (-len(token.removeprefix(CONTINUATION_PREFIX)), token))
     return {
         "words": num_words,
-        "tokens_per_word": _ratio(num_tokens, num_words),
-        "unk_share": _ratio(unknown_of.total(), num_tokens),
+        "tokens_per_word": ratio(num_tokens, num_words),
+        "unk_share": ratio(unknown_of.total(), num_tokens),
         "scripts": {
-            script: {"tokens": number, "unk_share": _ratio(unknown_of[script], number)}
+            script: {"tokens": number, "unk_share": ratio(unknown_of[script], number)}
             for script, number in sorted(tokens_of.items(), key=lambda item: (-item[1], item[0]))
         },
-        "characters_lost_share": _ratio(num_lost, num_characters),
-        "whole_words_share": _ratio(num_whole, num_words),
+        "characters_lost_share": ratio(num_lost, num_characters),
+        "whole_words_share": ratio(num_whole, num_words),
         "longest_pieces": by_length[:10],
     }
 
@@ -102,5 +102,6 @@ def marks_warnings(marks: int, characters: int) -> Iterator[str]:
         )
 
 
-def _ratio(part: int, whole: int) -> float:
+def ratio(part: int, whole: int) -> float:
+    """Return a share for a manifest, 0 of nothing."""
     return round(part / whole, 6) if whole else 0.0

@@ -164,8 +164,8 @@ class Tokenizer:
         """
         encodings = self._engine.encode_batch(list(texts), add_special_tokens=False)
         return [
-            (encoding.ids, [_without_blanks(text, *offsets) for offsets in encoding.offsets])
-            for text, encoding in zip(texts, encodings)
+            (own.ids, [(end - len(text[start:end].lstrip() or text[start:end]), end) for start, end in own.offsets])
+            for text, own in zip(texts, encodings)
         ]
 
     def encode_batch_with_words(self, texts: Sequence[str]) -> list[list[int]]:
@@ -272,11 +272,6 @@ class Tokenizer:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._stated,)
-
-
-def _without_blanks(text: str, start: int, end: int) -> tuple[int, int]:
-    kept = text[start:end].lstrip()
-    return (end - len(kept) if kept else start), end
 
 
 def fill_unused(tokens: Sequence[str], entries: Sequence[str]) -> tuple[str, ...]:

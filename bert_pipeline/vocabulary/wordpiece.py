@@ -204,12 +204,8 @@ def train(
     singles = _single_pieces(characters, config)
     # A word with a character outside the alphabet becomes [UNK] as a whole: it teaches no piece.
     alphabet = frozenset(piece for piece in singles if len(piece) == 1)
-    kept = [(word, count) for word, count in counts if count >= config.min_count and _is_trainable(word, alphabet)]
-    if not kept:
-        raise InputError(
-            f"no word occurs {config.min_count} times or more, so there is nothing to train on; "
-            "give a larger corpus or a smaller min_count"
-        )
+    short = (item for item in counts if len(item[0]) <= MAX_INPUT_CHARS_PER_WORD)
+    kept = _frequent((item for item in short if alphabet.issuperset(item[0])), config)
 
     # The size can be missed both ways: too many single characters, or too few words to learn from.
     num_others = config.num_unused + len(SPECIAL_TOKENS)
@@ -271,8 +267,14 @@ def _single_pieces(characters: Mapping[str, int], config: VocabularyConfig) -> t
     return (*alphabet, *(piece for piece in continued if piece in characters))
 
 
-def _is_trainable(word: str, alphabet: frozenset[str]) -> bool:
-    return len(word) <= MAX_INPUT_CHARS_PER_WORD and alphabet.issuperset(word)
+def _frequent(counts: Iterable[tuple[str, int]], config: VocabularyConfig) -> list[tuple[str, int]]:
+    """Return the words that are frequent enough to train on. InputError if there are none."""
+    if kept := [item for item in counts if item[1] >= config.min_count]:
+        return kept
+    raise InputError(
+        f"no word occurs {config.min_count} times or more, so there is nothing to train on; "
+        "give a larger corpus or a smaller min_count"
+    )
 
 
 def _learn(counts: Sequence[tuple[str, int]], singles: Sequence[str], size: int) -> tuple[str, ...]:
@@ -304,7 +306,7 @@ def train_bpe(counts: Sequence[tuple[str, int]], config: VocabularyConfig) -> To
     These are the head of a BERT vocabulary, 256 bytes, merges. `counts` are of words with the blank in front of them
     (`WordCounter`). The result depends on the counts alone. InputError if they do not yield enough merges.
     """
-    kept = [(word, count) for word, count in counts if count >= config.min_count]
+    kept = _frequent(counts, config)
     engine = tokenizers.Tokenizer(models.BPE())
     engine.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(_SEPARATOR, "removed"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]

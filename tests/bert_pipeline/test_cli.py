@@ -61,6 +61,8 @@ def test_corpus_vocab_and_instances_follow_each_other(tmp_path, capsys):
     assert manifest.configuration["max_seq_length"] == 40
     assert bert("instances", tmp_path / "instances", "--show", "3", beam_options=()) == 0
     assert capsys.readouterr().out.count("passage follows") == 3
+    with pytest.raises(UsageError, match="its files state the other case"):  # although the instances are there
+        bert(*words, "--output", tmp_path / "instances", "--no-cased")
 
 
 def test_vocab_and_instances_are_made_again_only_for_other_settings_or_inputs(corpus, vocabulary, tmp_path, caplog):
@@ -199,6 +201,7 @@ def test_article_is_shown_with_its_passages(real_data, tmp_path, capsys):
             {"vocab_size": 300, "min_count": 3, "do_lower_case": False},
         ),
         (["--num-unused", "4", "--source-weights", "books=2"], {"num_unused": 4, "source_weights": {"books": 2.0}}),
+        (["--source-weights", "a=2", "b=0", "--source-weights", "c=3"], {"source_weights": {"a": 2, "b": 0, "c": 3}}),
         (["min_count=7"], {"vocab_size": 200, "min_count": 7}),
     ],
 )

@@ -117,6 +117,13 @@ def test_date_is_a_text(tmp_path):
     assert read_yaml(tmp_path / "c.yaml") == {"name": "2026-11-01", "rate": 1e-4}
 
 
+@pytest.mark.parametrize(("text", "found"), [("no", "False"), ("20261101", "20261101")])
+def test_text_that_yaml_takes_for_another_value_needs_quotes(text, found):
+    with pytest.raises(ConfigurationError, match=f"name: found {found}, expected text, in quotes"):
+        from_mapping(RunPreset, override({}, [f"name={text}"]), where="")
+    assert override({}, [f'name="{text}"']) == {"name": text}
+
+
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
@@ -134,6 +141,7 @@ def test_assignment_to_an_unknown_key_or_of_no_yaml_raises(assignment, message):
     [
         (b"[1]", "expected a mapping"),
         (b"a: [", "not valid YAML"),
+        (b"a: {b: 1, c: 2, b: 3}", "not valid YAML .*the key 'b' occurs twice in .*c.yaml\", line 1, column 17"),
         ("name: Bücher".encode("latin-1"), r"c\.yaml: not valid YAML \('utf-8' codec"),
         (None, "cannot be read"),
     ],

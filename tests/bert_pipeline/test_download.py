@@ -287,6 +287,17 @@ def test_unfinished_dump_is_refused(site, tmp_path):
         download(site, tmp_path / "dump", "20260201")
 
 
+@pytest.mark.parametrize("missing", ["size", "sha1", "url"])
+def test_dump_of_which_one_part_has_no_checksum_yet_is_unfinished(site, tmp_path, missing):
+    document = json.loads(status())
+    files = document["jobs"]["articlesmultistreamdump"]["files"]
+    second = {name: value for name, value in files[NAME].items() if name not in (missing, "sha1")}
+    files[NAME.replace(".xml", "2.xml-p2p3")] = second
+    site.files["/testwiki/20260101/dumpstatus.json"] = json.dumps(document).encode()
+    with pytest.raises(InputError, match=r"not finished \(articlesmultistreamdump is done without checksums, "):
+        download(site, tmp_path / "dump")
+
+
 def test_unknown_wiki_raises_one_sentence(site, tmp_path):
     with pytest.raises(InputError, match="no site has /nowiki/20260101/dumpstatus.json") as raised:
         download_wikipedia("nowiki", "20260101", tmp_path / "dump", sites=[site.url])

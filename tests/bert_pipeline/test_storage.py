@@ -1,5 +1,7 @@
 import builtins
+import errno
 import io
+import os
 import pickle
 import threading
 from unittest import mock
@@ -10,8 +12,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from bert_pipeline import storage
 from bert_pipeline.atomic import atomic_write
-from bert_pipeline.errors import ArtifactError, InputError, UnavailableError, UsageError
-from bert_pipeline.manifest import fetched
+from bert_pipeline.errors import ArtifactError, DiskFullError, InputError, UnavailableError, UsageError
+from bert_pipeline.manifest import fetched, publishing
 from bert_pipeline.storage import (
     local_copy,
     local_directory,
@@ -76,6 +78,16 @@ def test_failed_write_uploads_nothing(store):
     with pytest.raises(ZeroDivisionError), atomic_write(to_path(f"{store}/file")) as local:
         raise ZeroDivisionError(local.write_text("half"))
     assert not to_path(f"{store}/file").exists()
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_full_temporary_disk_is_named(store, whole):
+    attempt = publishing(f"{store}/out", kind="corpus", configuration={}, inputs={})
+    with (
+        pytest.raises(DiskFullError, match="/bert-[^:]*: cannot be written: No space left on device; .*another TMPDIR"),
+        attempt if whole else atomic_write(to_path(f"{store}/file")),
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_path_of_a_store_is_never_opened_as_a_local_file(store):

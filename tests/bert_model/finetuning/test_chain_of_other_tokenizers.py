@@ -1,5 +1,6 @@
 """A model with any tokenizer goes through the whole pipeline: instances, pre-training, exams, tasks, features."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -182,7 +183,20 @@ def test_whole_words_of_single_tokens_are_warned_of(tmp_path, caplog):
     assert "no word has two tokens" in caplog.text
 
 
+def test_sentences_that_are_whole_words_are_warned_of(tmp_path, caplog):
+    other_tokenizers.make("unigram", tmp_path / "vocabulary")
+    documents = [
+        dataclasses.replace(document, sentences=tuple(sentence.replace(" ", "") for sentence in document.sentences))
+        for document in make_documents(30, held_out=[0, 1, 2, 3])
+    ]
+    make_corpus(tmp_path / "corpus", [documents])
+    config = InstancesConfig(max_seq_length=64, dupe_factor=1, masking="static", whole_word_masking=True)
+    built = build_instances(tmp_path / "corpus", tmp_path / "vocabulary", tmp_path / "data", config, ["--workers", "1"])
+    assert built.counts["train"].get("masked_share", 0) < 0.05
+    assert "whole-word masking passes over most of the text: 9" in caplog.text
+
+
 def test_whole_words_of_several_tokens_are_not_warned_of(workplace, tmp_path, caplog):
     settings = settings_of(workplace / "instances") | {"model": SMALL_MODEL}
     train(settings, tmp_path / "run")
-    assert "no word has two tokens" not in caplog.text
+    assert "whole-word masking" not in caplog.text

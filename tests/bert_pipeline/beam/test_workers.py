@@ -16,7 +16,7 @@ import pytest
 
 from bert_pipeline.beam.options import pipeline_options
 from bert_pipeline.beam.results import WriteResults, load_results
-from bert_pipeline.beam.workers import ParallelFlatMap, one, run_pipeline
+from bert_pipeline.beam.workers import ParallelFlatMap, run_pipeline
 from bert_pipeline.errors import ArtifactError, UnavailableError, WorkerDiedError
 
 pytestmark = pytest.mark.slow
@@ -27,7 +27,8 @@ TWO = ["--workers", "2"]
 def run(function, elements, beam_options=TWO, *, then=None, results=None, progress=None):
     options = pipeline_options(beam_options)
     with run_pipeline(options, preload="bert_pipeline.beam", progress=progress) as pipeline:
-        found = pipeline | beam.Create(elements) | beam.Reshuffle() | beam.ParDo(ParallelFlatMap(function, one))
+        step = ParallelFlatMap(function, lambda result: 1)
+        found = pipeline | beam.Create(elements) | beam.Reshuffle() | beam.ParDo(step)
         if then is not None:
             found = found | beam.combiners.ToList() | "Then" >> beam.ParDo(ParallelFlatMap(then))
         if results is not None:
@@ -80,6 +81,10 @@ def terminate(number):
 
 def exit_at_once(number):
     os._exit(9)
+
+
+def find_no_memory(number):
+    raise MemoryError("Unable to allocate 3.00 GiB")
 
 
 def fill_the_disk(number):
@@ -176,11 +181,12 @@ def test_progress_counts_the_results(tmp_path, workers):
     assert reported[-1] == 10
 
 
-def test_killed_worker_fails_job_with_a_sentence():
+@pytest.mark.parametrize(("function", "workers"), [(exit_at_once, 2), (find_no_memory, 1), (find_no_memory, 2)])
+def test_worker_without_memory_fails_job_with_a_sentence(function, workers):
     with pytest.raises(
         WorkerDiedError, match="worker process of the job exited unexpectedly, most likely out of memory"
     ):
-        run(exit_at_once, range(4))
+        run(function, range(4), ["--workers", str(workers)])
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

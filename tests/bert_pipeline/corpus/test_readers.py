@@ -362,6 +362,17 @@ def test_row_of_parquet_that_is_not_utf8_fails_alone(tmp_path):
     assert re.search("a.parquet: row 2: not UTF-8 text", reason)
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_record_whose_paragraphs_are_not_found_fails_alone(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr("bert_pipeline.corpus.readers.prose_passages", lambda text, *_: [json.loads(text)])
+    rows = [{"id": 1, "text": '"Fine."'}, {"id": 2, "text": "not"}, {"id": 3, "text": '"So fine."'}]
+    path = tmp_path / "a"
+    write(path, "\n".join(map(json.dumps, rows))) if kind == "jsonl" else write_table(path, rows)
+    first, failed, last = READERS[kind](path, "own", "en")
+    assert sentences_of([first, last]) == [("Fine.",), ("So fine.",)]
+    assert (failed.document_id, failed.reason[:15]) == ("own:2", "JSONDecodeError")
+
+
 # Real files
 
 

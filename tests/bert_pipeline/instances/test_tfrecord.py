@@ -1,5 +1,6 @@
 """TFRecord files: google's are read, protobuf reads the written ones, and damage raises."""
 
+import functools
 import gzip
 import itertools
 import math
@@ -9,7 +10,7 @@ import google_crc32c
 import pytest
 from small_instances import assert_same, make_columns
 
-from bert_pipeline.errors import InputError
+from bert_pipeline.errors import DiskFullError, InputError
 from bert_pipeline.instances.tfrecord import Example, TfrecordInstances, TfrecordWriter, read_widths
 
 INTS = {"input_ids", "input_mask", "segment_ids", "masked_lm_positions", "masked_lm_ids", "next_sentence_labels"}
@@ -222,6 +223,13 @@ def test_damaged_gzip_raises(tmp_path):
     for read in TfrecordInstances, read_widths:
         with pytest.raises(InputError, match=r"bad\.gz: the gzip data are damaged \(.+\); fetch the file"):
             read(tmp_path / "bad.gz")
+
+
+def test_full_disk_is_no_damaged_gzip(tmp_path, monkeypatch):
+    write(tmp_path / "shard.gz", make_columns(5, static=True), compression="gzip")
+    monkeypatch.setattr("tempfile.TemporaryFile", functools.partial(open, "/dev/full", "r+b"))
+    with pytest.raises(DiskFullError, match="shard.gz: cannot be written: No space left on device; .*another TMPDIR"):
+        TfrecordInstances(tmp_path / "shard.gz")
 
 
 def test_records_of_other_features_raise(tmp_path):

@@ -78,6 +78,11 @@ def test_order_of_counts_and_shards_does_not_matter(built, corpus, tmp_path):
     assert again.sha256 == built.sha256
 
 
+def test_rare_words_alone_raise():
+    with pytest.raises(InputError, match="no word occurs 6 times"):
+        train_bpe([(" town", 5)], config(min_count=6))
+
+
 def test_too_little_text_names_the_largest_size_or_is_filled_up():
     counts = [(" town", 5)]
     with pytest.raises(InputError, match="274 is the largest possible"):

@@ -52,6 +52,20 @@ def test_encoder_equals_tokenizer_with_full_cache():
         assert_same(TOKENIZERS[0], sentences, encoder)
 
 
+def test_cache_that_is_full_in_another_thread_loses_no_string():
+    """The slots of an engine share a process, and with it an encoder."""
+
+    def encode_batch(strings):
+        for text in ("b c d", "e") if "new" in strings else ():  # as another thread does meanwhile
+            encoder.encode(pa.array([text]))
+        return [[len(string)] for string in strings]
+
+    encoder = limited(encode_batch, MAX_CACHED=2)
+    encoder.encode(pa.array(["old"]))
+    tokens, _ = encoder.encode(pa.array(["old new"]))
+    assert tokens.tolist() == [3, 3]
+
+
 def test_cache_is_emptied_by_characters_of_long_strings():
     encoded = []
 
