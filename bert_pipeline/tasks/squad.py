@@ -51,7 +51,8 @@ def read_span_examples(task: Task, paths: Sequence[Path | Source], reading: Read
             except InputError as error:
                 reading.refuse(error)
                 continue
-            seen.add(example.example_id)
+            if reading.labeled is not False:  # input to answer may repeat ids, and there may be any number of them
+                seen.add(example.example_id)
             impossible += example.is_impossible
             # Counted, not refused: a few such questions do not spoil a file.
             is_answered = bool(example.answers) or (task.has_impossible and example.is_impossible)

@@ -148,6 +148,12 @@ def test_defective_question_is_named(tmp_path, questions, message):
         read_examples(TASKS["squad1"], write(tmp_path, questions))
 
 
+def test_input_to_answer_may_repeat_ids(tmp_path):
+    file = write(tmp_path, [question("q", ("red", 13)), question("q", ("green", 31))])
+    examples = read_examples(TASKS["squad1"], file, labeled=False)
+    assert [example.example_id for example in examples] == ["q", "q"]
+
+
 def test_paragraph_with_a_lone_surrogate_is_named_and_set_aside_alone(tmp_path):
     file = write(tmp_path, [question("q", ("red", 13))])
     document = json.loads(file.read_text(encoding="utf-8"))
