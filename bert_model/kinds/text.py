@@ -239,9 +239,21 @@ class Multilabel(Classification):
         return glue.multilabel_f1(gold, predicted, self.task.labels)[metric]
 
     def best_constant(self, labels: Sequence[Any]) -> Any:
-        frequent = [label for label, _ in Counter(itertools.chain.from_iterable(labels)).most_common()]
-        sets = [tuple(x for x in self.task.labels if x in frequent[:size]) for size in range(len(frequent) + 1)]
-        return max(sets, key=lambda own: self.metric(self.task.main_metric, labels, [own] * len(labels)))
+        sets, counts = Counter(labels), Counter(itertools.chain.from_iterable(labels))
+        places = {label: place for place, (label, _) in enumerate(counts.most_common())}
+        ranks = np.asarray([places.get(label, len(places)) for label in self.task.labels])
+        numbers = np.asarray([counts[label] for label in self.task.labels])
+
+        def chosen(size: int) -> tuple[str, ...]:
+            return tuple(itertools.compress(self.task.labels, ranks < size))
+
+        def score(size: int) -> float:  # from counts: the examples and labels of a large set are too many to compare
+            if self.task.main_metric == "accuracy":
+                return sets[chosen(size)]
+            right = numbers * (ranks < size)
+            return glue.f1_of_sums(right, numbers + len(labels) * (ranks < size))[self.task.main_metric]
+
+        return chosen(max(range(len(places) + 1), key=score))
 
     def units(self, examples: Texts, ids: Sequence[str], predicted: Sequence[Any]) -> Units:
         if self.task.main_metric == "accuracy":
