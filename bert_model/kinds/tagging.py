@@ -36,7 +36,7 @@ from bert_pipeline.errors import InputError
 from bert_pipeline.records import Source
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.example import TaggedExample, is_labeled
-from bert_pipeline.tasks.ner import COLUMN_SEPARATOR, DOCUMENT_MARK, documents, to_bioes, to_iob2
+from bert_pipeline.tasks.ner import COLUMN_SEPARATOR, DOCUMENT_MARK, documents, in_iob, to_bioes, to_iob2
 from bert_pipeline.vocabulary.tokenizer import WORDS, Tokenizer
 
 if TYPE_CHECKING:
@@ -146,8 +146,7 @@ class Tagging(Kind):
         return "entities", ids, [ner.count_tags(gold, tags) for gold, tags in zip(self.gold(examples), predicted)]
 
     def checked(self, where: str, value: Any) -> Any:
-        tags = texts_of(where, value, "tags")
-        return tuple(to_iob2(tags, self.task.labels)) if self.is_bioes else tags
+        return tuple(in_iob(texts_of(where, value, "tags"), self.task.labels))
 
     @property
     def is_bioes(self) -> bool:
@@ -315,6 +314,7 @@ def score_columns(task: Task, examples: Sentences, source: Source) -> dict[str, 
         found = [tag for tags in as_iob2 for tag in tags if tag != "O"]
         if found != [tag for example in examples for tag in example.tags or () if tag != "O"]:
             raise InputError(f"{source.name}: its gold tags (the last column but one) are not those of the data file")
+        gold, predicted = ([in_iob(tags, task.labels) for tags in side] for side in (gold, predicted))
     else:  # the predictions may be in another scheme than the data file
         gold, predicted = as_iob2, [to_iob2(tags, task.labels) for tags in predicted]
     scores = ner.score_tags(gold, predicted)
