@@ -238,7 +238,7 @@ def _write(
     """
     data, config, pool = runner.data, runner.config, runner.pool
 
-    # What was chosen on the main dev split also applies to test splits, on which nothing is.
+    # What was chosen on the main dev split also applies to the others, on which nothing is.
     task, best = data.task, searches[0].best
     fitted = fitted_of(evaluations[runner.main_split].fitted)
     weights_name = TAGGER_NAME if task.feature_based else WEIGHTS_NAME

@@ -392,15 +392,14 @@ class TrialRunner:
         return result
 
     def _evaluate(self, outputs: Mapping[str, np.ndarray]) -> dict[str, Evaluation]:
-        """Decode and score outputs. What is chosen on dev each dev split chooses, a test split has that of the main
-        one.
+        """Decode and score outputs. What is chosen on the main dev split, as task.json has it, holds for all splits.
 
         The scores with the context of documents are further metrics of their split, such as "f1_with_context".
         """
         evaluations: dict[str, Evaluation] = {}
         for name, logits in outputs.items():
             split = name.removesuffix(CONTEXT_SET)
-            fitted = evaluations[self.main_split].fitted if split in self.data.test else None
+            fitted = evaluations[self.main_split].fitted if evaluations else None  # which is the first
             evaluation = self.kind.evaluate(
                 self.examples[split], self.encoded[name], logits, self.config, fitted=fitted
             )
