@@ -148,13 +148,8 @@ class Tagging(Kind):
     def checked(self, where: str, value: Any) -> Any:
         return tuple(in_iob(texts_of(where, value, "tags"), self.task.labels))
 
-    @property
-    def is_bioes(self) -> bool:
-        """Whether predictions are written in BIOES."""
-        return self.task.scheme == "bioes"
-
     def prediction_files(self, split: str, evaluation: Evaluation) -> dict[str, str]:
-        if self.is_bioes:
+        if self.task.scheme == "bioes":
             written = {key: to_bioes(tags) for key, tags in evaluation.predictions.items()}
             evaluation = dataclasses.replace(evaluation, predictions=written)
         return super().prediction_files(split, evaluation)
@@ -195,7 +190,7 @@ class Tagging(Kind):
         answers: Answers = []
         for example, rows in zip(examples, means):
             tags = [labels[index] for index in rows.argmax(axis=1)]
-            shown = to_bioes(tags) if self.is_bioes else tags
+            shown = to_bioes(tags) if self.task.scheme == "bioes" else tags
             answers.append(
                 {
                     "prediction": shown,

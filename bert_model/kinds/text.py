@@ -147,11 +147,10 @@ class Classification(Kind):
         return softmax(logits, fitted)
 
     def metrics(self, ids: Sequence[str], gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
-        names = [metric for metric in self.task.metrics if metric not in (GROUPED, AUC)]
-        scores = {metric: self.metric(metric, gold, predicted) for metric in names}
-        return scores | (
-            {GROUPED: glue.grouped_exact_match(ids, gold, predicted)} if GROUPED in self.task.metrics else {}
-        )
+        scores = {name: self.metric(name, gold, predicted) for name in self.task.metrics if name not in (GROUPED, AUC)}
+        if GROUPED in self.task.metrics:
+            scores[GROUPED] = glue.grouped_exact_match(ids, gold, predicted)
+        return scores
 
     def metric(self, metric: str, gold: Sequence[Any], predicted: Sequence[Any]) -> float:
         if metric == "f1":
@@ -239,21 +238,17 @@ class Multilabel(Classification):
         return glue.multilabel_f1(gold, predicted, self.task.labels)[metric]
 
     def best_constant(self, labels: Sequence[Any]) -> Any:
-        sets, counts = Counter(labels), Counter(itertools.chain.from_iterable(labels))
-        places = {label: place for place, (label, _) in enumerate(counts.most_common())}
-        ranks = np.asarray([places.get(label, len(places)) for label in self.task.labels])
-        numbers = np.asarray([counts[label] for label in self.task.labels])
-
-        def chosen(size: int) -> tuple[str, ...]:
-            return tuple(itertools.compress(self.task.labels, ranks < size))
-
-        def score(size: int) -> float:  # from counts: the examples and labels of a large set are too many to compare
-            if self.task.main_metric == "accuracy":
-                return sets[chosen(size)]
-            right = numbers * (ranks < size)
-            return glue.f1_of_sums(right, numbers + len(labels) * (ranks < size))[self.task.main_metric]
-
-        return chosen(max(range(len(places) + 1), key=score))
+        # From counts: a large set has too many examples and labels to be scored with each number of labels.
+        ranked = Counter(itertools.chain.from_iterable(labels)).most_common()
+        frequent, numbers = [label for label, _ in ranked], np.asarray([0, *(number for _, number in ranked)])
+        sets, sizes = Counter(map(frozenset, labels)), np.arange(len(numbers))
+        scores: Mapping[str, Any] = {
+            "micro_f1": numbers.cumsum() / np.maximum(numbers.sum() + len(labels) * sizes, 1),
+            "macro_f1": (numbers / (numbers + len(labels))).cumsum(),
+            "accuracy": [sets[frozenset(frequent[:size])] for size in sizes],
+        }
+        best = {*frequent[: int(np.argmax(scores[self.task.main_metric]))]}
+        return tuple(label for label in self.task.labels if label in best)
 
     def units(self, examples: Texts, ids: Sequence[str], predicted: Sequence[Any]) -> Units:
         if self.task.main_metric == "accuracy":

@@ -263,11 +263,6 @@ class Task:
         """The class weights in the order of the labels."""
         return tuple(self.class_weights.get(label, 1.0) for label in self.labels)
 
-    @property
-    def num_labels(self) -> int:
-        """The number of the head's outputs."""
-        return len(self.labels) if KINDS[self.kind].has_labels else 2 if self.kind == "span" else 1
-
 
 _FOLDER = Path(__file__).parent
 _GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
