@@ -144,10 +144,13 @@ def _table_question(row: TableRow) -> Question:
     return (row.where, ROW), question, str(row.fields.get("title") or ""), context
 
 
-def is_version_2(path: Path) -> bool:
-    """Return True if the content of a file is SQuAD 2.0. InputError if it is not SQuAD's JSON."""
-    with open_source(path) as source:
-        return _has_impossible(_load(source))
+def is_version(path: Path, has_impossible: bool) -> bool:
+    """Return whether a file is SQuAD's JSON, by its content of version 2.0 or of 1.1."""
+    try:
+        with open_source(path) as source:
+            return _has_impossible(_load(source)) == has_impossible
+    except InputError:
+        return False
 
 
 def lacks_answers(source: Source) -> bool | None:
