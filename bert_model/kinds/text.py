@@ -323,8 +323,8 @@ class Regression(Classification):
         return {example.example_id: float(value) for example, value in zip(examples, logits[:, 0])}
 
     def is_collapsed(self, predictions: Mapping[str, Any]) -> bool:
-        values = np.asarray(list(predictions.values()), dtype=np.float64)
-        return len(values) >= 3 and float(np.ptp(values)) < 1e-3
+        values, (low, high) = np.asarray(list(predictions.values()), dtype=np.float64), self.task.label_range
+        return len(values) >= 3 and float(np.ptp(values)) < 1e-3 * min(1.0, high - low)
 
     def best_constant(self, labels: Sequence[Any]) -> Any:
         return statistics.fmean(labels)
