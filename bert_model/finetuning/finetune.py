@@ -89,8 +89,8 @@ def finetune(
 
     An interrupted fine-tuning resumes when it is started again, without repeating finished trials, and so does a
     finished one with further seeds or other values of the grid. UsageError if model and data do not fit, `output` is in
-    a store, or is another model (`replaced_model`) and `replace` is not given; TrainingError if every trial diverged.
-    Neither leaves anything behind.
+    a store, or is another model (`replaced_model`) and `replace` is not given; TrainingError if every trial from some
+    weights diverged. Neither leaves anything behind but the outputs of trials that did not.
     """
     # Trials of several processes lock and share the directory, which a store cannot do.
     output = to_path(str(output))
