@@ -219,6 +219,8 @@ class Task:
         has_numbers = self.kind == "regression" or (self.kind == "embedding" and not self.is_ranking)
         if has_numbers and not self.label_range[0] < self.label_range[1]:
             yield f"label_range: found {list(self.label_range)}, expected the least and the greatest target, [0, 5] say"
+        if has_numbers and self.labels:
+            yield f"labels: found {self.labels} for {self.kind}, expected none"
 
         # A field that the reader of this kind would ignore is refused.
         if len(self.separator) > 1:

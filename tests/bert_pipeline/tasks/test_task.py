@@ -266,6 +266,10 @@ def test_pair_without_its_second_column_is_refused(tmp_path, change, message):
             {"kind": "regression", "metrics": ["pearson"], "main_metric": "pearson", "labels": []},
             r"label_range: found \[0.0, 0.0\], expected the least and the greatest",
         ),
+        (
+            {"kind": "regression", "metrics": ["pearson"], "main_metric": "pearson", "label_range": [0, 1]},
+            r"labels: found \('0', '1'\) for regression, expected none",
+        ),
     ],
 )
 def test_description_that_would_be_misread_is_refused(tmp_path, change, message):
