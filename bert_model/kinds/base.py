@@ -428,7 +428,9 @@ def texts_of(where: str, value: Any, what: str) -> tuple[str, ...]:
 
 
 def confusion_tables(gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
-    """Return the tables of an analysis by class."""
+    """Return the tables of an analysis by class; none for numbers."""
+    if not labels:
+        return {}
     confusion = glue.confusion_matrix(gold, predicted, labels)
     return {
         "classes": class_scores(confusion, labels),

@@ -6,7 +6,7 @@ Shapes: T tokens of all rows.
 import dataclasses
 import html
 import itertools
-from collections import Counter
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -134,12 +134,9 @@ class Tagging(Kind):
         return {metric: scores[metric] for metric in self.task.metrics}
 
     def trivial_predictions(self, train: Sentences, dev: Sentences) -> dict[str, Any]:
-        if "O" in self.task.labels:
-            tag = "O"
-        elif train:
-            tag = Counter(itertools.chain.from_iterable(self.gold(train))).most_common(1)[0][0]
-        else:
+        if "O" not in self.task.labels and not train:
             raise InputError(f"{self.task.name}: no training examples, so no baseline can be learned")
+        tag = "O" if "O" in self.task.labels else statistics.mode(itertools.chain.from_iterable(self.gold(train)))
         return {example.example_id: (tag,) * len(example.words) for example in dev}
 
     def units(self, examples: Sentences, ids: Sequence[str], predicted: Sequence[Any]) -> Units:

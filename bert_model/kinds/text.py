@@ -340,9 +340,6 @@ class Regression(Classification):
         sides = [(e, float(e.label), evaluation.predictions[e.example_id]) for e in examples]  # type: ignore[arg-type]
         return [Decision(e, f"{gold:g}", f"{value:.3g}", abs(gold - value), False) for e, gold, value in sides]
 
-    def tables(self, examples: Texts, evaluation: Evaluation, decided: Sequence[Decision]) -> dict[str, Any]:
-        return {}
-
     def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, fitted: Fitted) -> Answers:
         scores = np.mean([logits for _, logits in outputs], axis=0)[:, 0]
         return [{"prediction": rounded(value), "score": rounded(value)} for value in scores]
