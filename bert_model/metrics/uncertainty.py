@@ -110,7 +110,8 @@ def resample(sides: Sequence[UnitStatistics], *, seed: int = 0) -> NDArray[np.fl
     # A draw of units is a multinomial one over the distinct rows, of which there are few for most metrics.
     joint = np.concatenate([values for side in sides for values in side.values], axis=1)  # (N, all K)
     _, units, counts = np.unique(joint, axis=0, return_index=True, return_counts=True)
-    chunks, size = [], max(1, min(CHUNK, MAX_WEIGHTS // len(units)))
+    chunks = []
+    size = max(1, min(CHUNK, MAX_WEIGHTS // len(units)))
     for start in range(0, RESAMPLES, size):
         size = min(size, RESAMPLES - start)
         weights = rng.multinomial(len(joint), counts / len(joint), size=size).astype(np.float64)  # (R, U)
