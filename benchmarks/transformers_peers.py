@@ -168,7 +168,7 @@ class TransformersFinetuning(Finetuning):
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
         torch.manual_seed(seed)
-        labels = self.case.task.num_labels
+        labels = len(self.case.task.labels) or 1
         model = transformers.BertForSequenceClassification.from_pretrained(self.case.model, num_labels=labels)
         with torch.no_grad():
             model.classifier.bias.fill_(self.case.label_mean)

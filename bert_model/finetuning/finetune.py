@@ -89,8 +89,8 @@ def finetune(
 
     An interrupted fine-tuning resumes when it is started again, without repeating finished trials, and so does a
     finished one with further seeds or other values of the grid. UsageError if model and data do not fit, `output` is in
-    a store, or is another model (`replaced_model`) and `replace` is not given; TrainingError if every trial diverged.
-    Neither leaves anything behind.
+    a store, or is another model (`replaced_model`) and `replace` is not given; TrainingError if every trial from some
+    weights diverged. Neither leaves anything behind but the outputs of trials that did not.
     """
     # Trials of several processes lock and share the directory, which a store cannot do.
     output = to_path(str(output))
@@ -238,7 +238,7 @@ def _write(
     """
     data, config, pool = runner.data, runner.config, runner.pool
 
-    # What was chosen on the main dev split also applies to test splits, on which nothing is.
+    # What was chosen on the main dev split also applies to the others, on which nothing is.
     task, best = data.task, searches[0].best
     fitted = fitted_of(evaluations[runner.main_split].fitted)
     weights_name = TAGGER_NAME if task.feature_based else WEIGHTS_NAME

@@ -71,9 +71,9 @@ def trial_directory(output: Path, identity: str) -> Iterator[Path]:
     """Create and lock the directory of a model's trials, next to `output`; yield its path.
 
     On success the outputs of trials stay, so that a search with further seeds or rates trains only what is new;
-    weights and encoded examples are removed. After a divergence, which is deterministic, what earlier searches left
-    stays; after any other error, all that a resumed search can use. `identity` is a hash of all that decides a trial's
-    output; unlocked directories of other identities are removed. UsageError if another process has the lock.
+    weights and encoded examples are removed. After a divergence, which is deterministic, those of trials that did not
+    diverge stay; after any other error, all that a resumed search can use. `identity` is a hash of all that decides a
+    trial's output; unlocked directories of other identities are removed. UsageError if another process has the lock.
     """
     prefix = f".trials-{output.name}-"
     directory = output.parent / f"{prefix}{identity[:16]}"
@@ -96,13 +96,13 @@ def trial_directory(output: Path, identity: str) -> Iterator[Path]:
     # The lock is held until the end of the block, and released by the system if this process is killed.
     busy = UsageError(f"{output}: already being fine-tuned by another process; wait until it ends")
     with locked(directory / LOCK_NAME, wait=0, busy=busy):
-        earlier = _finished_trials(directory)
         try:
             yield directory
         except BaseException as error:
             # A diverged search would diverge again. After any other error, such as a crash, it can be resumed.
             if isinstance(error, DivergedError):
-                _remove_all_but(directory, earlier)
+                outputs = [(path, read_output(path)) for path in _finished_trials(directory)]
+                _remove_all_but(directory, {path for path, own in outputs if own and not own.diverged})
             elif not _finished_trials(directory) and not any(directory.glob(f"*{CHECKPOINT_SUFFIX}")):
                 shutil.rmtree(directory, ignore_errors=True)
             raise
@@ -392,15 +392,14 @@ class TrialRunner:
         return result
 
     def _evaluate(self, outputs: Mapping[str, np.ndarray]) -> dict[str, Evaluation]:
-        """Decode and score outputs. What is chosen on dev each dev split chooses, a test split has that of the main
-        one.
+        """Decode and score outputs. What is chosen on the main dev split, as task.json has it, holds for all splits.
 
         The scores with the context of documents are further metrics of their split, such as "f1_with_context".
         """
         evaluations: dict[str, Evaluation] = {}
         for name, logits in outputs.items():
             split = name.removesuffix(CONTEXT_SET)
-            fitted = evaluations[self.main_split].fitted if split in self.data.test else None
+            fitted = evaluations[self.main_split].fitted if evaluations else None  # which is the first
             evaluation = self.kind.evaluate(
                 self.examples[split], self.encoded[name], logits, self.config, fitted=fitted
             )

@@ -32,7 +32,9 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 logger = logging.getLogger(__name__)
 
 CHUNK = 256
-"""Number of texts in a row group."""
+"""Number of texts in a row group, if they are not too long."""
+MAX_VALUES = 1 << 29
+"""Numbers of hidden states in memory, 2 GB: those of 256 texts of 512 tokens, in four layers of BERT-large."""
 
 
 def write_features(
@@ -77,6 +79,8 @@ def write_features(
             if any(text_b is not None for _, text_b in pairs):
                 check_embeddings(directory, encoder.config, tokenizer, pair_task="bert features")
             encoded = encode_texts(pairs, tokenizer, max_length)
+            if len(rows) > 1 and len(encoded.input_ids) * len(numbers) * encoder.config.hidden_size > MAX_VALUES:
+                raise InputError("too many hidden states at once")  # `halved` asks for fewer
             with autocast(device, precision):
                 states = compute_states(encoder, encoded, numbers, dtype=np.float32)
             ids = [str(row.fields["id"]) for row in rows]

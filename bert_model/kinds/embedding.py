@@ -134,8 +134,7 @@ class Embedding(Regression):
         return dataclasses.replace(evaluation, collapsed=collapsed)
 
     def decode(self, examples: Texts, encoded: EncodedSet, logits: np.ndarray, fitted: Fitted) -> dict[str, Any]:
-        predictions, _ = self.similarities(examples, [(encoded, logits)])
-        return {example.example_id: value for example, value in zip(examples, predictions)}
+        return dict(zip((e.example_id for e in examples), self.similarities(examples, [(encoded, logits)])[0]))
 
     def trivial_predictions(self, train: Texts, dev: Texts) -> dict[str, Any]:
         if self.task.is_ranking:  # by chance every rank is as frequent

@@ -97,8 +97,7 @@ def _read_values(
         if may_be_object and (source.format == "json" or "prediction" not in open_records(source.peek()).columns):
             document = source.document()
             if not isinstance(document, dict):
-                found = type(document).__name__
-                raise InputError(f"{source.name}: found a {found}, expected one JSON object of question ids")
+                raise InputError(f"{source.name}: found a {type(document).__name__}, expected one JSON object of ids")
             return {key: check(f"{source.name}: question {key!r}", value) for key, value in document.items()}
         values: dict[str, Any] = {}
         for where, key, fields in _rows(source):

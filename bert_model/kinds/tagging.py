@@ -6,7 +6,7 @@ Shapes: T tokens of all rows.
 import dataclasses
 import html
 import itertools
-from collections import Counter
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ from bert_pipeline.errors import InputError
 from bert_pipeline.records import Source
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.example import TaggedExample, is_labeled
-from bert_pipeline.tasks.ner import COLUMN_SEPARATOR, DOCUMENT_MARK, documents, to_bioes, to_iob2
+from bert_pipeline.tasks.ner import COLUMN_SEPARATOR, DOCUMENT_MARK, documents, in_iob, to_bioes, to_iob2
 from bert_pipeline.vocabulary.tokenizer import WORDS, Tokenizer
 
 if TYPE_CHECKING:
@@ -134,28 +134,19 @@ class Tagging(Kind):
         return {metric: scores[metric] for metric in self.task.metrics}
 
     def trivial_predictions(self, train: Sentences, dev: Sentences) -> dict[str, Any]:
-        if "O" in self.task.labels:
-            tag = "O"
-        elif train:
-            tag = Counter(itertools.chain.from_iterable(self.gold(train))).most_common(1)[0][0]
-        else:
+        if "O" not in self.task.labels and not train:
             raise InputError(f"{self.task.name}: no training examples, so no baseline can be learned")
+        tag = "O" if "O" in self.task.labels else statistics.mode(itertools.chain.from_iterable(self.gold(train)))
         return {example.example_id: (tag,) * len(example.words) for example in dev}
 
     def units(self, examples: Sentences, ids: Sequence[str], predicted: Sequence[Any]) -> Units:
         return "entities", ids, [ner.count_tags(gold, tags) for gold, tags in zip(self.gold(examples), predicted)]
 
     def checked(self, where: str, value: Any) -> Any:
-        tags = texts_of(where, value, "tags")
-        return tuple(to_iob2(tags, self.task.labels)) if self.is_bioes else tags
-
-    @property
-    def is_bioes(self) -> bool:
-        """Whether predictions are written in BIOES."""
-        return self.task.scheme == "bioes"
+        return tuple(in_iob(texts_of(where, value, "tags"), self.task.labels))
 
     def prediction_files(self, split: str, evaluation: Evaluation) -> dict[str, str]:
-        if self.is_bioes:
+        if self.task.scheme == "bioes":
             written = {key: to_bioes(tags) for key, tags in evaluation.predictions.items()}
             evaluation = dataclasses.replace(evaluation, predictions=written)
         return super().prediction_files(split, evaluation)
@@ -196,7 +187,7 @@ class Tagging(Kind):
         answers: Answers = []
         for example, rows in zip(examples, means):
             tags = [labels[index] for index in rows.argmax(axis=1)]
-            shown = to_bioes(tags) if self.is_bioes else tags
+            shown = to_bioes(tags) if self.task.scheme == "bioes" else tags
             answers.append(
                 {
                     "prediction": shown,
@@ -315,6 +306,7 @@ def score_columns(task: Task, examples: Sentences, source: Source) -> dict[str, 
         found = [tag for tags in as_iob2 for tag in tags if tag != "O"]
         if found != [tag for example in examples for tag in example.tags or () if tag != "O"]:
             raise InputError(f"{source.name}: its gold tags (the last column but one) are not those of the data file")
+        gold, predicted = ([in_iob(tags, task.labels) for tags in side] for side in (gold, predicted))
     else:  # the predictions may be in another scheme than the data file
         gold, predicted = as_iob2, [to_iob2(tags, task.labels) for tags in predicted]
     scores = ner.score_tags(gold, predicted)

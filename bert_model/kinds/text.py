@@ -147,11 +147,10 @@ class Classification(Kind):
         return softmax(logits, fitted)
 
     def metrics(self, ids: Sequence[str], gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
-        names = [metric for metric in self.task.metrics if metric not in (GROUPED, AUC)]
-        scores = {metric: self.metric(metric, gold, predicted) for metric in names}
-        return scores | (
-            {GROUPED: glue.grouped_exact_match(ids, gold, predicted)} if GROUPED in self.task.metrics else {}
-        )
+        scores = {name: self.metric(name, gold, predicted) for name in self.task.metrics if name not in (GROUPED, AUC)}
+        if GROUPED in self.task.metrics:
+            scores[GROUPED] = glue.grouped_exact_match(ids, gold, predicted)
+        return scores
 
     def metric(self, metric: str, gold: Sequence[Any], predicted: Sequence[Any]) -> float:
         if metric == "f1":
@@ -239,9 +238,17 @@ class Multilabel(Classification):
         return glue.multilabel_f1(gold, predicted, self.task.labels)[metric]
 
     def best_constant(self, labels: Sequence[Any]) -> Any:
-        frequent = [label for label, _ in Counter(itertools.chain.from_iterable(labels)).most_common()]
-        sets = [tuple(x for x in self.task.labels if x in frequent[:size]) for size in range(len(frequent) + 1)]
-        return max(sets, key=lambda own: self.metric(self.task.main_metric, labels, [own] * len(labels)))
+        # From counts: a large set has too many examples and labels to be scored with each number of labels.
+        ranked = Counter(itertools.chain.from_iterable(labels)).most_common()
+        frequent, numbers = [label for label, _ in ranked], np.asarray([0, *(number for _, number in ranked)])
+        sets, sizes = Counter(map(frozenset, labels)), np.arange(len(numbers))
+        scores: Mapping[str, Any] = {
+            "micro_f1": numbers.cumsum() / np.maximum(numbers.sum() + len(labels) * sizes, 1),
+            "macro_f1": (numbers / (numbers + len(labels))).cumsum(),
+            "accuracy": [sets[frozenset(frequent[:size])] for size in sizes],
+        }
+        best = {*frequent[: int(np.argmax(scores[self.task.main_metric]))]}
+        return tuple(label for label in self.task.labels if label in best)
 
     def units(self, examples: Texts, ids: Sequence[str], predicted: Sequence[Any]) -> Units:
         if self.task.main_metric == "accuracy":
@@ -316,8 +323,8 @@ class Regression(Classification):
         return {example.example_id: float(value) for example, value in zip(examples, logits[:, 0])}
 
     def is_collapsed(self, predictions: Mapping[str, Any]) -> bool:
-        values = np.asarray(list(predictions.values()), dtype=np.float64)
-        return len(values) >= 3 and float(np.ptp(values)) < 1e-3
+        values, (low, high) = np.asarray(list(predictions.values()), dtype=np.float64), self.task.label_range
+        return len(values) >= 3 and float(np.ptp(values)) < 1e-3 * min(1.0, high - low)
 
     def best_constant(self, labels: Sequence[Any]) -> Any:
         return statistics.fmean(labels)
@@ -332,9 +339,6 @@ class Regression(Classification):
         """Return the predictions with their distances: none of a number is simply right."""
         sides = [(e, float(e.label), evaluation.predictions[e.example_id]) for e in examples]  # type: ignore[arg-type]
         return [Decision(e, f"{gold:g}", f"{value:.3g}", abs(gold - value), False) for e, gold, value in sides]
-
-    def tables(self, examples: Texts, evaluation: Evaluation, decided: Sequence[Decision]) -> dict[str, Any]:
-        return {}
 
     def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, fitted: Fitted) -> Answers:
         scores = np.mean([logits for _, logits in outputs], axis=0)[:, 0]

@@ -49,7 +49,11 @@ def multilabel_f1(
 
 def label_matrix(rows: Sequence[Sequence[str]], labels: Sequence[str]) -> NDArray[np.bool_]:
     """Return which labels apply to each example, (N, labels)."""
-    return np.asarray([[label in row for label in labels] for row in rows])
+    places = {label: place for place, label in enumerate(labels)}
+    matrix = np.zeros((len(rows), len(labels)), dtype=bool)
+    for own, row in zip(matrix, rows):
+        own[[places[label] for label in row]] = True
+    return matrix
 
 
 def f1_of_sums(right: NDArray[Any], total: NDArray[Any]) -> dict[str, float]:

@@ -20,8 +20,8 @@ STATISTICS_NAME = "statistics.json"
 """File of a fine-tuned model, and of its registered version, with the statistics of every seed of its score."""
 CONFIDENCE = 0.95
 RESAMPLES = 1000
-CHUNK = 100
-"""Resamples whose weights are in memory at once."""
+CHUNK, MAX_WEIGHTS = 100, 10_000_000
+"""Resamples that are in memory at once, and how many weights they may have: a correlation has one for each example."""
 
 
 def standard_error(num_examples: int, sd: float = 0.0, num_seeds: int = 1) -> float:
@@ -111,12 +111,14 @@ def resample(sides: Sequence[UnitStatistics], *, seed: int = 0) -> NDArray[np.fl
     joint = np.concatenate([values for side in sides for values in side.values], axis=1)  # (N, all K)
     _, units, counts = np.unique(joint, axis=0, return_index=True, return_counts=True)
     chunks = []
-    for _ in range(RESAMPLES // CHUNK):
-        weights = rng.multinomial(len(joint), counts / len(joint), size=CHUNK).astype(np.float64)  # (R, U)
+    size = max(1, min(CHUNK, MAX_WEIGHTS // len(units)))
+    for start in range(0, RESAMPLES, size):
+        size = min(size, RESAMPLES - start)
+        weights = rng.multinomial(len(joint), counts / len(joint), size=size).astype(np.float64)  # (R, U)
         means = []
         for side in sides:
             num_seeds = len(side.seeds)
-            drawn = rng.multinomial(num_seeds, np.full(num_seeds, 1.0 / num_seeds), size=CHUNK)  # (R, S)
+            drawn = rng.multinomial(num_seeds, np.full(num_seeds, 1.0 / num_seeds), size=size)  # (R, S)
             means.append((side.scores(weights, units) * drawn).sum(axis=1) / num_seeds)
         chunks.append(np.stack(means, axis=1))
     return np.concatenate(chunks)

@@ -219,6 +219,8 @@ class Task:
         has_numbers = self.kind == "regression" or (self.kind == "embedding" and not self.is_ranking)
         if has_numbers and not self.label_range[0] < self.label_range[1]:
             yield f"label_range: found {list(self.label_range)}, expected the least and the greatest target, [0, 5] say"
+        if has_numbers and self.labels:
+            yield f"labels: found {self.labels} for {self.kind}, expected none"
 
         # A field that the reader of this kind would ignore is refused.
         if len(self.separator) > 1:
@@ -262,11 +264,6 @@ class Task:
     def weights_of_labels(self) -> tuple[float, ...]:
         """The class weights in the order of the labels."""
         return tuple(self.class_weights.get(label, 1.0) for label in self.labels)
-
-    @property
-    def num_labels(self) -> int:
-        """The number of the head's outputs."""
-        return len(self.labels) if KINDS[self.kind].has_labels else 2 if self.kind == "span" else 1
 
 
 _FOLDER = Path(__file__).parent

@@ -213,13 +213,5 @@ def _hub_split(task: Task, folder: Path, stem: str) -> tuple[Path, ...]:
 def _other_files(task: Task, folder: Path) -> list[Path]:
     """Return the files in `folder` that may be the task's under another name."""
     if task.reader == "squad":
-        files = sorted(folder.glob("*.json"))
-        return [file for file in files if _is_version(file, task.has_impossible)]
+        return [file for file in sorted(folder.glob("*.json")) if squad.is_version(file, task.has_impossible)]
     return sorted(folder.glob("*.csv")) if task.reader == "swag" else []
-
-
-def _is_version(file: Path, has_impossible: bool) -> bool:
-    try:
-        return squad.is_version_2(file) == has_impossible
-    except InputError:
-        return False

@@ -95,9 +95,8 @@ def _label(task: Task, value: Any, names: Sequence[str], where: str, *, required
 
     # Without a label: allowed unless required. A task may have a label "-1" of its own.
     if task.labels:
-        if value in UNLABELED and not required and value not in task.labels:
-            return None
-        return class_label(task, value, names, where)
+        is_withheld = value in UNLABELED and (value is None or str(value).removesuffix(".0") not in task.labels)
+        return None if is_withheld and not required else class_label(task, value, names, where)
 
     # Regression: what is no number becomes NaN, which is in no range.
     low, high = task.label_range

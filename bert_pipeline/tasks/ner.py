@@ -341,6 +341,12 @@ def to_iob2(tags: Sequence[str], labels: Sequence[str]) -> list[str]:
     return result
 
 
+def in_iob(tags: Sequence[str], labels: Sequence[str]) -> list[str]:
+    """Return the tags of one sentence, those of BIOES and BILOU in IOB2; conlleval's rules are for IOB1 and IOB2."""
+    has_others = any(tag not in labels and tag.partition("-")[0] in OTHER_PREFIXES for tag in tags)
+    return to_iob2(tags, labels) if has_others else [*tags]
+
+
 def to_bioes(tags: Sequence[str]) -> list[str]:
     """Convert the IOB2 tags of one sentence to BIOES: E- on the last word of an entity, S- on its only one."""
     result = []

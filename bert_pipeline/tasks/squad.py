@@ -51,7 +51,8 @@ def read_span_examples(task: Task, paths: Sequence[Path | Source], reading: Read
             except InputError as error:
                 reading.refuse(error)
                 continue
-            seen.add(example.example_id)
+            if reading.labeled is not False:  # input to answer may repeat ids, and there may be any number of them
+                seen.add(example.example_id)
             impossible += example.is_impossible
             # Counted, not refused: a few such questions do not spoil a file.
             is_answered = bool(example.answers) or (task.has_impossible and example.is_impossible)
@@ -143,10 +144,13 @@ def _table_question(row: TableRow) -> Question:
     return (row.where, ROW), question, str(row.fields.get("title") or ""), context
 
 
-def is_version_2(path: Path) -> bool:
-    """Return True if the content of a file is SQuAD 2.0. InputError if it is not SQuAD's JSON."""
-    with open_source(path) as source:
-        return _has_impossible(_load(source))
+def is_version(path: Path, has_impossible: bool) -> bool:
+    """Return whether a file is SQuAD's JSON, by its content of version 2.0 or of 1.1."""
+    try:
+        with open_source(path) as source:
+            return _has_impossible(_load(source)) == has_impossible
+    except InputError:
+        return False
 
 
 def lacks_answers(source: Source) -> bool | None:

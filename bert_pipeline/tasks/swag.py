@@ -20,6 +20,7 @@ SWAG_COLUMNS = Columns(
 PLAIN_COLUMNS = Columns(text_a="context", index="id", endings=("endings",))
 """The fields of an input of `bert predict`: `endings` is a list."""
 SOURCE = "video-id"
+AMBIGUOUS = "labels that are the place of one ending and the text of another, taken for the place"
 
 
 def choice_layouts(task: Task) -> list[Columns]:
@@ -46,7 +47,10 @@ def _choice_example(row: TableRow) -> ChoiceExample:
     labeled = row.table.reading.labeled
     value = None if labeled is False else row.value(layout.label)
     label = _label(value, endings, row.where, required=bool(labeled))
-    return ChoiceExample(row.example_id(), context, endings, label, str(row.fields.get(SOURCE) or ""))
+    example_id = row.example_id()
+    if isinstance(value, str) and label is not None and value.strip() in endings and value.strip() != endings[label]:
+        row.table.reading.count(AMBIGUOUS, example_id)
+    return ChoiceExample(example_id, context, endings, label, str(row.fields.get(SOURCE) or ""))
 
 
 def _endings(row: TableRow, layout: Columns) -> tuple[str, ...]:
@@ -63,15 +67,12 @@ def _label(value: Any, endings: Sequence[str], where: str, *, required: bool) ->
         return None
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    places = [*map(str, range(len(endings)))]
-    letters = string.ascii_uppercase[: len(endings)]
+    places = [*map(str, range(len(endings))), *string.ascii_uppercase[: len(endings)]]
     if not isinstance(value, bool) and (text := str(value).strip()):
-        if text in places:
-            return int(text)
-        if len(text) == 1 and text.upper() in letters:
-            return letters.index(text.upper())
+        if text.upper() in places:
+            return places.index(text.upper()) % len(endings)
         if endings.count(text) == 1:
             return endings.index(text)
-    allowed = ", ".join([*places, *letters, "the text of an ending"])
+    allowed = ", ".join([*places, "the text of an ending"])
     shown = value[:60] if isinstance(value, str) else value
     raise InputError(f"{where}: label {shown!r}, expected one of {allowed}")

@@ -3,6 +3,8 @@
 import dataclasses
 import html.parser
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import tiny_tasks
 
 from bert_model.finetuning.analysis import errors_path
 from bert_model.finetuning.task_model import load_task_model
+from bert_model.finetuning.trial_runner import TrialRunner
 from bert_model.kinds import kind_of
 from bert_model.kinds.scores import read_predictions
 from bert_model.metrics.analysis import best_temperature, class_scores
@@ -222,3 +225,10 @@ def test_thresholds_of_labels_are_chosen_on_dev_and_answer(tmp_path):
     assert answer["prediction"] == ["a", "b"]
     unfitted = kind.evaluate(examples, None, logits, None, fitted={})
     assert unfitted.scores["macro_f1"] == 50.0
+
+    # Of other splits the score is that of the published model: nothing is chosen on them.
+    runner: Any = SimpleNamespace(main_split="dev", kind=kind, config=None, encoded={"dev": None, "hard": None})
+    runner.examples = {"dev": examples, "hard": examples}
+    evaluations = TrialRunner._evaluate(runner, {"dev": logits, "hard": logits - 2.0})
+    assert evaluations["hard"].fitted == evaluations["dev"].fitted
+    assert evaluations["hard"].scores["macro_f1"] == 50.0

@@ -17,9 +17,9 @@ from bert_model.cli import main
 from bert_model.finetuning.config import task_configuration
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.forward_passes import FeatureJob
-from bert_model.finetuning.search import Initialization, Setting, Trial
+from bert_model.finetuning.search import DivergedError, Initialization, Setting, Trial
 from bert_model.finetuning.task_model import load_task_model
-from bert_model.finetuning.trial import OUTPUT_SUFFIX, TrialJob, TrialOutput, initial_model
+from bert_model.finetuning.trial import OUTPUT_SUFFIX, TrialJob, TrialOutput, initial_model, write_output
 from bert_model.finetuning.trial_runner import trial_directory
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import TaskPredictor
@@ -426,6 +426,20 @@ def test_diverged_training_leaves_nothing_behind(model, tmp_path, pool):
     with pytest.raises(TrainingError, match="stopped being finite"):
         tune("sst2", model, tmp_path / "out", pool, learning_rates=[1e30], max_gradient_norm=0.0)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_trials_that_did_not_diverge_outlive_those_that_did(tmp_path):
+    def search():
+        with trial_directory(tmp_path / "out", "0" * 64) as directory:
+            for name, logits in {"pretrained": {"dev": np.zeros((3, 2), dtype=np.float32)}, "random": {}}.items():
+                costs = {"steps": 1, "training_seconds": 1.0, "training_tokens": 1}
+                output = TrialOutput(logits=logits, diverged=not logits, **costs)
+                write_output(directory / f"{name}{OUTPUT_SUFFIX}", output)
+            raise DivergedError("random: the loss stopped being finite")
+
+    with pytest.raises(DivergedError):
+        search()
+    assert [path.name for path in tmp_path.glob(f".trials-*/*{OUTPUT_SUFFIX}")] == [f"pretrained{OUTPUT_SUFFIX}"]
 
 
 def test_row_longer_than_the_models_positions_is_refused(model, tmp_path, pool):

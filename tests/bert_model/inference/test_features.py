@@ -68,6 +68,19 @@ def test_texts_that_are_cut_are_counted(model, tmp_path, caplog):
     assert "1 texts were cut to the model's" in caplog.text
 
 
+def test_row_groups_of_long_texts_have_fewer(model, tmp_path, monkeypatch):
+    texts = [*["the film was fine . " * 2] * 5, "a song"]
+    (tmp_path / "in.txt").write_text("\n".join(texts))
+    parts = []
+    for limit in (features.MAX_VALUES, 3 * 12 * 32):
+        monkeypatch.setattr(features, "MAX_VALUES", limit)
+        assert write_features(model, str(tmp_path / "in.txt"), tmp_path / "out.parquet", layers=(-1,)) == 6
+        file = pq.ParquetFile(tmp_path / "out.parquet")
+        parts.append([file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)])
+        assert [row["text"].strip() for row in file.read().to_pylist()] == [text.strip() for text in texts]
+    assert parts == [[6], [3, 3]]
+
+
 def test_text_that_fails_is_set_aside(model, tmp_path, monkeypatch, caplog):
     def encode(pairs, *args):
         if any("<bad>" in text for text, _ in pairs):

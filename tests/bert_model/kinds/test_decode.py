@@ -1,5 +1,7 @@
 """Decoding of logits: null threshold, maximum context, collapse."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tiny_tasks
@@ -86,6 +88,9 @@ def test_equal_predictions_count_as_collapsed():
     assert kind_of(task).is_collapsed({"0": "1", "1": "1", "2": "1"})
     assert not kind_of(task).is_collapsed({"0": "1", "1": "1", "2": "0"})
     assert kind_of(get_task("stsb")).is_collapsed({"0": 2.5, "1": 2.5, "2": 2.50001})
+    rates = kind_of(dataclasses.replace(get_task("stsb"), label_range=(0.0, 0.002)))  # on the scale of the numbers
+    assert not rates.is_collapsed({"0": 0.0004, "1": 0.0007, "2": 0.0012})
+    assert rates.is_collapsed({"0": 0.0004, "1": 0.0004, "2": 0.0004001})
     assert kind_of(get_task("ner")).is_collapsed({"0": ("O",), "1": ("O", "O"), "2": ("O",)})
     assert kind_of(get_task("ner")).is_collapsed({"0": ("B-PER",), "1": ("B-PER",), "2": ("B-PER",)})
     assert not kind_of(get_task("ner")).is_collapsed({"0": ("O",), "1": ("B-PER",), "2": ("O",)})

@@ -1,6 +1,8 @@
 """Metrics of classification and regression against scikit-learn and SciPy, and scoring by task."""
 
+import itertools
 import math
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +15,7 @@ from bert_model.kinds import kind_of
 from bert_model.kinds.scores import score_files
 from bert_model.metrics import glue
 from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.example import ChoiceExample, TextExample
 
 SEEDS = range(25)
@@ -123,6 +126,28 @@ def test_trivial_baseline_of_each_kind():
 def test_trivial_baseline_by_f1_is_the_positive_class_even_if_rare():
     assert kind_of("qqp").trivial_predictions(texts("0", "0", "1"), texts("0")) == {"0": "1"}
     assert kind_of("cola").trivial_predictions(texts("0", "0", "1"), texts("1")) == {"0": "0"}
+
+
+@pytest.mark.parametrize("metric", ["micro_f1", "macro_f1", "accuracy"])
+def test_trivial_baseline_of_many_labels_is_found_from_their_counts(metric, monkeypatch):
+    kind, rng = multilabel("abcde", metric), np.random.default_rng(3)
+    for _ in range(20):
+        drawn = [tuple(np.asarray(list("abcde"))[rng.random(5) < rng.random(5)]) for _ in range(6)]
+        frequent = [label for label, _ in Counter(itertools.chain.from_iterable(drawn)).most_common()]
+        sets = [tuple(sorted(frequent[:size])) for size in range(len(frequent) + 1)]
+        expected = max(sets, key=lambda own: kind.metric(metric, drawn, [own] * len(drawn)))
+        assert kind.best_constant(drawn) == expected
+    # Sets of predictions for each example would have 10⁹ cells.
+    monkeypatch.setattr(glue, "label_matrix", lambda *_: pytest.fail("compares examples"))
+    labels = [f"{number:03}" for number in range(500)]
+    drawn = [(labels[0], labels[1 + number % 499]) for number in range(4000)]
+    best = {"micro_f1": labels[:1], "macro_f1": labels, "accuracy": labels[:2]}[metric]
+    assert multilabel(labels, metric).best_constant(drawn) == tuple(best)
+
+
+def multilabel(labels, metric):
+    names = {"name": "t", "title": "t", "labels": tuple(labels)}
+    return kind_of(Task(**names, kind="multilabel", metrics=(metric,), main_metric=metric))
 
 
 def test_equally_frequent_classes_give_the_first_whatever_the_order():

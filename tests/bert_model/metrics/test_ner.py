@@ -132,6 +132,19 @@ def test_prediction_files_are_scored(tmp_path, data, content):
     assert (result["examples"], result["accuracy"], result["f1"]) == (2, 75.0, pytest.approx(200 / 3))
 
 
+@pytest.mark.parametrize("single", ["B", "S", "U"])
+def test_predictions_of_any_scheme_are_scored(tmp_path, single):
+    (tmp_path / "data").write_text(f"Anna {single}-PER\nBoris {single}-PER\n")
+    for content in (
+        f"Anna {single}-PER {single}-PER\nBoris {single}-PER O\n",
+        f"Anna {single}-PER\nBoris O\n",
+        f'{{"id": "0", "prediction": ["{single}-PER", "O"]}}\n',
+    ):
+        (tmp_path / "p").write_text(content)
+        result = score_files("ner", tmp_path / "data", tmp_path / "p")
+        assert (result["f1"], result["accuracy"]) == (pytest.approx(200 / 3), 50.0)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

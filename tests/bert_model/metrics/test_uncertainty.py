@@ -10,6 +10,7 @@ import scipy.stats
 import tiny_tasks
 
 from bert_model.kinds import kind_of
+from bert_model.metrics import uncertainty
 from bert_model.metrics.uncertainty import (
     RESAMPLES,
     UnitStatistics,
@@ -95,6 +96,17 @@ def test_interval_is_seeded_and_equals_scipys():
     theirs = scipy.stats.bootstrap((100.0 * values,), np.mean, method="percentile", n_resamples=5000, rng=1)
     assert low == pytest.approx(theirs.confidence_interval.low, abs=1.0)
     assert high == pytest.approx(theirs.confidence_interval.high, abs=1.0)
+
+
+def test_resamples_of_many_units_are_few_at_once(monkeypatch):
+    examples = [TextExample(str(n), "x", "y", float(n % 6)) for n in range(30)]
+    own = kind_of("stsb").statistics(examples, {str(n): n % 6 + 0.01 * n for n in range(30)})
+    expected = bootstrap_interval(own)
+    cells, scores = [], UnitStatistics.scores
+    monkeypatch.setattr(UnitStatistics, "scores", lambda own, w, u: (cells.append(w.size), scores(own, w, u))[1])
+    monkeypatch.setattr(uncertainty, "MAX_WEIGHTS", 220)
+    assert bootstrap_interval(own) == pytest.approx(expected, abs=0.5)
+    assert (max(cells), sum(cells)) == (7 * 30, RESAMPLES * 30)
 
 
 def test_difference_is_paired_by_unit_and_has_its_standard_error():

@@ -11,7 +11,7 @@ from bert_pipeline.errors import InputError
 from bert_pipeline.records import open_source
 from bert_pipeline.tasks.catalogue import TASKS, Columns
 from bert_pipeline.tasks.example import Answer, Reading, SpanExample
-from bert_pipeline.tasks.squad import MISPLACED, MOVED, NO_OFFSET, WITHOUT_ANSWER, is_version_2, read_span_examples
+from bert_pipeline.tasks.squad import MISPLACED, MOVED, NO_OFFSET, WITHOUT_ANSWER, is_version, read_span_examples
 from bert_pipeline.tasks.task import is_task_file, load_task_data, read_examples
 
 CONTEXT = "The tower is red. The house is green and red."
@@ -124,7 +124,7 @@ def test_first_misplaced_answers_are_named(tmp_path):
 )
 def test_version_is_told_by_content(tmp_path, version, questions, expected):
     file = write(tmp_path, questions, version=version)
-    assert is_version_2(file) is expected
+    assert [is_version(file, version_2) for version_2 in (expected, not expected)] == [True, False]
     with pytest.raises(InputError, match=r"use squad1" if not expected else r"use squad2"):
         read(file, "squad1" if expected else "squad2")
 
@@ -146,6 +146,12 @@ def test_version_is_told_by_content(tmp_path, version, questions, expected):
 def test_defective_question_is_named(tmp_path, questions, message):
     with pytest.raises(InputError, match=message):
         read_examples(TASKS["squad1"], write(tmp_path, questions))
+
+
+def test_input_to_answer_may_repeat_ids(tmp_path):
+    file = write(tmp_path, [question("q", ("red", 13)), question("q", ("green", 31))])
+    examples = read_examples(TASKS["squad1"], file, labeled=False)
+    assert [example.example_id for example in examples] == ["q", "q"]
 
 
 def test_paragraph_with_a_lone_surrogate_is_named_and_set_aside_alone(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.catalogue import TASKS
 from bert_pipeline.tasks.example import ChoiceExample
+from bert_pipeline.tasks.swag import AMBIGUOUS
 from bert_pipeline.tasks.task import read_examples
 
 HEADER = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"
@@ -51,7 +52,10 @@ def test_own_columns_ids_and_the_text_of_the_right_ending_are_read(tmp_path):
         {"key": f"k{right}", "ask": "How?", "options": ["10", "12", "b"], "right": right} for right in ("12", 1, "b")
     ]
     file = write(tmp_path / "train.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    assert [(e.example_id, e.label) for e in read_examples(task, file)] == [("k12", 1), ("k1", 1), ("kb", 1)]
+    counts: dict[str, int] = {}
+    examples = read_examples(task, file, counts=counts)
+    assert [(e.example_id, e.label) for e in examples] == [("k12", 1), ("k1", 1), ("kb", 1)]
+    assert counts == {AMBIGUOUS: 1}  # "b" is the letter of one, and the text of another
     bad = write(tmp_path / "bad.jsonl", json.dumps(rows[0] | {"right": "13"}) + "\n")
     with pytest.raises(InputError, match="label '13', expected one of 0, 1, 2, A, B, C, the text of an ending"):
         read_examples(task, bad)

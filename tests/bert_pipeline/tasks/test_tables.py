@@ -158,6 +158,16 @@ def test_labels_that_are_numbers_are_never_positions(tmp_path, suffix):
 
 
 @pytest.mark.parametrize(
+    ("suffix", "number"), [("jsonl", int), ("jsonl", float), ("parquet", int), ("parquet", float), ("csv", int)]
+)
+def test_minus_one_is_a_label_where_the_task_has_it(tmp_path, suffix, number):
+    file = write(tmp_path / f"a.{suffix}", [{"sentence": "a", "label": number(value)} for value in (-1, 0, 1)])
+    signs = dataclasses.replace(TASKS["sst2"], labels=("-1", "0", "1"), hub_names=())
+    assert [e.label for e in read_examples(signs, file, labeled=None)] == ["-1", "0", "1"]
+    assert [e.label for e in read_examples(TASKS["sst2"], file, labeled=None)] == [None, "0", "1"]
+
+
+@pytest.mark.parametrize(
     ("labels", "expected"),
     [(("0", "1"), ["1", "0"]), (("True", "False"), ["True", "False"]), (("yes", "no"), None), (("1", "2"), None)],
 )

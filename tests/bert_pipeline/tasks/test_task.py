@@ -44,7 +44,7 @@ def test_every_task_of_the_paper_is_there_with_its_figures():
             assert metric in task.metrics
             assert split in {**task.dev_files, **task.test_files}
     assert TASKS["qqp"].paper["base/test/f1"] == 71.2
-    assert (TASKS["ner"].num_labels, TASKS["stsb"].num_labels, TASKS["squad1"].num_labels) == (9, 1, 2)
+    assert [len(TASKS[name].labels) for name in ("ner", "stsb", "squad1")] == [9, 0, 0]
 
 
 def test_data_are_found_from_the_suite_root_the_own_folder_and_above(tmp_path):
@@ -216,7 +216,7 @@ def test_task_of_ones_own_is_a_yaml_entry_and_files(tmp_path):
         (tmp_path / name).write_text("review\tverdict\nothers\tbad\n", encoding="utf-8")
     for path in (tmp_path, tmp_path / "reviews"):
         data = load_task_data(str(tmp_path / "reviews.yaml"), path)
-        assert data.task.num_labels == 3
+        assert len(data.task.labels) == 3
         assert data.train == [TextExample("0", "fine", None, "good")]
     (tmp_path / "reviews").rename(tmp_path / "elsewhere")  # the files beside it are not taken in its place
     with pytest.raises(InputError, match="has no folder 'reviews', the task's `folder`; correct it, or --data"):
@@ -265,6 +265,10 @@ def test_pair_without_its_second_column_is_refused(tmp_path, change, message):
         (
             {"kind": "regression", "metrics": ["pearson"], "main_metric": "pearson", "labels": []},
             r"label_range: found \[0.0, 0.0\], expected the least and the greatest",
+        ),
+        (
+            {"kind": "regression", "metrics": ["pearson"], "main_metric": "pearson", "label_range": [0, 1]},
+            r"labels: found \('0', '1'\) for regression, expected none",
         ),
     ],
 )
