@@ -105,7 +105,8 @@ class Packing:
         `compute` makes a forward and backward pass, to measure its memory; as much as `memory_to_come` bytes will be
         taken by other things.
         """
-        if str(phase.index) in self.capacities:
+        known = self.capacities.get(str(phase.index))
+        if known is not None and known.max_length == phase.config.max_seq_length:  # a resumed run may change it
             return
         max_tokens = self.config.micro_batch_tokens
         if max_tokens == "auto":
