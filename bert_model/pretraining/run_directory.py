@@ -171,12 +171,11 @@ def initialize_or_resume(
         raise ConfigurationError(
             f"phases: found max_seq_length {longest}{rounded}, but the model has only {positions} positions"
         )
-    if config.objective == "mlm" and config.model.architecture == "bert":  # pooler and NSP head get no gradient
+    lacks_pairs = config.objective == "mlm" and config.model.architecture == "bert"
+    if lacks_pairs:  # pooler and NSP head get no gradient
         for name, parameter in model.named_parameters():
             if name.startswith(("bert.pooler.", "cls.seq_relationship.")):
                 parameter.requires_grad_(False)
-        # A head that an initial model has trained would no longer fit its encoder: it counts as untrained.
-        model.cls.seq_relationship.bias.data.zero_()
 
     model.bert.recomputes_blocks = config.activation_checkpointing
 
@@ -193,6 +192,8 @@ def initialize_or_resume(
     state = restore(checkpoint, model, optimizer) if checkpoint is not None else {}
     if state:
         origin = f"resuming from {checkpoint} at step {state['step']:,}{config.goal}"
+    if lacks_pairs:  # a head that was trained before would no longer fit its encoder: it counts as untrained
+        model.cls.seq_relationship.bias.data.zero_()
 
     # Should the files differ between machines, those of rank 0 count. Of a sharded model they count already.
     if data_parallel != "fsdp":

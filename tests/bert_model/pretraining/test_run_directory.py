@@ -70,15 +70,17 @@ def test_phase_that_is_longer_than_the_positions_is_refused(device, positions, m
             initialize_or_resume(config, None, tokenizer, group)
 
 
+@pytest.mark.parametrize("checkpoint", [None, "checkpoints/step-00000014"])
 @pytest.mark.parametrize("objective", ["mlm", "mlm_nsp"])
-def test_next_sentence_head_that_is_not_trained_on_counts_as_untrained(undisturbed, objective):
+def test_next_sentence_head_that_is_not_trained_on_counts_as_untrained(undisturbed, objective, checkpoint):
     config = PretrainingConfig(
         model=ModelConfig(preset="initial"),
         phases=(PHASE,),
         initial_model=str(undisturbed / "model"),
         objective=objective,
     )
-    model, *_ = initialize_or_resume(config, None, Tokenizer.from_directory(undisturbed / "model"), ALONE)
+    resumed = checkpoint and undisturbed / checkpoint
+    model, *_ = initialize_or_resume(config, resumed, Tokenizer.from_directory(undisturbed / "model"), ALONE)
     assert model.has_trained_next_sentence == (objective != "mlm")
 
 
