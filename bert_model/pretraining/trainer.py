@@ -174,7 +174,8 @@ class Trainer:
                         self._read_updates(newest=True)
                         if step != self._saved_step:  # a store would remove the checkpoint that it has of this step
                             self._save_checkpoint(step, phase)
-                        return PretrainingResult(status="preempted", step=step, metrics=self._metrics_at(step))
+                        metrics = self.metrics if self.metrics_step == step else {}
+                        return PretrainingResult(status="preempted", step=step, metrics=metrics)
                     # The clock of a budget may decide now where the phase ends.
                     if self.timetable.decide(step, index, seconds):
                         phase = self.timetable.phases[index]
@@ -410,10 +411,6 @@ class Trainer:
         measured_on = {"exam": pairs, "loss": content_sha256(held_out)}
         return [self.config.choose, str(len(self.config.phases)), measured_on.get(self.config.choose, "")]
 
-    def _metrics_at(self, step: int) -> dict[str, float]:
-        """Return the held-out metrics of the weights after `step` updates; {} if they have not been measured."""
-        return self.metrics if self.metrics_step == step else {}
-
     def _save_checkpoint(self, step: int, phase: Phase) -> None:
         """Copy the training state to host memory, on rank 0; a thread writes it while training continues."""
         self._saved_step = step
@@ -440,7 +437,7 @@ class Trainer:
                 **({"budget": self.timetable.state()} if self.config.budget else {}),
                 **({"exam": self.exam.state()} if self.exam is not None else {}),
             },
-            metrics=self._metrics_at(step),
+            metrics=self.metrics if self.metrics_step == step else {},
         )
 
         # Logged from the saver's thread, when the files are complete.

@@ -101,7 +101,6 @@ def load_optimizer_tensors(model: nn.Module, optimizer: Optimizer, tensors: dict
     """Restore the result of `optimizer_tensors`; raise ArtifactError if tensors are missing or unexpected."""
     if not tensors and not optimizer.state:  # saved before the first update, in which torch's Adam creates its state
         return
-    # Each stored tensor fits exactly one state.
     remaining = dict(tensors)
     names = {parameter: name for name, parameter in model.named_parameters()}
     for group in optimizer.param_groups:
