@@ -336,6 +336,10 @@ def _explain(error: Exception, checkpoints: CheckpointDirectory, store: RunStore
             f"{f'; it waited for {stalled}' if stalled else ''}; {safe}; start again with --resume, on the remaining "
             "machines if one is lost"
         )
+    if isinstance(error, RuntimeError) and ("C compiler" in str(error) or "C++ compiler" in str(error)):
+        return TrainingError(
+            f"torch.compile lacks a C++ compiler ({first_line(error)}); install g++, or give compile=false; {safe}"
+        )
     if isinstance(error, torch.OutOfMemoryError):
         size = "micro_batch_tokens" if trainer.packing is not None else "micro_batch_size"
         return TrainingError(

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.optim import Optimizer
 
 from bert_model.model.bert import BertForPreTraining
@@ -317,7 +316,8 @@ class Trainer:
 
     def _accumulate(self, batch: MicroBatch, predictions: float, instances: float) -> None:
         """Add a micro-batch's part of the mean losses and of their gradients, given the counts of the global batch."""
-        masked_lm, next_sentence = self._loss_sums(batch)
+        with autocast(self.group.device, self.precision):
+            masked_lm, next_sentence = self.gradients.loss_sums(**batch.inputs)
         masked_lm, next_sentence = masked_lm / predictions, next_sentence / instances
         loss = masked_lm if self.config.objective == "mlm" else masked_lm + next_sentence
         self.gradients.numbers += torch.stack([masked_lm.detach(), next_sentence.detach()])
@@ -330,11 +330,6 @@ class Trainer:
         two = phase.train.sample(1).select(np.arange(min(2, phase.train.groups[0].num_rows)))
         batch = make_batch(two, phase.masking, self.vocabulary, seed=self.config.seed)
         self._accumulate(batch.to(self.group.device), 1.0, 1.0)
-
-    def _loss_sums(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
-        """Return the summed MLM and NSP losses of a micro-batch."""
-        with autocast(self.group.device, self.precision):
-            return self.gradients.loss_sums(**batch.inputs)
 
     def _seed_dropout(self, step: int, micro_batch: int) -> None:
         """Key dropout on (seed, step, micro-batch, rank); it draws from torch's default generators only."""
