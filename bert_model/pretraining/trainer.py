@@ -265,7 +265,11 @@ class Trainer:
         # Accumulate gradients over the micro-batches. The losses are means over the global batch, so their gradients
         # add up, whichever rank and micro-batch a prediction is in.
         for index, batch in enumerate(batches):
-            self._seed_dropout(step, index)
+            # Dropout draws from torch's default generators only.
+            key = int(combine(self.config.seed, step, index, self.group.rank)[0]) >> 1
+            torch.default_generator.manual_seed(key)
+            if self.group.device.type == "cuda":
+                torch.cuda.manual_seed(key)
             with self.gradients.accumulating(is_last=index == len(batches) - 1):
                 self._accumulate(batch.to(self.group.device), counts.predictions, counts.instances)
 
@@ -330,13 +334,6 @@ class Trainer:
         two = phase.train.sample(1).select(np.arange(min(2, phase.train.groups[0].num_rows)))
         batch = make_batch(two, phase.masking, self.vocabulary, seed=self.config.seed)
         self._accumulate(batch.to(self.group.device), 1.0, 1.0)
-
-    def _seed_dropout(self, step: int, micro_batch: int) -> None:
-        """Key dropout on (seed, step, micro-batch, rank); it draws from torch's default generators only."""
-        key = int(combine(self.config.seed, step, micro_batch, self.group.rank)[0]) >> 1
-        torch.default_generator.manual_seed(key)
-        if self.group.device.type == "cuda":
-            torch.cuda.manual_seed(key)
 
     def _reader(self, phase: Phase, executor: ThreadPoolExecutor | None = None) -> InstanceReader:
         return InstanceReader(
