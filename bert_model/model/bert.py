@@ -86,7 +86,7 @@ class BertEmbeddings(nn.Module):
         position_ids: Tensor | None = None,
     ) -> Tensor:
         hidden: Tensor = self.word_embeddings(input_ids)  # (B, S, H), or packed (R, H)
-        if token_type_ids is None:
+        if token_type_ids is None or self.token_type_embeddings.num_embeddings == 1:
             hidden = hidden + self.token_type_embeddings.weight[0]  # all in segment A
         else:
             hidden = hidden + self.token_type_embeddings(token_type_ids)

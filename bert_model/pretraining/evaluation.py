@@ -57,7 +57,7 @@ def evaluate(
 
     # Sums over all ranks become means.
     sums = group.all_reduce_numbers(*totals.tolist())
-    masked_lm, correct, predictions, next_sentence, next_correct, random_next, instances = sums
+    masked_lm, correct, next_sentence, next_correct, random_next, predictions, instances = sums
     if not instances:
         return {}
     loss = masked_lm / max(predictions, 1.0)
@@ -96,9 +96,7 @@ def batch_totals(model: BertForPreTraining, batch: Batch, precision: str) -> Ten
     random_next = batch.next_sentence_label.sum()
     # One transfer from a GPU; the rest is known on the host.
     sums = torch.stack([masked_lm, correct, next_sentence, next_correct, random_next]).double().cpu()  # (5,)
-    masked_lm, correct, next_sentence, next_correct, random_next = sums.unbind()
-    predictions, instances = batch.counts.predictions, batch.counts.instances
-    return torch.tensor([masked_lm, correct, predictions, next_sentence, next_correct, random_next, instances])
+    return torch.cat([sums, torch.tensor([batch.counts.predictions, batch.counts.instances])])
 
 
 def measure_held_out(model: Path | str, *, instances: Callable[[int], Path | str] | None = None) -> dict[str, float]:

@@ -100,12 +100,12 @@ class Packing:
             self.capacities = {index: Capacity(*sizes) for index, sizes in state["capacities"].items()}
 
     def choose(self, phase: Phase, compute: Callable[[MicroBatch], None], memory_to_come: int) -> None:
-        """Choose the size of a phase's micro-batches, on all ranks, unless it is known.
+        """Choose the size of a phase's micro-batches, on all ranks, unless it is known for its length.
 
         `compute` makes a forward and backward pass, to measure its memory; as much as `memory_to_come` bytes will be
         taken by other things.
         """
-        if str(phase.index) in self.capacities:
+        if (known := self.capacities.get(str(phase.index))) and known.max_length == phase.config.max_seq_length:
             return
         max_tokens = self.config.micro_batch_tokens
         if max_tokens == "auto":

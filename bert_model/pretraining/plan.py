@@ -73,8 +73,8 @@ def _measure(
     size = min(size, most) if group.device.type == "cpu" else size
     full: dict[str, Any] = {"steps": UNDECIDED, "global_batch_size": size, "warmup_steps": 0, "initial_batch_size": 0}
     alone = dataclasses.replace(phase.config, **full)
-    settings: dict[str, Any] = {"phases": (alone,), "schedule": "phase", "budget": "", "log_interval_steps": UNDECIDED}
-    settings |= {"evaluation_interval_steps": 0, "checkpoint_interval_steps": 0}
+    settings: dict[str, Any] = {"phases": (alone,), "schedule": "phase", "budget": "", "max_passes": 0.0}
+    settings |= {"log_interval_steps": UNDECIDED, "evaluation_interval_steps": 0, "checkpoint_interval_steps": 0}
     config = dataclasses.replace(config, **settings)
     marks: list[tuple[float, int, int]] = []  # clock, tokens and steps at the beginning and the end
 

@@ -336,6 +336,10 @@ def _explain(error: Exception, checkpoints: CheckpointDirectory, store: RunStore
             f"{f'; it waited for {stalled}' if stalled else ''}; {safe}; start again with --resume, on the remaining "
             "machines if one is lost"
         )
+    if isinstance(error, RuntimeError) and ("C compiler" in str(error) or "C++ compiler" in str(error)):
+        return TrainingError(
+            f"torch.compile lacks a C++ compiler ({first_line(error)}); install g++, or give compile=false; {safe}"
+        )
     if isinstance(error, torch.OutOfMemoryError):
         size = "micro_batch_tokens" if trainer.packing is not None else "micro_batch_size"
         return TrainingError(
@@ -389,6 +393,8 @@ def _publish_model(trainer: Trainer, step: int, run: _Run, exam: tuple[ExamResul
 
     Beside them are the result of the exam and its pairs, on which a promotion examines the champion too.
     """
+    if trainer.config.choose != "last" and not trainer.best:  # chosen by what was not measured when it was saved
+        logger.warning("choose=%s: no checkpoint was compared by it; the last one is published", trainer.config.choose)
     model, configuration, inputs = trainer.model, run.checkpoints.configuration, dict(run.checkpoints.inputs)
     if trainer.exam is not None:
         inputs["exam"] = input_of_pairs(trainer.exam.scored_pairs)
@@ -419,13 +425,12 @@ def _already_finished(checkpoints: CheckpointDirectory, store: RunStore | None) 
     """Return the result of a finished run, and copy to MLflow and to the store what an outage left behind."""
     output = checkpoints.path.parent
     manifest = load_manifest(output / "model", kind=MODEL_KIND)
-    counts = dict(manifest.counts)
-    step = counts.pop("steps")
+    step = manifest.counts["steps"]
 
     # The finished run may have ended while MLflow or the store was down.
     logger.info("%s: this run finished at step %d; nothing is left to do", output, step)
     sync(output)
     if store is not None:
         store.finish(checkpoints)
-    metrics = {key: value for key, value in counts.items() if key.startswith("held_out/")}
+    metrics = {key: value for key, value in manifest.counts.items() if key.startswith("held_out/")}
     return PretrainingResult(status="already_finished", step=step, model=manifest.path, metrics=metrics)

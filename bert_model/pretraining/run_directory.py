@@ -171,12 +171,10 @@ def initialize_or_resume(
         raise ConfigurationError(
             f"phases: found max_seq_length {longest}{rounded}, but the model has only {positions} positions"
         )
-    if config.objective == "mlm" and config.model.architecture == "bert":  # pooler and NSP head get no gradient
-        for name, parameter in model.named_parameters():
-            if name.startswith(("bert.pooler.", "cls.seq_relationship.")):
-                parameter.requires_grad_(False)
-        # A head that an initial model has trained would no longer fit its encoder: it counts as untrained.
-        model.cls.seq_relationship.bias.data.zero_()
+    lacks_pairs = config.objective == "mlm" and config.model.architecture == "bert"
+    if lacks_pairs:  # pooler and NSP head get no gradient
+        model.get_submodule("bert.pooler").requires_grad_(False)
+        model.cls.seq_relationship.requires_grad_(False)
 
     model.bert.recomputes_blocks = config.activation_checkpointing
 
@@ -190,9 +188,16 @@ def initialize_or_resume(
     optimizer = build_optimizer(model, config.optimizer, config.phases[0].learning_rate)
     if config.initial_optimizer == "restored":
         load_optimizer_tensors(model, optimizer, load_file(Path(config.initial_model) / OPTIMIZER_NAME))
-    state = restore(checkpoint, model, optimizer) if checkpoint is not None else {}
-    if state:
+    state: dict[str, Any] = {}
+    if checkpoint is not None:
+        state = restore(checkpoint, model, optimizer)
         origin = f"resuming from {checkpoint} at step {state['step']:,}{config.goal}"
+        # The weights may fit all the same: of a modern model, the longest phase decides windows and rotary positions.
+        changes = _differences(to_mapping(BertConfig.from_directory(checkpoint)), to_mapping(model.config))
+        if group.is_main and (text := "; ".join(changes)):
+            logger.warning("the model computes otherwise than so far: %s", text)
+    if lacks_pairs:  # a head that was trained before would no longer fit its encoder: it counts as untrained
+        model.cls.seq_relationship.bias.data.zero_()
 
     # Should the files differ between machines, those of rank 0 count. Of a sharded model they count already.
     if data_parallel != "fsdp":

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.optim import Optimizer
 
 from bert_model.model.bert import BertForPreTraining
@@ -174,7 +173,8 @@ class Trainer:
                         self._read_updates(newest=True)
                         if step != self._saved_step:  # a store would remove the checkpoint that it has of this step
                             self._save_checkpoint(step, phase)
-                        return PretrainingResult(status="preempted", step=step, metrics=self._metrics_at(step))
+                        metrics = self.metrics if self.metrics_step == step else {}
+                        return PretrainingResult(status="preempted", step=step, metrics=metrics)
                     # The clock of a budget may decide now where the phase ends.
                     if self.timetable.decide(step, index, seconds):
                         phase = self.timetable.phases[index]
@@ -265,7 +265,11 @@ class Trainer:
         # Accumulate gradients over the micro-batches. The losses are means over the global batch, so their gradients
         # add up, whichever rank and micro-batch a prediction is in.
         for index, batch in enumerate(batches):
-            self._seed_dropout(step, index)
+            # Dropout draws from torch's default generators only.
+            key = int(combine(self.config.seed, step, index, self.group.rank)[0]) >> 1
+            torch.default_generator.manual_seed(key)
+            if self.group.device.type == "cuda":
+                torch.cuda.manual_seed(key)
             with self.gradients.accumulating(is_last=index == len(batches) - 1):
                 self._accumulate(batch.to(self.group.device), counts.predictions, counts.instances)
 
@@ -316,7 +320,8 @@ class Trainer:
 
     def _accumulate(self, batch: MicroBatch, predictions: float, instances: float) -> None:
         """Add a micro-batch's part of the mean losses and of their gradients, given the counts of the global batch."""
-        masked_lm, next_sentence = self._loss_sums(batch)
+        with autocast(self.group.device, self.precision):
+            masked_lm, next_sentence = self.gradients.loss_sums(**batch.inputs)
         masked_lm, next_sentence = masked_lm / predictions, next_sentence / instances
         loss = masked_lm if self.config.objective == "mlm" else masked_lm + next_sentence
         self.gradients.numbers += torch.stack([masked_lm.detach(), next_sentence.detach()])
@@ -329,18 +334,6 @@ class Trainer:
         two = phase.train.sample(1).select(np.arange(min(2, phase.train.groups[0].num_rows)))
         batch = make_batch(two, phase.masking, self.vocabulary, seed=self.config.seed)
         self._accumulate(batch.to(self.group.device), 1.0, 1.0)
-
-    def _loss_sums(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
-        """Return the summed MLM and NSP losses of a micro-batch."""
-        with autocast(self.group.device, self.precision):
-            return self.gradients.loss_sums(**batch.inputs)
-
-    def _seed_dropout(self, step: int, micro_batch: int) -> None:
-        """Key dropout on (seed, step, micro-batch, rank); it draws from torch's default generators only."""
-        key = int(combine(self.config.seed, step, micro_batch, self.group.rank)[0]) >> 1
-        torch.default_generator.manual_seed(key)
-        if self.group.device.type == "cuda":
-            torch.cuda.manual_seed(key)
 
     def _reader(self, phase: Phase, executor: ThreadPoolExecutor | None = None) -> InstanceReader:
         return InstanceReader(
@@ -410,10 +403,6 @@ class Trainer:
         measured_on = {"exam": pairs, "loss": content_sha256(held_out)}
         return [self.config.choose, str(len(self.config.phases)), measured_on.get(self.config.choose, "")]
 
-    def _metrics_at(self, step: int) -> dict[str, float]:
-        """Return the held-out metrics of the weights after `step` updates; {} if they have not been measured."""
-        return self.metrics if self.metrics_step == step else {}
-
     def _save_checkpoint(self, step: int, phase: Phase) -> None:
         """Copy the training state to host memory, on rank 0; a thread writes it while training continues."""
         self._saved_step = step
@@ -440,7 +429,7 @@ class Trainer:
                 **({"budget": self.timetable.state()} if self.config.budget else {}),
                 **({"exam": self.exam.state()} if self.exam is not None else {}),
             },
-            metrics=self._metrics_at(step),
+            metrics=self.metrics if self.metrics_step == step else {},
         )
 
         # Logged from the saver's thread, when the files are complete.

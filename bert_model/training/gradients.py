@@ -5,6 +5,7 @@ uninterrupted one bit for bit (docs/decisions/0004-gradient-sum.md).
 """
 
 import contextlib
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
@@ -111,11 +112,8 @@ class GradientBuffer(GradientSum):
         self.loss_sums = model.loss_sums
         self.group = group
         parameters = trained_parameters(model)[::-1]
-        offsets = []
-        end = num_numbers + -num_numbers % ALIGNMENT
-        for parameter in parameters:
-            offsets.append(end)
-            end += parameter.numel() + -parameter.numel() % ALIGNMENT
+        sizes = [num_numbers, *(parameter.numel() for parameter in parameters)]
+        *offsets, end = itertools.accumulate(size + -size % ALIGNMENT for size in sizes)
         self.flat = torch.zeros(end, dtype=torch.float32, device=group.device)
         self.numbers = self.flat[:num_numbers]
         # autograd accumulates into `grad` in place, so each parameter writes into its slice of the buffer.

@@ -147,7 +147,7 @@ class Tracker(contextlib.AbstractContextManager["Tracker"]):
 
     def log_artifact(self, path: Path | str, artifact_path: str = "") -> None:
         """Upload a file or directory to MLflow; it must stay in place until the tracker is closed."""
-        self.record("artifact", 0, path=str(path), artifact_path=artifact_path)
+        self.record("artifact", 0, path=self._logged(path), artifact_path=artifact_path)
 
     def log_checkpoint(
         self, directory: Path | str, step: int, metrics: Mapping[str, float] | None = None, **fields: Any
@@ -156,7 +156,12 @@ class Tracker(contextlib.AbstractContextManager["Tracker"]):
 
         A field `data`, with name and hash of one of the run's inputs, names what the metrics were measured on.
         """
-        self.record("checkpoint", step, metrics, path=str(directory), **fields)
+        self.record("checkpoint", step, metrics, path=self._logged(directory), **fields)
+
+    def _logged(self, path: Path | str) -> str:
+        """Return a path as the log has it: one in its directory from there, as that may be moved before it is read."""
+        path = Path(path)
+        return str(path.relative_to(self.directory) if path.is_relative_to(self.directory) else path.absolute())
 
     @property
     def run_id(self) -> str | None:
@@ -405,7 +410,7 @@ class _Follower(threading.Thread):
         """Make a checkpoint a logged model, which is found by its name if an earlier attempt created it."""
         from mlflow.entities import Metric
 
-        client, step, directory = self._client, int(line["step"]), Path(line["path"])
+        client, step, directory = self._client, int(line["step"]), self.directory / line["path"]
         if str(step) in self.state["models"]:
             return
         name = f"step-{step:08d}"
@@ -460,7 +465,7 @@ class _Follower(threading.Thread):
             self._client.log_model_artifacts(model_id, folder)
 
     def _log_artifact(self, line: Mapping[str, Any]) -> None:
-        path, target = Path(line["path"]), line.get("artifact_path") or None
+        path, target = self.directory / line["path"], line.get("artifact_path") or None
         if path.is_dir():
             self._client.log_artifacts(self._run_id, str(path), target)
         elif path.is_file():

@@ -101,7 +101,6 @@ def load_optimizer_tensors(model: nn.Module, optimizer: Optimizer, tensors: dict
     """Restore the result of `optimizer_tensors`; raise ArtifactError if tensors are missing or unexpected."""
     if not tensors and not optimizer.state:  # saved before the first update, in which torch's Adam creates its state
         return
-    # Each stored tensor fits exactly one state; what remains at the end belongs to another model.
     remaining = dict(tensors)
     names = {parameter: name for name, parameter in model.named_parameters()}
     for group in optimizer.param_groups:
@@ -123,8 +122,9 @@ def load_optimizer_tensors(model: nn.Module, optimizer: Optimizer, tensors: dict
             # The stored steps may be those of an optimizer that corrects.
             if isinstance(optimizer, Adam) and not optimizer.corrects_bias:
                 state["step"].fill_(UNCORRECTED_STEP)
-    if remaining:
+    # A head that was trained then and is not now has a state, which is left out.
+    if unknown := sorted(key for key in remaining if key.partition(":")[2] not in names.values()):
         raise ArtifactError(
-            f"optimizer state: found tensors that the model does not have ({', '.join(sorted(remaining)[:5])}); give a "
+            f"optimizer state: found tensors that the model does not have ({', '.join(unknown[:5])}); give a "
             "checkpoint of this model"
         )

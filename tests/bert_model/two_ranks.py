@@ -3,6 +3,7 @@
 import functools
 import json
 import logging
+import math
 import multiprocessing
 import os
 import signal
@@ -74,8 +75,8 @@ def fail_at(rank, step, action, others):
             while not others.exists() and time.monotonic() < deadline:
                 time.sleep(0.1)
         elif action == "poison":
-            original = Trainer._loss_sums
-            Trainer._loss_sums = lambda *a: tuple(loss * float("nan") for loss in original(*a))  # type: ignore
+            original = Trainer._accumulate
+            Trainer._accumulate = lambda trainer, batch, *_: original(trainer, batch, math.nan, math.nan)  # type: ignore
         elif action == "kill in save":
             checkpoint.save_tensors = _write_half_and_die  # type: ignore[assignment]
         else:

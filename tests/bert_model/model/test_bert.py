@@ -159,6 +159,14 @@ def test_unpadded_batch_equals_padded_with_zeros_in_padding(attention):
     torch.testing.assert_close(unpadded.pooled_output, padded.pooled_output, atol=1e-5, rtol=1e-5)
 
 
+def test_model_with_one_segment_reads_pairs_as_one_text():
+    model = new_model(BertForPreTraining, small_config(type_vocab_size=1), seed=3).eval()
+    inputs = batch(False)
+    with torch.no_grad():
+        pairs, texts = (model(**inputs | {"token_type_ids": types}) for types in (inputs["token_type_ids"], None))
+    assert torch.equal(pairs.prediction_logits, texts.prediction_logits)
+
+
 def test_unpadded_batch_runs_dense_layers_on_real_tokens_only():
     model = new_model(BertForPreTraining, small_config(), seed=1)
     inputs = batch(True)

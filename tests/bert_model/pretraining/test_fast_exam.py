@@ -199,6 +199,12 @@ def test_mean_is_not_replaced_by_a_kind_of_its_name(untrained):
     assert report_metrics(exam_result(scores, None))["exam_report/accuracy"] == 50
 
 
+def test_choice_after_the_last_checkpoint_is_said_to_choose_nothing(data, tmp_path, caplog):
+    train(configuration(data), tmp_path / "training")
+    train(configuration(data, choose="loss"), tmp_path / "training", resume=True, allow_changes=True)
+    assert "choose=loss: no checkpoint was compared by it; the last one is published" in caplog.text
+
+
 @pytest.mark.parametrize("choose", ["loss", "exam"])
 def test_best_checkpoint_of_the_last_phase_is_published(data, pairs, tmp_path, monkeypatch, choose):
     by_step = {3: 0.1, 6: 0.1, 8: 0.1, 9: 3.0, 12: 1.0, 14: 2.0}  # those of the first phase are of shorter instances

@@ -290,6 +290,15 @@ def test_resumed_packed_training_equals_an_uninterrupted_one(data, tmp_path):
     assert_same_training(tmp_path / "resumed", tmp_path / "whole")
 
 
+def test_resumed_packed_training_takes_longer_instances(data, tmp_path):
+    changes: dict[str, Any] = {"compile": False}
+    packed_train(data, tmp_path / "training", changes=changes, vanish=4)
+    phases = configuration(data)["phases"]
+    changes["phases"] = [phases[0] | {"max_seq_length": 32, "instances": data["long"]}, phases[1]]
+    packed_train(data, tmp_path / "training", changes=changes, resume=True, allow_changes=True)
+    assert [*train_events(tmp_path / "training")] == list(range(1, 15))
+
+
 def test_too_little_memory_names_the_ceiling(data, tmp_path, monkeypatch):
     def fail(*_):
         raise torch.OutOfMemoryError("CUDA out of memory.")

@@ -55,6 +55,12 @@ def test_plan_is_the_budget_over_the_pace_of_each_phase(data, tmp_path, monkeypa
     assert list(tmp_path.iterdir()) == []
 
 
+def test_plan_ends_with_the_passes_where_they_come_before_the_budget(data):
+    rows, measured = planned(budgeted(data, max_passes=40.0))
+    for row, passes, (_, in_a_step) in zip(rows, (30, 10), measured):
+        assert (row[4], row[7]) == (f"{passes / in_a_step:,.0f}", f"{passes}.00")
+
+
 def test_plan_without_a_budget_is_the_time_of_the_steps(data):
     values = configuration(data)
     values["phases"][0] |= {"steps": 8000, "warmup_steps": 4000, "initial_batch_size": 8}

@@ -379,6 +379,11 @@ def test_non_finite_loss_stops_the_run_and_its_weights_are_not_saved(data, tmp_p
     [
         (KeyError("a defect"), KeyError, "KeyError: 'a defect'"),
         (
+            RuntimeError("InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx\n"),
+            TrainingError,
+            "found in torch._inductor.config.cpp.cxx); install g++, or give compile=false; the last checkpoint is ",
+        ),
+        (
             torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate"),
             TrainingError,
             "the GPU has too little memory (OutOfMemoryError: CUDA out of memory.); give a smaller micro_batch_size, "

@@ -70,16 +70,33 @@ def test_phase_that_is_longer_than_the_positions_is_refused(device, positions, m
             initialize_or_resume(config, None, tokenizer, group)
 
 
+@pytest.mark.parametrize("checkpoint", [None, "checkpoints/step-00000014"])
 @pytest.mark.parametrize("objective", ["mlm", "mlm_nsp"])
-def test_next_sentence_head_that_is_not_trained_on_counts_as_untrained(undisturbed, objective):
+def test_next_sentence_head_that_is_not_trained_on_counts_as_untrained(undisturbed, objective, checkpoint):
     config = PretrainingConfig(
         model=ModelConfig(preset="initial"),
         phases=(PHASE,),
         initial_model=str(undisturbed / "model"),
         objective=objective,
     )
-    model, *_ = initialize_or_resume(config, None, Tokenizer.from_directory(undisturbed / "model"), ALONE)
+    resumed = checkpoint and undisturbed / checkpoint
+    model, *_ = initialize_or_resume(config, resumed, Tokenizer.from_directory(undisturbed / "model"), ALONE)
     assert model.has_trained_next_sentence == (objective != "mlm")
+
+
+def test_longer_phase_that_changes_a_resumed_model_is_said(tmp_path, monkeypatch, caplog):
+    tokenizer = Tokenizer.from_tokens(tiny_tasks.TOKENS, True)
+    model = ModelConfig(preset="tiny", architecture="modern")
+    stored = model.resolve(vocab_size=tokenizer.vocab_size, max_length=512)
+    (tmp_path / "config.json").write_text(stored.to_json("BertForMaskedLM"))
+    monkeypatch.setattr("bert_model.pretraining.run_directory.restore", lambda *_: {"step": 3})
+    for length in (512, 1024):
+        config = PretrainingConfig(model=model, phases=(PHASE, dataclasses.replace(PHASE, max_seq_length=length)))
+        initialize_or_resume(config, tmp_path, tokenizer, ALONE)
+        assert ("global_attn_every_n_layers: was 1, is 3; global_rope_theta: was 10000.0, is" in caplog.text) == (
+            length == 1024
+        )
+        assert ("the model computes otherwise" in caplog.text) == (length == 1024)
 
 
 def test_configuration_is_written_without_the_secrets_of_urls(tmp_path):

@@ -301,6 +301,20 @@ def test_checkpoint_that_is_removed_during_its_upload_is_uploaded_whole(links, s
     assert files == MODEL_FILES
 
 
+def test_checkpoint_of_a_training_that_was_moved_is_uploaded(store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    checkpoint = make_checkpoint(Path("run/checkpoints"), 5)
+    with monkeypatch.context() as down:
+        down.setattr("bert_model.training.mlflow_sync.open_client", mock.Mock(side_effect=ConnectionError))
+        with open_tracker(Path("run")) as run:
+            run.log_checkpoint(checkpoint, 5, {"held_out/mlm_loss": 2.5})
+    Path("run").rename("moved")
+    monkeypatch.chdir("moved")
+    assert sync(tmp_path / "moved")
+    model = store.get_logged_model(sync_state(tmp_path / "moved")["models"]["5"])
+    assert {item.path for item in store.list_logged_model_artifacts(model.model_id)} == MODEL_FILES
+
+
 def test_checkpoint_without_upload_has_path_and_hash(store, tmp_path):
     checkpoint, model = log_checkpoint(store, tmp_path, upload_checkpoints=False)
     assert model.tags["path"] == str(checkpoint)

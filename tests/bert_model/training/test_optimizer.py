@@ -145,6 +145,15 @@ def test_bert_adam_ignores_the_restored_step_of_adamw():
         torch.testing.assert_close(parameter, before[name] - 0.01 * mean / (square.sqrt() + 1e-6))
 
 
+def test_state_of_a_head_that_is_not_trained_any_more_is_left_out():
+    model = Small()
+    tensors = optimizer_tensors(model, build_optimizer(model, OptimizerConfig(), 0.01))
+    model.LayerNorm.requires_grad_(False)
+    optimizer = build_optimizer(model, OptimizerConfig(), 0.01)
+    load_optimizer_tensors(model, optimizer, tensors)
+    assert {name for name in tensors if "dense" in name} == set(optimizer_tensors(model, optimizer))
+
+
 def test_optimizer_state_of_another_model_is_refused():
     model = Small()
     optimizer = build_optimizer(model, OptimizerConfig(), 0.01)
