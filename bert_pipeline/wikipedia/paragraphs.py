@@ -217,10 +217,7 @@ def _finish_passage(text: str, dropped: Counter[str]) -> str:
     text = repair_punctuation(text).strip()
 
     if has_special:
-        text = _INVISIBLE.sub("", unprotect(text))
-        if "  " in text:
-            text = " ".join(text.split())
-        text = text.strip()
+        text = " ".join(_INVISIBLE.sub("", unprotect(text)).split())
     return remove_loose_spaces(text)
 
 
