@@ -23,10 +23,10 @@ _FENCE = re.compile(r"^(```|~~~).*?(?:^\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"(#{1,6})[ \t]+(.*?)[ \t#]*")
 _ITEM = {"plain": re.compile(r"[-*•·‣◦▪–]\s"), "markdown": re.compile(r"(?:[-*+•]|\d{1,9}[.)])\s")}
 _TABLE = re.compile(r"\|.*|[-:| ]*-{3}[-:| ]*")
-# ![image](…), [text](…), [^1], **bold**, _italics_, \*: of at most 1,000 characters, or the search for the end of what
-# is never closed, from each of its beginnings, would take the square of a line's length.
-_TARGET = r"\([^)\s]{0,1000}(?:\s[^)]{0,1000})?\)"
-_IMAGE = re.compile(rf"!\[[^\]]{{0,1000}}\]{_TARGET}|\[\^[^\]]{{1,1000}}\]")
+# ![image](…), [text](…), [^1], [[1]](#…), **bold**, _italics_, \*: of at most 1,000 characters, or the search for the
+# end of what is never closed, from each of its beginnings, would take the square of a line's length.
+_TARGET = r'\((?:(?:[^()\s]|\([^()\s]{0,1000}\)){0,1000}|[^)\s]{0,1000})(?:\s(?:"[^"]{0,1000}"|[^)]{0,1000}))?\)'
+_IMAGE = re.compile(rf"!\[[^\]]{{0,1000}}\]{_TARGET}|\[\^[^\]]{{1,1000}}\]|\[\\?\[[^\[\]]{{1,100}}\]\](?=\(#){_TARGET}")
 _LINK = re.compile(rf"\[([^\]]{{0,1000}})\]{_TARGET}")
 _EMPHASIS = re.compile(r"(?<![\w\\])(\*{1,3}|_{1,3}|`{1,3})(?=\S)(.{1,1000}?)(?<=\S)\1(?!\w)")
 _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")

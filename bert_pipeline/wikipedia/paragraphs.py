@@ -217,10 +217,7 @@ def _finish_passage(text: str, dropped: Counter[str]) -> str:
     text = repair_punctuation(text).strip()
 
     if has_special:
-        text = _INVISIBLE.sub("", unprotect(text))
-        if "  " in text:
-            text = " ".join(text.split())
-        text = text.strip()
+        text = " ".join(_INVISIBLE.sub("", unprotect(text)).split())
     return remove_loose_spaces(text)
 
 
@@ -241,7 +238,7 @@ def is_prose(passage: str) -> bool:
     end = passage.rstrip(_CLOSERS)[-1:]
     if end in SENTENCE_ENDS:
         return True
-    # No full stop: only the length can tell a sentence from a label.
+    # No full stop: only the length can tell a sentence from a label, or a list: "Tokyo - Kanagawa - Saitama - …".
     if end not in PAUSES and _LABEL.match(passage):
         return False
     num_spaces = passage.count(" ")
@@ -249,4 +246,4 @@ def is_prose(passage: str) -> bool:
         num_spaces += count_unspaced_words(passage)
     if end in PAUSES:
         return num_spaces >= (1 if end in COMMAS else 2)
-    return len(passage) >= 80 or num_spaces >= 8
+    return (len(passage) >= 80 or num_spaces >= 8) and passage.count(" - ") < 4

@@ -43,9 +43,10 @@ _MIN_WORDS_PER_FORMULA = 4
 # An innermost bracket of at most 300 characters: "(read x bar)"
 _BRACKET = re.compile(rf"{_OPEN}(?:(?!{_OPEN}|{_CLOSE}).){{0,300}}{_CLOSE}")
 # The end of a sentence: ". " of "is true. The next", '." ' of 'is "true." The next', "。"; not ". " of "J. Smith",
-# "St. John" or "cf. the next": where in doubt, two sentences are left together
+# "St. John", "31. Mai" or "cf. the next", nor any in a bracket: where in doubt, two sentences are left together
 _SENTENCE_END = re.compile(
-    rf"(?<!\b[^\W\d_])(?<!\b[^\W\d_a-z][a-z])(?<!\b[^\W\d_a-z][a-z][a-z]){one_of(SENTENCE_ENDS)}"
+    rf"({_OPEN}(?:(?!{_OPEN}|{_CLOSE}|{one_of(UNSPACED_ENDS)}).){{0,300}}{_CLOSE})"
+    rf"|(?<!\b\w)(?<!\b\d\d)(?<!\b[^\W\d_a-z][a-z])(?<!\b[^\W\d_a-z][a-z][a-z]){one_of(SENTENCE_ENDS)}"
     rf"(?:{_QUOTE}|{one_of(CLOSERS, DROPPED)})*+ ++(?=[\W_]{{0,20}}+(?:[^\W_a-z]|$))|{one_of(UNSPACED_ENDS)}"
 )
 # Several missing words with little between them: "FORMULA, FORMULA, and FORMULA", "FORMULA is FORMULA"
@@ -77,7 +78,7 @@ def repair_sentences(text: str, dropped: Counter[str]) -> str:
     Removed sentences are counted in `dropped`, as "sentence without its formula" or "sentence without its value".
     """
     text = _BRACKET.sub(_repair_bracket, text)
-    ends = [0, *(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]
+    ends = [0, *(match.end() for match in _SENTENCE_END.finditer(text) if not match[1]), len(text)]
     return "".join(_repair_sentence(text[start:end], dropped) for start, end in zip(ends, ends[1:]))
 
 

@@ -40,6 +40,19 @@ def test_markdown_loses_its_marks_and_what_is_no_prose():
     assert dropped == counts
 
 
+def test_targets_and_titles_of_links_may_have_brackets():
+    text = 'It is in [Bar](https://a.org/Bar_(town) "Bar (town)"), on [Baz](/wiki/Baz_(river)) (or [Esk](Esk)).'
+    assert prose_passages(text, "markdown", "en", Counter()) == ["It is in Bar, on Baz (or Esk)."]
+    image = 'It is so. ![The church](church_(2).jpg "Church (2)")'
+    assert prose_passages(image, "markdown", "en", Counter()) == ["It is so."]
+
+
+@pytest.mark.parametrize("note", ["[[1]](#cite_note-1)", r"[\[note 2\]](#cite_note-Smith_(2001)-2)", "[^3]"])
+def test_notes_of_markdown_are_removed(note):
+    text = f"It is so.{note} It has [one](/wiki/One) or [two](#Two){note}{note} rivers."
+    assert prose_passages(text, "markdown", "en", Counter()) == ["It is so. It has one or two rivers."]
+
+
 @pytest.mark.parametrize(
     ("language", "heading"),
     [("de", "Einzelnachweise"), ("ja", "脚注"), ("ru", "Примечания"), ("simple", "Notes:")],
