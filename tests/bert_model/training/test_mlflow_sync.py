@@ -29,7 +29,7 @@ from bert_model.model.weights import load_model, save_model
 from bert_model.training import mlflow_sync
 from bert_model.training.home import credentials_apart, tracking_uri
 from bert_model.training.metrics_log import MAX_PARAM_LENGTH, first_line, flat_params, without_password
-from bert_model.training.mlflow_store import open_client
+from bert_model.training.mlflow_store import experiment_id, open_client
 from bert_model.training.mlflow_sync import Tracker, sync
 from bert_pipeline.errors import ArtifactError, BertError, DiskFullError, UsageError
 from bert_pipeline.manifest import load_manifest, publishing
@@ -350,6 +350,23 @@ def test_experiments_are_described_and_an_empty_default_is_deleted_once(own_stor
     own_store.restore_experiment("0")  # by a person: it stays
     open_tracker(tmp_path / "third", experiment="finetuning").close()
     assert "Default" in {experiment.name for experiment in own_store.search_experiments()}
+
+
+@pytest.mark.parametrize(
+    ("uri", "place"),
+    [
+        ("postgresql+psycopg2://mlflow@database/mlflow", "artifacts"),
+        ("sqlite:////srv/mlflow.db", "artifacts"),
+        ("http://127.0.0.1:9", None),
+    ],
+)
+def test_artifacts_are_in_the_home_unless_a_server_has_them(tmp_path, monkeypatch, uri, place):
+    monkeypatch.setenv("BERT_HOME", str(tmp_path))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    client = mock.Mock()
+    client.get_experiment_by_name.return_value = None
+    experiment_id(client, "mine")
+    client.create_experiment.assert_called_once_with("mine", place and (tmp_path / place).as_uri(), {})
 
 
 def test_default_experiment_with_runs_is_kept(own_store, tmp_path):
