@@ -190,7 +190,7 @@ def sync(directory: Path | str) -> bool:
     follower, status = _Follower(directory, state), state.get("status") or "FINISHED"
     if state["copied_lines"] < len(read_lines(directory)) or state["status_sent"] != status:
         follower.start()
-        if not follower.close(status, CLOSE_TIMEOUT_SECONDS):
+        if not follower.close(status, 60 * CLOSE_TIMEOUT_SECONDS):  # the files of a checkpoint may take minutes
             return False
     # The children come last: their runs name the parent's.
     return all(sync(path.parent) for path in sorted(directory.glob(f"*/{STATE_NAME}")))

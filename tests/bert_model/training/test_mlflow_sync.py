@@ -490,6 +490,22 @@ def test_server_that_does_not_answer_delays_the_end_by_its_timeout_only(store, t
     assert history(store, run.run_id, "train/loss") == [(1, 3.0)]
 
 
+def test_copy_of_a_finished_log_has_time_for_large_files(store, tmp_path, monkeypatch):
+    def upload_slowly(client, model_id, folder):
+        time.sleep(0.5)
+        return upload(client, model_id, folder)
+
+    with monkeypatch.context() as patched:  # the training ends while MLflow is down
+        intercept(patched, ["get_experiment_by_name"], lambda _: True, sent=False)
+        with open_tracker(tmp_path / "run") as run:
+            run.log_checkpoint(make_checkpoint(tmp_path, 5), 5)
+    upload = mlflow.MlflowClient.log_model_artifacts
+    monkeypatch.setattr(mlflow.MlflowClient, "log_model_artifacts", upload_slowly)
+    monkeypatch.setattr(mlflow_sync, "CLOSE_TIMEOUT_SECONDS", 0.4)
+    assert sync(tmp_path / "run")
+    assert sync_state(tmp_path / "run")["status_sent"] == "FINISHED"
+
+
 def test_server_down_loses_no_metrics_and_sync_sends_them(database, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:hunter2@127.0.0.1:{free_port()}")
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
