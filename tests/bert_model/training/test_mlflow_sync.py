@@ -245,6 +245,16 @@ def test_last_value_of_a_run_is_that_of_the_resumed_course(store, tmp_path):
         assert store.get_run(run.run_id).data.metrics == {"train/loss": value}
 
 
+def test_checkpoints_of_a_renamed_experiment_stay_with_their_run(store, tmp_path):
+    for step in (5, 6):
+        with open_tracker(tmp_path / "run", experiment="renamed") as run:
+            run.log_checkpoint(make_checkpoint(tmp_path, step), step, {"held_out/mlm_loss": 2.5})
+        experiment = store.get_run(run.run_id).info.experiment_id
+        store.rename_experiment(experiment, "by a person")
+    models = [store.get_logged_model(model_id) for model_id in sync_state(tmp_path / "run")["models"].values()]
+    assert [model.experiment_id for model in models] == [experiment, experiment]
+
+
 def log_checkpoint(store: Any, tmp_path: Path, **settings: Any) -> tuple[Path, Any]:
     """Log a checkpoint of step 5; return it and its logged model."""
     checkpoint = make_checkpoint(tmp_path, 5)
