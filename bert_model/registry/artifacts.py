@@ -282,8 +282,8 @@ def _task_logits(directory: Path) -> npt.NDArray[np.float64]:
     kind = kind_of(model.task)
     example = kind.parse("0", check_input(EXAMPLE_INPUTS[kind.form], kind.form, "reference input"))
     encoded = kind.encode([example], model.tokenizer, model.config)
-    # In the precision of the training: recorded outputs must not depend on the processor that recorded them.
-    logits = model.logits(encoded, num_threads=1, precision=model.config.precision)
+    # Not in "auto", which is another precision on another processor than the one that recorded the outputs.
+    logits = model.logits(encoded, num_threads=1, precision=model.config.precision.replace("auto", "float32"))
     return np.asarray(logits, dtype=np.float64).ravel()
 
 

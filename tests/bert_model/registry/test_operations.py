@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import tiny_tasks
+import torch
 from mlflow import MlflowClient, MlflowException
 from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 from safetensors.torch import load_file, save_file
@@ -30,6 +31,7 @@ from bert_model.registry.model_card import card_problem, description_of, readme_
 from bert_model.registry.promotion import GateConfig
 from bert_model.registry.resolve import resolve_model
 from bert_model.registry.versions import EXAM_ACCURACY, EXAM_FOR_CHOOSING, RegisteredVersion, Version, describe_model
+from bert_model.training.distributed import resolve_precision
 from bert_model.zero_shot.exam import take_exam
 from bert_pipeline.errors import ArtifactError, InputError, PromotionError, UnavailableError, UsageError
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
@@ -658,6 +660,22 @@ def test_version_without_license_card_or_same_outputs_is_refused(home, name, tra
     assert "documented" in operations.promote(name, dry_run=True).refused_by
     monkeypatch.setattr(artifacts, "reference_logits", lambda directory: [0.0, 0.0])
     assert "reproduces_logits" in operations.promote(name, dry_run=True).refused_by
+
+
+def test_outputs_are_compared_in_one_precision_on_all_processors(trained, tmp_path, monkeypatch):
+    def change(path):
+        _rewrite(path / "task.json", lambda found: found["configuration"].update(precision="auto"))
+        tensors = load_file(path / "model.safetensors")
+        tensors["classifier.weight"] *= 1000.0  # a large output, of which bfloat16 keeps fewer digits than are compared
+        save_file(tensors, path / "model.safetensors", {"format": "pt"})
+
+    model = edited(trained / "weak", tmp_path / "model", change)
+    recorded = artifacts.reference_logits(model)
+    # A processor with instructions for bfloat16.
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "AVX512")
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"avx512_bf16": True}, raising=False)
+    assert resolve_precision("auto", torch.device("cpu")) == "bfloat16"
+    assert artifacts.check_outputs(model, recorded) is None
 
 
 def test_model_card_that_was_cut_off_or_changed_is_not_intact(home, name, trained):
