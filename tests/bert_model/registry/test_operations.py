@@ -121,6 +121,25 @@ def test_better_version_becomes_champion_and_rollback_restores(home, trained):
     assert operations.promote(name, 1, dry_run=True).refused_by[0] == "not_rolled_back"
 
 
+@pytest.mark.parametrize("sent", [0, 1])
+def test_interrupted_rollback_is_completed_by_another(home, name, trained, monkeypatch, sent):
+    for model in ("weak", "strong"):
+        register(trained / model, name)
+        operations.promote(name).require()
+
+    def lose(_client):
+        raise MlflowException("the database is locked")
+
+    with monkeypatch.context() as patched:
+        meanwhile(patched, "set_registered_model_alias", lose, after=sent)
+        with pytest.raises(UnavailableError, match="the database is locked"):
+            operations.rollback(name)
+    with contextlib.suppress(PromotionError):  # there may be nothing left to do
+        operations.rollback(name)
+    assert aliases_of(name)["champion"] == 1
+    assert operations.promote(name, 2).refused_by == ("not_rolled_back",)
+
+
 def test_worse_version_is_refused_and_the_champion_stays(home, name, trained):
     register(trained / "strong", name)
     operations.promote(name).require()
