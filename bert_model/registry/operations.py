@@ -329,6 +329,8 @@ def _move_champion(client: "MlflowClient", champion: RegisteredVersion | None, c
     mark_now = client.get_registered_model(name).tags.get(MOVE_TAG)
     if aliases_of(client, name).get(CHAMPION) != chosen.version or mark_now != mark:
         raise PromotionError(f"{name}: another client moved the champion at the same time; look at bert models")
+    if chosen.rolled_back:  # it returns by another rollback, or its gate was waived
+        client.set_model_version_tag(name, str(chosen.version), "rolled_back", "false")
 
 
 def _champion_changed(name: str, chosen: int) -> PromotionError:
@@ -365,8 +367,6 @@ def rollback(name: str) -> RegisteredVersion:
         if champion is not None:  # before the move: what an interruption leaves must not be promoted again
             client.set_model_version_tag(name, str(champion.version), "rolled_back", "true")
         _move_champion(client, champion, previous)
-        # The one rolled back loses its tag when it becomes champion again.
-        client.set_model_version_tag(name, str(previous.version), "rolled_back", "false")
         return read_version(client, name, previous.version)
 
 

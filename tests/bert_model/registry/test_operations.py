@@ -140,6 +140,18 @@ def test_interrupted_rollback_is_completed_by_another(home, name, trained, monke
     assert operations.promote(name, 2).refused_by == ("not_rolled_back",)
 
 
+def test_waiver_of_a_rollback_holds_until_the_next_one(home, name, trained):
+    for model in ("weak", "strong"):
+        register(trained / model, name)
+        operations.promote(name).require()
+    operations.rollback(name)
+    waiving = GateConfig(waived_gates=("not_rolled_back",))
+    assert operations.promote(name, 2, config=waiving).promoted
+    assert not operations.get_version(f"models:/{name}@champion").rolled_back
+    operations.rollback(name)
+    assert operations.promote(name, 2).refused_by == ("not_rolled_back",)
+
+
 def test_worse_version_is_refused_and_the_champion_stays(home, name, trained):
     register(trained / "strong", name)
     operations.promote(name).require()
