@@ -1,5 +1,6 @@
 """Lineage: where a dump and a model come from, as tags, license and registered name."""
 
+import contextlib
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -96,12 +97,16 @@ def packages_version(root: Path = ROOT) -> str:
     )[:12]
 
 
-def text_license(directory: Path, dump: str) -> str:
-    """Return the license of the text of a materialized dump; "" for the user's own files, whose license is unknown."""
+def text_license(corpus: Path, dump: str, read: str) -> str:
+    """Return the license of a dump's text; "" if it is not known, or if no hash that was `read` is the corpus's."""
     if sample_seed(dump) is not None:
         return SAMPLE_LICENSE
-    sources = [split_name(source)[1] for source in dump_sources(directory)]
-    return WIKIPEDIA_LICENSE if sources and all(source.startswith("wikipedia:") for source in sources) else ""
+    with contextlib.suppress(ArtifactError):  # it may be gone, or have been made again of other sources
+        manifest = load_manifest(corpus, kind="corpus")
+        sources = [split_name(source)[1] for source in manifest.provenance["sources"]]
+        if manifest.sha256 in read and all(source.startswith("wikipedia:") for source in sources):
+            return WIKIPEDIA_LICENSE
+    return ""
 
 
 def registered_name(pretrained: Path, task: str | None) -> str:
