@@ -161,14 +161,14 @@ def task_splits_disjoint(home: BertHome, partition: str) -> Verdict:
 @check_of("finetuned_model")
 def finetuned_scores_reproduce(home: BertHome, partition: str) -> Verdict:
     """The saved weights predict dev with the recorded scores."""
-    from bert_model.finetuning.task_model import load_task_model
+    from bert_model.finetuning.task_model import load_task_model, prediction_device
     from bert_model.kinds import kind_of
     from bert_model.kinds.base import fitted_of
 
     dump, task = dump_and_task(partition)
     directory = home.finetuning(dump, task)
     load_manifest(directory, kind="finetuned_model", verify="sha256")
-    model = load_task_model(directory)
+    model = load_task_model(directory).to(prediction_device())  # as the trial: precisions differ between devices
     kind, differences, scores = kind_of(model.task), [], {}
     # What was chosen on dev is applied, not chosen again: it belongs to the model.
     for split, examples in load_published_task(home, dump, task).dev.items():
