@@ -121,12 +121,11 @@ def _delete_empty_default(client: "MlflowClient") -> None:
         if default is None or default.lifecycle_stage != "active":
             return
         ids = [default.experiment_id]
-        is_empty = not (
+        if not (
             client.search_runs(ids, run_view_type=ViewType.ALL, max_results=1)
             or client.search_logged_models(ids, max_results=1)
             or client.search_traces(locations=ids, max_results=1)
-        )
-        if is_empty:
+        ):
             client.delete_experiment(default.experiment_id)
 
 

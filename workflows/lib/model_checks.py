@@ -4,7 +4,6 @@ import functools
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 from bert_model.training.metrics_log import read_history
 from bert_pipeline.manifest import load_manifest
@@ -206,20 +205,17 @@ def finetuned_not_degenerate(home: BertHome, partition: str) -> Verdict:
         # Not dev.nbest.json and dev.null_odds.json, which have no predictions.
         if path.parent.name == "predictions" and "dev" in path.stem and not path.stem.count("."):
             counts[path.stem] = len(_distinct_predictions(directory / name))
-    collapsed = [split for split, count in counts.items() if count < 2]
-    if collapsed:
-        description = f"one prediction for everything on {', '.join(collapsed)}"
-    else:
-        description = "; ".join(f"{split}: {count} different predictions" for split, count in counts.items())
-    return Verdict(bool(counts) and not collapsed, description or "no dev predictions", dict(counts))
+    if collapsed := [split for split, count in counts.items() if count < 2]:
+        return failed(f"one prediction for everything on {', '.join(collapsed)}", dict(counts))
+    description = "; ".join(f"{split}: {count} different predictions" for split, count in counts.items())
+    return Verdict(bool(counts), description or "no dev predictions", dict(counts))
 
 
 def _distinct_predictions(path: Path) -> set[str]:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".jsonl":
         return {json.dumps(json.loads(line)["prediction"]) for line in text.splitlines() if line}
-    document: dict[str, Any] = json.loads(text)
-    return {json.dumps(value) for value in document.values()}
+    return {json.dumps(value) for value in json.loads(text).values()}
 
 
 @check_of("candidate_model", blocks=False)
