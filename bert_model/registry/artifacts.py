@@ -170,7 +170,7 @@ def attach(client: "MlflowClient", version: RegisteredVersion, attachments: Mapp
 def read_card(client: "MlflowClient", version: RegisteredVersion) -> tuple[str, str | None]:
     """Return the stored model card, "" for none, and how it differs from the one that was written last."""
     card = read_stored_file(client, version.name, version.version, CARD_NAME)
-    if card is not None and card_sha256(card) == version.tags.get(CARD_TAG):
+    if card is not None and card_sha256(card) in version.tags.get(CARD_TAG, "").split():
         return card, None
     state = "missing" if card is None else "cut off or was changed"
     return card or "", f"its {CARD_NAME} is {state}; register the model again"

@@ -85,6 +85,10 @@ def meanwhile(monkeypatch, request, act, after=0):
     monkeypatch.setattr(MlflowClient, request, send)
 
 
+def lose(_client):
+    raise MlflowException("the database is locked")
+
+
 @pytest.fixture
 def name(home):
     """A name that no other test registers."""
@@ -126,10 +130,6 @@ def test_interrupted_rollback_is_completed_by_another(home, name, trained, monke
     for model in ("weak", "strong"):
         register(trained / model, name)
         operations.promote(name).require()
-
-    def lose(_client):
-        raise MlflowException("the database is locked")
-
     with monkeypatch.context() as patched:
         meanwhile(patched, "set_registered_model_alias", lose, after=sent)
         with pytest.raises(UnavailableError, match="the database is locked"):
@@ -730,6 +730,20 @@ def test_model_card_that_was_cut_off_or_changed_is_not_intact(home, name, traine
     )
     assert "Weights: CC0." in stored_beside(home, second, "model_card.md").read_text()
     assert not operations.promote(name, dry_run=True).refused_by
+
+
+@pytest.mark.parametrize("sent", [1, 2])
+def test_card_whose_replacement_was_interrupted_is_intact(home, name, trained, monkeypatch, sent):
+    version = register(trained / "weak", name)
+    with monkeypatch.context() as patched:
+        meanwhile(patched, "set_model_version_tag", lose, after=sent)
+        with pytest.raises(UnavailableError, match="the database is locked"):
+            operations.register(trained / "weak", name, tags={"license": "MIT"}, replaces_license=True)
+    assert "intact" not in operations.promote(name, dry_run=True).refused_by
+    again = operations.register(trained / "weak", name, tags={"license": "MIT"}, replaces_license=True)
+    assert again.version == version.version
+    assert "Weights: MIT." in stored_beside(home, version, "model_card.md").read_text()
+    assert len(again.tags["card_sha256"]) == 64
 
 
 def test_model_with_padded_embeddings_is_registered_and_predicts_tokens_only(home, tmp_path):
