@@ -88,13 +88,8 @@ def lineage_tags(dump: str, pretrained: Path, *, run_id: str) -> dict[str, str]:
 def packages_version(root: Path = ROOT) -> str:
     """Return a hash of every file of the packages that make models."""
     files = [path for package in ("bert_pipeline", "bert_model") for path in (root / package).rglob("*")]
-    return content_sha256(
-        {
-            path.relative_to(root).as_posix(): file_sha256(path)
-            for path in files
-            if path.is_file() and path.suffix != ".pyc"
-        }
-    )[:12]
+    kept = (path for path in files if path.is_file() and path.suffix != ".pyc")
+    return content_sha256({path.relative_to(root).as_posix(): file_sha256(path) for path in kept})[:12]
 
 
 def text_license(corpus: Path, dump: str, read: str) -> str:
