@@ -281,8 +281,7 @@ def print_outcome(plan: Plan, seconds: Mapping[str, float]) -> None:
     """Print the results table, the paths of plots and report, the time, and how to open the UIs."""
     home = BertHome()
     directory = home.report(plan.dump)
-    print()
-    print((directory / "results.txt").read_text(encoding="utf-8"))
+    print("", (directory / "results.txt").read_text(encoding="utf-8"), sep="\n")
     for path in sorted(directory.glob("*.png")):
         print(f"plot: {path}")
     print(f"report: {directory / 'report.md'}")

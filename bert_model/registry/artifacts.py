@@ -170,7 +170,7 @@ def attach(client: "MlflowClient", version: RegisteredVersion, attachments: Mapp
 def read_card(client: "MlflowClient", version: RegisteredVersion) -> tuple[str, str | None]:
     """Return the stored model card, "" for none, and how it differs from the one that was written last."""
     card = read_stored_file(client, version.name, version.version, CARD_NAME)
-    if card is not None and card_sha256(card) == version.tags.get(CARD_TAG):
+    if card is not None and card_sha256(card) in version.tags.get(CARD_TAG, "").split():
         return card, None
     state = "missing" if card is None else "cut off or was changed"
     return card or "", f"its {CARD_NAME} is {state}; register the model again"
@@ -282,8 +282,8 @@ def _task_logits(directory: Path) -> npt.NDArray[np.float64]:
     kind = kind_of(model.task)
     example = kind.parse("0", check_input(EXAMPLE_INPUTS[kind.form], kind.form, "reference input"))
     encoded = kind.encode([example], model.tokenizer, model.config)
-    # In the precision of the training: recorded outputs must not depend on the processor that recorded them.
-    logits = model.logits(encoded, num_threads=1, precision=model.config.precision)
+    # Not in "auto", which is another precision on another processor than the one that recorded the outputs.
+    logits = model.logits(encoded, num_threads=1, precision=model.config.precision.replace("auto", "float32"))
     return np.asarray(logits, dtype=np.float64).ravel()
 
 

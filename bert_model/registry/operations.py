@@ -179,6 +179,9 @@ def _set_license(client: "MlflowClient", version: RegisteredVersion, license: st
 
 def _rewrite_card(client: "MlflowClient", version: RegisteredVersion, card: str) -> None:
     """Replace a version's model card, with its hash and the description that is its beginning."""
+    # An outage before or after the file is no damage: until it is there, both hashes count.
+    hashes = f"{card_sha256(card)} {version.tags[CARD_TAG]}"
+    client.set_model_version_tag(version.name, str(version.version), CARD_TAG, hashes)
     artifacts.attach(client, version, {CARD_NAME: card.encode()})
     client.set_model_version_tag(version.name, str(version.version), CARD_TAG, card_sha256(card))
     client.update_model_version(version.name, str(version.version), description=description_of(card))
@@ -316,15 +319,21 @@ def _move_champion(client: "MlflowClient", champion: RegisteredVersion | None, c
     """
     name, mark = chosen.name, f"{current_user()} at {_now()} ({uuid.uuid4().hex})"
     client.set_registered_model_tag(name, MOVE_TAG, mark)
-    if aliases_of(client, name).get(CHAMPION) != (champion.version if champion else None):
+    aliases = aliases_of(client, name)
+    if aliases.get(CHAMPION) != (champion.version if champion else None):
         raise _champion_changed(name, chosen.version)
+    moves = [(CHAMPION, chosen.version)]
     # The champion itself, or a copy of it, takes its place: a rollback leads to what was champion before both.
     if champion is not None and champion.version != chosen.version and not chosen.is_copy_of(champion):
-        client.set_registered_model_alias(name, PREVIOUS, str(champion.version))
-    client.set_registered_model_alias(name, CHAMPION, str(chosen.version))
+        # What returns keeps its alias until it is champion: an interrupted rollback would lose it.
+        moves.insert(int(aliases.get(PREVIOUS) == chosen.version), (PREVIOUS, champion.version))
+    for alias, version in moves:
+        client.set_registered_model_alias(name, alias, str(version))
     mark_now = client.get_registered_model(name).tags.get(MOVE_TAG)
     if aliases_of(client, name).get(CHAMPION) != chosen.version or mark_now != mark:
         raise PromotionError(f"{name}: another client moved the champion at the same time; look at bert models")
+    if chosen.rolled_back:  # it returns by another rollback, or its gate was waived
+        client.set_model_version_tag(name, str(chosen.version), "rolled_back", "false")
 
 
 def _champion_changed(name: str, chosen: int) -> PromotionError:
@@ -358,11 +367,9 @@ def rollback(name: str) -> RegisteredVersion:
         if damage is not None:
             raise PromotionError(f"{name}: version {previous.version} is damaged ({damage}); nothing was changed")
         champion = read_version(client, name, aliases[CHAMPION]) if CHAMPION in aliases else None
-        _move_champion(client, champion, previous)
-        # The one rolled back loses its tag when it becomes champion again.
-        client.set_model_version_tag(name, str(previous.version), "rolled_back", "false")
-        if champion is not None:
+        if champion is not None:  # before the move: what an interruption leaves must not be promoted again
             client.set_model_version_tag(name, str(champion.version), "rolled_back", "true")
+        _move_champion(client, champion, previous)
         return read_version(client, name, previous.version)
 
 

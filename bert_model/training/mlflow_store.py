@@ -65,12 +65,13 @@ def current_user() -> str:
 def experiment_id(client: "MlflowClient", name: str) -> str:
     """Return the id of an experiment, created with its description if missing; ArtifactError if it was deleted.
 
-    With SQLite its artifacts are stored under BERT_HOME.
+    Those of a database without a server have their artifacts under BERT_HOME: MLflow takes ./mlruns for them.
     """
     note = EXPERIMENT_NOTES.get(name, "")
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
-        location = (bert_home() / "artifacts").as_uri() if tracking_uri().startswith("sqlite:") else None
+        is_database = tracking_uri().startswith(("sqlite", "postgresql", "mysql", "mssql"))
+        location = (bert_home() / "artifacts").as_uri() if is_database else None
         with ignoring("RESOURCE_ALREADY_EXISTS"):
             created = client.create_experiment(name, location, {NOTE_TAG: note} if note else {})
             _delete_empty_default(client)
@@ -120,12 +121,11 @@ def _delete_empty_default(client: "MlflowClient") -> None:
         if default is None or default.lifecycle_stage != "active":
             return
         ids = [default.experiment_id]
-        is_empty = not (
+        if not (
             client.search_runs(ids, run_view_type=ViewType.ALL, max_results=1)
             or client.search_logged_models(ids, max_results=1)
             or client.search_traces(locations=ids, max_results=1)
-        )
-        if is_empty:
+        ):
             client.delete_experiment(default.experiment_id)
 
 

@@ -195,7 +195,7 @@ def sync(directory: Path | str) -> bool:
     follower, status = _Follower(directory, state), state.get("status") or "FINISHED"
     if state["copied_lines"] < len(read_lines(directory)) or state["status_sent"] != status:
         follower.start()
-        if not follower.close(status, CLOSE_TIMEOUT_SECONDS):
+        if not follower.close(status, 60 * CLOSE_TIMEOUT_SECONDS):  # the files of a checkpoint may take minutes
             return False
     # The children come last: their runs name the parent's.
     return all(sync(path.parent) for path in sorted(directory.glob(f"*/{STATE_NAME}")))
@@ -294,12 +294,12 @@ class _Follower(threading.Thread):
             if parent_run_id is None:
                 return False
         self._client = client = open_client(self._uri)
-        self._experiment_id = experiment_id(client, self.state["experiment"])
 
         # A run that was deleted, or that a new database lacks, is replaced by another one with all lines. The answer to
         # an earlier creation may have been lost, so the run is looked up by its key first.
         run_id = self.state.get("run_id")
         if not run_id or not has_run(client, run_id):
+            self._experiment_id = experiment_id(client, self.state["experiment"])
             if run_id:
                 logger.warning(
                     f"MLflow at {self.state['tracking_uri']} has no run {run_id} any more; the whole log of "
@@ -312,6 +312,8 @@ class _Follower(threading.Thread):
         if self.state.get("status_sent") and not self.state.get("status"):  # the run had ended and is resumed
             client.update_run(run_id, status="RUNNING")
             self.update(status_sent=None)
+        # That of the run, under whatever name by now: its models are beside it.
+        self._experiment_id = client.get_run(run_id).info.experiment_id
         self._run_id = run_id
         return True
 

@@ -19,6 +19,7 @@ from unittest import mock
 
 import dagster as dg
 import pytest
+from instances_fixture import make_tokenizer
 from loopback import Handler, serving
 from materialized import call
 from small_corpus import make_corpus, make_documents
@@ -302,6 +303,15 @@ def test_files_of_a_dump_are_kept_where_none_are_named(clean_environment, tmp_pa
     for sources in ([str(file)], []):
         call(data.dump, "simplewiki-20261001", home, sources=sources)
         assert dump_sources(home.dump("simplewiki-20261001")) == [f"wikipedia:{file}"]
+
+
+def test_vocabulary_of_a_model_names_no_secret(clean_environment, tmp_path, monkeypatch):
+    (tmp_path / "model").mkdir()
+    make_tokenizer(60).save(tmp_path / "model")
+    monkeypatch.setattr("bert_model.registry.resolve.resolve_model", lambda _: tmp_path / "model")
+    home = BertHome()
+    call(data.vocabulary, "enwiki-1", home, from_model="https://me:s3cret@example.org/model?sig=ab")
+    assert load_manifest(home.vocabulary("enwiki-1")).provenance["from_model"] == "https://example.org/model"
 
 
 def test_text_that_gives_no_pairs_leaves_no_exam(clean_environment):

@@ -281,8 +281,14 @@ def test_job_backs_up_and_keeps_the_newest(instance, tmp_path, monkeypatch):
     create_backup(small_home(tmp_path / "another"), folder / "bert-20250101T020000")
     (folder / "notes").mkdir()
     (folder / "notes.txt").write_text("mine", encoding="utf-8")
+    killed, running = (folder / f".bert-20260102T020000.partial-{digit * 32}" for digit in "01")
+    for draft in (killed, running):
+        (draft / "artifacts").mkdir(parents=True)
     monkeypatch.setenv("BERT_BACKUPS", str(folder))
-    assert back_up(home, instance, keep=1).success
+    with locked(running, directory=True):
+        assert back_up(home, instance, keep=1).success
+    assert not killed.exists()
+    shutil.rmtree(running)  # which was kept
     (newest,) = {path.name for path in folder.iterdir()} - {"notes", "notes.txt", "bert-20250101T020000"}
     assert newest > "bert-20260101T020000"
     assert json.loads((home.path / "last_backup.json").read_text())["directory"] == str(folder / newest)

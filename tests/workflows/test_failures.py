@@ -14,7 +14,7 @@ from loopback import Handler, serving
 from training_processes import empty_job
 
 from bert_model.training import mlflow_store
-from bert_pipeline.errors import TrainingError, UnavailableError
+from bert_pipeline.errors import PromotionError, TrainingError, UnavailableError
 from bert_pipeline.manifest import load_manifest, publishing
 from workflows.defs import automation
 from workflows.lib.instance import end_abandoned_runs
@@ -124,8 +124,11 @@ def test_webhook_that_fails_is_a_warning_without_its_address(failed, monkeypatch
     assert "s3cret" not in said
 
 
-@pytest.mark.parametrize(("error", "retried"), [(UnavailableError("no answer"), True), (TrainingError("nan"), False)])
-def test_only_unavailable_server_allows_retries(error, retried):
+@pytest.mark.parametrize(
+    ("error", "retried"),
+    [(UnavailableError("no answer"), True), (PromotionError("it changed"), True), (TrainingError("nan"), False)],
+)
+def test_only_unavailable_server_and_moved_champion_allow_retries(error, retried):
     with pytest.raises(dg.Failure) as failure, as_dagster_failures():
         raise error
     assert failure.value.allow_retries is retried

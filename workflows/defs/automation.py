@@ -76,8 +76,7 @@ MAX_RETRIES_TAG = "dagster/max_retries"
 RETRY_TAG = "dagster/will_retry"
 """Tag that Dagster gives a failed run."""
 SECONDS_PER_HOUR = 3600
-SECONDS_PER_DAY = 24 * SECONDS_PER_HOUR
-MAX_QUEUED_SECONDS = 14 * SECONDS_PER_DAY
+MAX_QUEUED_SECONDS = 14 * 24 * SECONDS_PER_HOUR
 """Limit of runs that wait for the training pool: Dagster counts the wait, which may be a whole pre-training."""
 
 
@@ -106,7 +105,7 @@ write_report = define_job(
 predict = define_job(
     PREDICTION_JOB,
     "The champion's answers to the files in BERT_HOME/inputs/<task>, or to those named in the launchpad.",
-    max_seconds=2 * SECONDS_PER_DAY,
+    max_seconds=48 * SECONDS_PER_HOUR,
 )
 
 # --- retraining ---

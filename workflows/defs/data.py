@@ -299,10 +299,10 @@ def _copy_vocabulary(context: dg.AssetExecutionContext, model: str, directory: P
         with publishing(directory, kind="vocabulary", configuration=configuration, inputs=inputs) as draft:
             tokenizer.save(draft.path)
             draft.counts = {"vocab_size": tokenizer.vocab_size}
-            draft.provenance = {"from_model": model}
+            draft.provenance = {"from_model": without_secrets(model)}
         return load_manifest(directory, kind="vocabulary")
 
-    context.log.info(f"the vocabulary of {model} is taken over")
+    context.log.info(f"the vocabulary of {without_secrets(model)} is taken over")
     return COPYING.make(
         directory, build, settings=configuration, inputs={"vocabulary": tokenizer.sha256}, log=context.log.info
     )

@@ -263,14 +263,12 @@ def finetuned_model(context: dg.AssetExecutionContext, home: BertHome, settings:
         "configuration": dg.MetadataValue.json(dict(manifest.configuration)),
         "comparison": picture(plot, f"{task_name}: score against its baselines"),
     }
-    if manifest.provenance.get("training_seconds"):
-        rate = manifest.provenance["training_tokens"] / manifest.provenance["training_seconds"]
-        metadata["time/tokens_per_second"] = rate
+    if seconds := manifest.provenance.get("training_seconds"):
+        metadata["time/tokens_per_second"] = manifest.provenance["training_tokens"] / seconds
     metadata |= _analysis_metadata(results)
-    page = errors_path(directory)
     if run_id := mlflow_run_id(manifest):
         metadata["mlflow_run"] = home.mlflow_run(run_id)
-    if page.is_file():
+    if (page := errors_path(directory)).is_file():
         metadata["errors"] = dg.MetadataValue.path(str(page))
     metadata |= {f"score/{key}": value for key, value in baselines.items()}
     return materialization(manifest.sha256, metadata)

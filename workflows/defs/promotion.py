@@ -89,7 +89,7 @@ def _register(
     # Later runs, such as the automatic ones, know what an earlier one was told; that of the text is only assumed.
     is_named = bool(license)
     license = license or stated_license(directory) or stated_license(pretrained)
-    if license := license or text_license(home.dump(dump), dump):
+    if license := license or text_license(home.corpus(dump), dump, tags.get("corpus_sha256", "")):
         tags["license"] = license
 
     # The curves are those of the pre-training; the card of a fine-tuned model has the table of its runs.

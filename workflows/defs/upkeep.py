@@ -19,7 +19,7 @@ import dagster as dg
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from bert_model.training.home import relocate
-from bert_pipeline.atomic import atomic_directory, replace_text
+from bert_pipeline.atomic import atomic_directory, is_abandoned, replace_text
 from bert_pipeline.errors import ArtifactError, UsageError
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest, publishing
 from bert_pipeline.storage import is_file, remove_tree, without_secrets
@@ -82,7 +82,7 @@ def create_backup(home: BertHome, directory: Path) -> Manifest:
 
 
 def remove_old_backups(home: BertHome, folder: Path, keep: int) -> list[Path]:
-    """Remove all but the newest `keep` backups of a home that the job has made; return their directories."""
+    """Remove all but the newest `keep` backups of a home, and what killed jobs left; return the directories."""
     backups = []
     for path in folder.glob(f"{BACKUP_PREFIX}*/{MANIFEST_NAME}"):
         with contextlib.suppress(ArtifactError):  # it is none
@@ -90,6 +90,7 @@ def remove_old_backups(home: BertHome, folder: Path, keep: int) -> list[Path]:
             if provenance["home"] == str(home.path):
                 backups.append((provenance["created"], path.parent))
     old = [path for _, path in sorted(backups)[:-keep]]
+    old += filter(is_abandoned, folder.glob(f".{BACKUP_PREFIX}*.partial-*"))
     for path in old:
         remove_tree(path)
     return old
@@ -184,7 +185,7 @@ def back_up(
         context.log.warning(sentence)
     context.log.info(f"{manifest.path}: {len(manifest.files):,} files")
     for path in remove_old_backups(home, backups, keep):
-        context.log.info(f"{path}: removed, an older backup")
+        context.log.info(f"{path}: removed, an older or unfinished backup")
 
 
 @dg.multi_asset_check(

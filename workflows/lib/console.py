@@ -116,6 +116,7 @@ def progress_logger(context: dg.InitLoggerContext) -> logging.Logger:
     logger = logging.Logger("bert", level=logging.DEBUG)
     details: str = (context.logger_config or {}).get("details", "")
     file = BertHome().path / details
+    file.parent.mkdir(parents=True, exist_ok=True)  # a restored home has no logs
     full: logging.Handler = logging.FileHandler(file, encoding="utf-8") if details else logging.StreamHandler()
     full.setLevel(logging.INFO)
     for handler in (full, *([StepConsole()] if details else [])):

@@ -120,13 +120,14 @@ def wait_for_pools(instance: dg.DagsterInstance, run: dg.DagsterRun, log: Callab
         is_told = False
         while True:
             end_abandoned_runs(instance)
-            pools = [other.run_op_concurrency for other in unfinished_runs(instance)]
-            holders = sum(pool in (others.all_pools or ()) for others in pools if others)
+            others = [(other, other.run_op_concurrency) for other in unfinished_runs(instance)]
+            holders = [other for other, pools in others if pools and pool in (pools.all_pools or ())]
             limits = {limit.name: limit.limit for limit in instance.event_log_storage.get_pool_limits()}
-            if holders < limits.get(pool, 1):
+            if len(holders) < limits.get(pool, 1):
                 break
-            if not is_told:
-                log(f'waiting for another run, which holds the pool "{pool}"')
+            if not is_told:  # of which host: one whose host has another name by now does not end by itself
+                runs = (f"{other.run_id} of {process_of(other).partition(':')[0] or 'the UI'}" for other in holders)
+                log(f'waiting for the pool "{pool}", which is held by run {", ".join(runs)}')
             is_told = True
             time.sleep(1)
 

@@ -1,5 +1,6 @@
 """Lineage: where a dump and a model come from, as tags, license and registered name."""
 
+import contextlib
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -87,21 +88,20 @@ def lineage_tags(dump: str, pretrained: Path, *, run_id: str) -> dict[str, str]:
 def packages_version(root: Path = ROOT) -> str:
     """Return a hash of every file of the packages that make models."""
     files = [path for package in ("bert_pipeline", "bert_model") for path in (root / package).rglob("*")]
-    return content_sha256(
-        {
-            path.relative_to(root).as_posix(): file_sha256(path)
-            for path in files
-            if path.is_file() and path.suffix != ".pyc"
-        }
-    )[:12]
+    kept = (path for path in files if path.is_file() and path.suffix != ".pyc")
+    return content_sha256({path.relative_to(root).as_posix(): file_sha256(path) for path in kept})[:12]
 
 
-def text_license(directory: Path, dump: str) -> str:
-    """Return the license of the text of a materialized dump; "" for the user's own files, whose license is unknown."""
+def text_license(corpus: Path, dump: str, read: str) -> str:
+    """Return the license of a dump's text; "" if it is not known, or if no hash that was `read` is the corpus's."""
     if sample_seed(dump) is not None:
         return SAMPLE_LICENSE
-    sources = [split_name(source)[1] for source in dump_sources(directory)]
-    return WIKIPEDIA_LICENSE if sources and all(source.startswith("wikipedia:") for source in sources) else ""
+    with contextlib.suppress(ArtifactError):  # it may be gone, or have been made again of other sources
+        manifest = load_manifest(corpus, kind="corpus")
+        sources = [split_name(source)[1] for source in manifest.provenance["sources"]]
+        if manifest.sha256 in read and all(source.startswith("wikipedia:") for source in sources):
+            return WIKIPEDIA_LICENSE
+    return ""
 
 
 def registered_name(pretrained: Path, task: str | None) -> str:

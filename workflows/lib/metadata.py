@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from bert_model.training.metrics_log import without_password
-from bert_pipeline.errors import BertError, UnavailableError
+from bert_pipeline.errors import BertError, PromotionError, UnavailableError
 from bert_pipeline.manifest import Manifest
 from bert_pipeline.storage import store_errors, without_secrets
 
@@ -39,13 +39,13 @@ LAST_KEYS = ("path", "source", "sources", "training_directory", "sha256", "files
 def as_dagster_failures(*, allow_retries: bool = False) -> Iterator[None]:
     """Raise an error that the user can act on as a Dagster failure with the error text as description.
 
-    The asset's retry policy applies if a server did not answer, and to all errors with `allow_retries`.
+    The retry policy applies if a server did not answer or a champion moved, and to all errors with `allow_retries`.
     """
     try:
         with store_errors():
             yield
     except BertError as error:
-        retry = allow_retries or isinstance(error, UnavailableError)
+        retry = allow_retries or isinstance(error, (UnavailableError, PromotionError))
         raise dg.Failure(
             description=without_password(str(error)), metadata={"error": type(error).__name__}, allow_retries=retry
         ) from error

@@ -4,7 +4,6 @@ import functools
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 from bert_model.training.metrics_log import read_history
 from bert_pipeline.manifest import load_manifest
@@ -161,14 +160,14 @@ def task_splits_disjoint(home: BertHome, partition: str) -> Verdict:
 @check_of("finetuned_model")
 def finetuned_scores_reproduce(home: BertHome, partition: str) -> Verdict:
     """The saved weights predict dev with the recorded scores."""
-    from bert_model.finetuning.task_model import load_task_model
+    from bert_model.finetuning.task_model import load_task_model, prediction_device
     from bert_model.kinds import kind_of
     from bert_model.kinds.base import fitted_of
 
     dump, task = dump_and_task(partition)
     directory = home.finetuning(dump, task)
     load_manifest(directory, kind="finetuned_model", verify="sha256")
-    model = load_task_model(directory)
+    model = load_task_model(directory).to(prediction_device())  # as the trial: precisions differ between devices
     kind, differences, scores = kind_of(model.task), [], {}
     # What was chosen on dev is applied, not chosen again: it belongs to the model.
     for split, examples in load_published_task(home, dump, task).dev.items():
@@ -206,20 +205,17 @@ def finetuned_not_degenerate(home: BertHome, partition: str) -> Verdict:
         # Not dev.nbest.json and dev.null_odds.json, which have no predictions.
         if path.parent.name == "predictions" and "dev" in path.stem and not path.stem.count("."):
             counts[path.stem] = len(_distinct_predictions(directory / name))
-    collapsed = [split for split, count in counts.items() if count < 2]
-    if collapsed:
-        description = f"one prediction for everything on {', '.join(collapsed)}"
-    else:
-        description = "; ".join(f"{split}: {count} different predictions" for split, count in counts.items())
-    return Verdict(bool(counts) and not collapsed, description or "no dev predictions", dict(counts))
+    if collapsed := [split for split, count in counts.items() if count < 2]:
+        return failed(f"one prediction for everything on {', '.join(collapsed)}", dict(counts))
+    description = "; ".join(f"{split}: {count} different predictions" for split, count in counts.items())
+    return Verdict(bool(counts), description or "no dev predictions", dict(counts))
 
 
 def _distinct_predictions(path: Path) -> set[str]:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".jsonl":
         return {json.dumps(json.loads(line)["prediction"]) for line in text.splitlines() if line}
-    document: dict[str, Any] = json.loads(text)
-    return {json.dumps(value) for value in document.values()}
+    return {json.dumps(value) for value in json.loads(text).values()}
 
 
 @check_of("candidate_model", blocks=False)

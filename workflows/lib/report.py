@@ -85,7 +85,8 @@ class Results:
     def shown_rows(self) -> list[dict[str, Any]]:
         """Return the rows by heading, rounded to one decimal."""
         columns = {head or key: key for key, head in self.headings.items()}
-        return [{head: _rounded(row[key]) for head, key in columns.items()} for row in self.rows]
+        rows = [{head: row[key] for head, key in columns.items()} for row in self.rows]
+        return [{k: round(v, 1) if isinstance(v, float) else v for k, v in row.items()} for row in rows]
 
     def exam_scores(self) -> dict[str, float]:
         """Return the mean accuracy in the exam, and that of the n-gram model; {} without an exam."""
@@ -98,9 +99,7 @@ class Results:
         keys = [key for key in BARS if any(key in row for row in numbers)]
         # The same tasks in every average, or they would not compare.
         complete = [row for row in numbers if all(key in row for key in keys)]
-        if not complete:
-            return {}
-        return {key: sum(row[key] for row in complete) / len(complete) for key in keys}
+        return {key: sum(row[key] for row in complete) / len(complete) for key in keys if complete}
 
 
 def collect_results(home: BertHome, dump: str, model: Manifest) -> Results:
@@ -115,8 +114,7 @@ def collect_results(home: BertHome, dump: str, model: Manifest) -> Results:
         directory = home.finetuning(dump, task)
         reason = ""
         with contextlib.suppress(BertError):
-            data = load_manifest(home.task_data(dump, task))
-            reason = str(data.counts["reason"]) if data.kind == "skipped_task" else ""
+            reason = str(load_manifest(home.task_data(dump, task)).counts.get("reason", ""))  # of a skipped task
         # Without data, or not fine-tuned so far: the report names which.
         if reason or not (directory / "manifest.json").is_file():
             skipped[task] = reason or "not fine-tuned on this dump yet"
@@ -283,7 +281,3 @@ def _notes(results: Results) -> list[str]:
         tasks = ", ".join(task for task, its_reason in results.skipped.items() if its_reason == reason)
         notes.append(f"skipped: {tasks}: {reason}")
     return notes
-
-
-def _rounded(value: Any) -> Any:
-    return round(value, 1) if isinstance(value, float) else value

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import tiny_tasks
+import torch
 from mlflow import MlflowClient, MlflowException
 from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 from safetensors.torch import load_file, save_file
@@ -30,6 +31,7 @@ from bert_model.registry.model_card import card_problem, description_of, readme_
 from bert_model.registry.promotion import GateConfig
 from bert_model.registry.resolve import resolve_model
 from bert_model.registry.versions import EXAM_ACCURACY, EXAM_FOR_CHOOSING, RegisteredVersion, Version, describe_model
+from bert_model.training.distributed import resolve_precision
 from bert_model.zero_shot.exam import take_exam
 from bert_pipeline.errors import ArtifactError, InputError, PromotionError, UnavailableError, UsageError
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
@@ -83,6 +85,10 @@ def meanwhile(monkeypatch, request, act, after=0):
     monkeypatch.setattr(MlflowClient, request, send)
 
 
+def lose(_client):
+    raise MlflowException("the database is locked")
+
+
 @pytest.fixture
 def name(home):
     """A name that no other test registers."""
@@ -117,6 +123,33 @@ def test_better_version_becomes_champion_and_rollback_restores(home, trained):
     assert operations.promote(name, 2).refused_by == ("not_rolled_back",)  # a promotion that was undone is not repeated
     assert operations.rollback(name).version == 2
     assert operations.promote(name, 1, dry_run=True).refused_by[0] == "not_rolled_back"
+
+
+@pytest.mark.parametrize("sent", [0, 1])
+def test_interrupted_rollback_is_completed_by_another(home, name, trained, monkeypatch, sent):
+    for model in ("weak", "strong"):
+        register(trained / model, name)
+        operations.promote(name).require()
+    with monkeypatch.context() as patched:
+        meanwhile(patched, "set_registered_model_alias", lose, after=sent)
+        with pytest.raises(UnavailableError, match="the database is locked"):
+            operations.rollback(name)
+    with contextlib.suppress(PromotionError):  # there may be nothing left to do
+        operations.rollback(name)
+    assert aliases_of(name)["champion"] == 1
+    assert operations.promote(name, 2).refused_by == ("not_rolled_back",)
+
+
+def test_waiver_of_a_rollback_holds_until_the_next_one(home, name, trained):
+    for model in ("weak", "strong"):
+        register(trained / model, name)
+        operations.promote(name).require()
+    operations.rollback(name)
+    waiving = GateConfig(waived_gates=("not_rolled_back",))
+    assert operations.promote(name, 2, config=waiving).promoted
+    assert not operations.get_version(f"models:/{name}@champion").rolled_back
+    operations.rollback(name)
+    assert operations.promote(name, 2).refused_by == ("not_rolled_back",)
 
 
 def test_worse_version_is_refused_and_the_champion_stays(home, name, trained):
@@ -660,6 +693,22 @@ def test_version_without_license_card_or_same_outputs_is_refused(home, name, tra
     assert "reproduces_logits" in operations.promote(name, dry_run=True).refused_by
 
 
+def test_outputs_are_compared_in_one_precision_on_all_processors(trained, tmp_path, monkeypatch):
+    def change(path):
+        _rewrite(path / "task.json", lambda found: found["configuration"].update(precision="auto"))
+        tensors = load_file(path / "model.safetensors")
+        tensors["classifier.weight"] *= 1000.0  # a large output, of which bfloat16 keeps fewer digits than are compared
+        save_file(tensors, path / "model.safetensors", {"format": "pt"})
+
+    model = edited(trained / "weak", tmp_path / "model", change)
+    recorded = artifacts.reference_logits(model)
+    # A processor with instructions for bfloat16.
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "AVX512")
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"avx512_bf16": True}, raising=False)
+    assert resolve_precision("auto", torch.device("cpu")) == "bfloat16"
+    assert artifacts.check_outputs(model, recorded) is None
+
+
 def test_model_card_that_was_cut_off_or_changed_is_not_intact(home, name, trained):
     version = operations.register(trained / "weak", name, tags={"license": "Apache-2.0"})
     card = stored_beside(home, version, "model_card.md")
@@ -681,6 +730,20 @@ def test_model_card_that_was_cut_off_or_changed_is_not_intact(home, name, traine
     )
     assert "Weights: CC0." in stored_beside(home, second, "model_card.md").read_text()
     assert not operations.promote(name, dry_run=True).refused_by
+
+
+@pytest.mark.parametrize("sent", [1, 2])
+def test_card_whose_replacement_was_interrupted_is_intact(home, name, trained, monkeypatch, sent):
+    version = register(trained / "weak", name)
+    with monkeypatch.context() as patched:
+        meanwhile(patched, "set_model_version_tag", lose, after=sent)
+        with pytest.raises(UnavailableError, match="the database is locked"):
+            operations.register(trained / "weak", name, tags={"license": "MIT"}, replaces_license=True)
+    assert "intact" not in operations.promote(name, dry_run=True).refused_by
+    again = operations.register(trained / "weak", name, tags={"license": "MIT"}, replaces_license=True)
+    assert again.version == version.version
+    assert "Weights: MIT." in stored_beside(home, version, "model_card.md").read_text()
+    assert len(again.tags["card_sha256"]) == 64
 
 
 def test_model_with_padded_embeddings_is_registered_and_predicts_tokens_only(home, tmp_path):

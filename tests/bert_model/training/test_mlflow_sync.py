@@ -29,7 +29,7 @@ from bert_model.model.weights import load_model, save_model
 from bert_model.training import mlflow_sync
 from bert_model.training.home import credentials_apart, tracking_uri
 from bert_model.training.metrics_log import MAX_PARAM_LENGTH, first_line, flat_params, without_password
-from bert_model.training.mlflow_store import open_client
+from bert_model.training.mlflow_store import experiment_id, open_client
 from bert_model.training.mlflow_sync import Tracker, sync
 from bert_pipeline.errors import ArtifactError, BertError, DiskFullError, UsageError
 from bert_pipeline.manifest import load_manifest, publishing
@@ -245,6 +245,16 @@ def test_last_value_of_a_run_is_that_of_the_resumed_course(store, tmp_path):
         assert store.get_run(run.run_id).data.metrics == {"train/loss": value}
 
 
+def test_checkpoints_of_a_renamed_experiment_stay_with_their_run(store, tmp_path):
+    for step in (5, 6):
+        with open_tracker(tmp_path / "run", experiment="renamed") as run:
+            run.log_checkpoint(make_checkpoint(tmp_path, step), step, {"held_out/mlm_loss": 2.5})
+        experiment = store.get_run(run.run_id).info.experiment_id
+        store.rename_experiment(experiment, "by a person")
+    models = [store.get_logged_model(model_id) for model_id in sync_state(tmp_path / "run")["models"].values()]
+    assert [model.experiment_id for model in models] == [experiment, experiment]
+
+
 def log_checkpoint(store: Any, tmp_path: Path, **settings: Any) -> tuple[Path, Any]:
     """Log a checkpoint of step 5; return it and its logged model."""
     checkpoint = make_checkpoint(tmp_path, 5)
@@ -366,6 +376,23 @@ def test_experiments_are_described_and_an_empty_default_is_deleted_once(own_stor
     assert "Default" in {experiment.name for experiment in own_store.search_experiments()}
 
 
+@pytest.mark.parametrize(
+    ("uri", "place"),
+    [
+        ("postgresql+psycopg2://mlflow@database/mlflow", "artifacts"),
+        ("sqlite:////srv/mlflow.db", "artifacts"),
+        ("http://127.0.0.1:9", None),
+    ],
+)
+def test_artifacts_are_in_the_home_unless_a_server_has_them(tmp_path, monkeypatch, uri, place):
+    monkeypatch.setenv("BERT_HOME", str(tmp_path))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    client = mock.Mock()
+    client.get_experiment_by_name.return_value = None
+    experiment_id(client, "mine")
+    client.create_experiment.assert_called_once_with("mine", place and (tmp_path / place).as_uri(), {})
+
+
 def test_default_experiment_with_runs_is_kept(own_store, tmp_path):
     own_store.create_run("0")
     open_tracker(tmp_path / "run", experiment="pretraining").close()
@@ -485,6 +512,22 @@ def test_server_that_does_not_answer_delays_the_end_by_its_timeout_only(store, t
         released.set()
         wait_until(lambda: sync_state(tmp_path / "run")["status_sent"] == "FINISHED")
     assert history(store, run.run_id, "train/loss") == [(1, 3.0)]
+
+
+def test_copy_of_a_finished_log_has_time_for_large_files(store, tmp_path, monkeypatch):
+    def upload_slowly(client, model_id, folder):
+        time.sleep(0.5)
+        return upload(client, model_id, folder)
+
+    with monkeypatch.context() as patched:  # the training ends while MLflow is down
+        intercept(patched, ["get_experiment_by_name"], lambda _: True, sent=False)
+        with open_tracker(tmp_path / "run") as run:
+            run.log_checkpoint(make_checkpoint(tmp_path, 5), 5)
+    upload = mlflow.MlflowClient.log_model_artifacts
+    monkeypatch.setattr(mlflow.MlflowClient, "log_model_artifacts", upload_slowly)
+    monkeypatch.setattr(mlflow_sync, "CLOSE_TIMEOUT_SECONDS", 0.4)
+    assert sync(tmp_path / "run")
+    assert sync_state(tmp_path / "run")["status_sent"] == "FINISHED"
 
 
 def test_server_down_loses_no_metrics_and_sync_sends_them(database, tmp_path, monkeypatch, caplog):

@@ -98,6 +98,12 @@ def test_time_left_follows_the_share_of_a_stage(clock):
     assert str(left) == "about 10 s of finetuning left"
 
 
+def test_run_that_is_executed_again_in_a_restored_home_has_its_details(clean_environment):
+    clean_environment.mkdir()  # a backup has no logs
+    progress_logger(dg.build_init_logger_context({"details": "logs/enwiki-1.log"})).info("again")
+    assert "again" in (clean_environment / "logs" / "enwiki-1.log").read_text()
+
+
 @dg.asset
 def noisy_asset() -> None:
     logging.getLogger("bert_model.finetuning.trial_runner").warning("34 texts were cut")

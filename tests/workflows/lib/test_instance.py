@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -73,7 +74,7 @@ def test_run_of_the_command_waits_for_the_run_that_holds_its_pool(instance):
     assert not said
     instance.event_log_storage.set_concurrency_slots(TRAINING_POOL, 1)
     wait_for_pools(instance, run, end_the_other)
-    assert said == ['waiting for another run, which holds the pool "training"']
+    assert said == [f'waiting for the pool "training", which is held by run {run_id} of {socket.gethostname()}']
 
 
 def test_partition_is_added_once(instance):

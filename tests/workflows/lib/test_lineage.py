@@ -147,7 +147,8 @@ def test_license_that_was_named_once_is_kept(home, monkeypatch):
 )
 @pytest.mark.parametrize("name", ["", "enwiki"])
 def test_license_of_the_text_is_known_for_dumps(home, kinds, license, name):
-    entries = [{"name": name, "format": kind, "path": f"/data/{kind}"} for kind in kinds]
-    with publishing(home.dump("own-1"), kind="dump", configuration={}, inputs={}) as draft:
-        (draft.path / SOURCES_NAME).write_text(json.dumps(entries), encoding="utf-8")
-    assert text_license(home.dump("own-1"), "own-1") == license
+    with publishing(home.corpus("own-1"), kind="corpus", configuration={}, inputs={}) as draft:
+        draft.provenance["sources"] = [f"{name}={kind}:/data/{kind}".removeprefix("=") for kind in kinds]
+    corpus = load_manifest(home.corpus("own-1"))
+    assert text_license(corpus.path, "own-1", f"{'0' * 64} {corpus.sha256}") == license
+    assert text_license(corpus.path, "own-1", "0" * 64) == ""  # made again, of whatever, since the training

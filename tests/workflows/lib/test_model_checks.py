@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from miniature import DUMP
@@ -128,6 +129,17 @@ def test_finetuned_model_with_other_weights_is_refused(home):
     refused(model_checks.finetuned_scores_reproduce(home, STSB), "recorded")
     flip_byte(directory / "model.safetensors")
     refused(model_checks.finetuned_scores_reproduce(home, STSB), "changed or damaged")
+
+
+def test_scores_are_reproduced_on_the_device_of_the_trials(tmp_path, monkeypatch):
+    load = mock.Mock()
+    monkeypatch.setattr("bert_model.finetuning.task_model.load_task_model", load)
+    monkeypatch.setattr("bert_model.finetuning.task_model.prediction_device", lambda: "cuda")
+    monkeypatch.setattr("bert_model.kinds.kind_of", mock.Mock())
+    monkeypatch.setattr(model_checks, "load_manifest", mock.Mock())
+    monkeypatch.setattr(model_checks, "load_published_task", mock.Mock(return_value=mock.Mock(dev={})))
+    refused(model_checks.finetuned_scores_reproduce(BertHome(directory=str(tmp_path)), STSB), "no recorded score")
+    load.return_value.to.assert_called_once_with("cuda")
 
 
 def test_model_with_one_prediction_for_everything_is_refused(home):
