@@ -112,7 +112,7 @@ def profile(case: TrainingCase, num_steps: int = 10) -> str:
     training.run(0.0)
     parts = {
         "reading and masking": (training.trainer, "_prepare"),
-        "forward pass": (training.trainer, "_loss_sums"),
+        "forward pass": (training.trainer.gradients, "loss_sums"),
         "forward and backward pass": (training.trainer, "_accumulate"),
         "sum over the ranks": (training.trainer.gradients, "all_reduce"),
         "clipping": (trainer, "clip_gradients"),

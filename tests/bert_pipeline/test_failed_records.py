@@ -19,7 +19,7 @@ from small_exports import make_export, make_page
 from bert_pipeline.corpus import splits
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.splits import CorpusConfig, plan_splits, read_batches
-from bert_pipeline.errors import ArtifactError, InputError, UnavailableError
+from bert_pipeline.errors import ArtifactError, InputError, UnavailableError, WorkerDiedError
 from bert_pipeline.failed_records import check_failures, failure
 from bert_pipeline.instances.job import build_instances
 from bert_pipeline.instances.pairs import InstancesConfig
@@ -171,7 +171,7 @@ def test_errors_without_a_record_are_raised(error, monkeypatch):
 
 def test_end_of_the_process_ends_the_job(tmp_path, monkeypatch):
     monkeypatch.setattr(splits, "extract_article", mock.Mock(side_effect=MemoryError("no memory")))
-    with pytest.raises(BaseException, match="no memory"):
+    with pytest.raises(WorkerDiedError, match="most likely out of memory"):
         build(tmp_path, "wikipedia", texts_with((), 30))
     assert not (tmp_path / "corpus").exists()
 
