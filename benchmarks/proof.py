@@ -22,6 +22,7 @@ from bert_model.kinds.scores import score_files
 from bert_model.presets import RunPreset, preset_from_mapping, preset_path, with_phases_in
 from bert_model.training.home import bert_home
 from bert_model.zero_shot.exam import take_exam
+from bert_model.zero_shot.result import ExamResult
 from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.configuration import configuration, from_mapping, override, read_yaml
 from bert_pipeline.corpus.job import build_corpus
@@ -34,6 +35,8 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 PROOFS = Path(__file__).parent / "proofs"
 HELD_OUT = "held-out loss, nats a masked token"
+HALF_INTERVAL = ": half the 95 % interval"
+"""End of a row's name: what it may differ by for the choice of pairs."""
 
 
 @configuration
@@ -84,8 +87,10 @@ def score(proof: Proof, preset: RunPreset, data: Path, corpus: Manifest, directo
     path, model = directory / "scores.json", directory / "ours" / "model"
     scores: dict[str, float] = json.loads(path.read_text()) if path.is_file() else {}
 
-    def keep(row: str, value: float) -> None:
+    def keep(row: str, value: float, half_interval: float | None = None) -> None:
         scores[row] = value
+        if half_interval is not None:
+            scores[f"{row}{HALF_INTERVAL}"] = half_interval
         write_text_durably(path, json.dumps(scores, indent=1) + "\n")
         print(f"{directory.name}: {row} {value:.3f}", file=sys.stderr, flush=True)
 
@@ -95,11 +100,13 @@ def score(proof: Proof, preset: RunPreset, data: Path, corpus: Manifest, directo
         losses, counts = held_out_losses(model, test)
         keep(HELD_OUT, float(losses.sum() / counts.sum()))
     for name, pairs in proof.exams.items():
-        if name not in scores:
-            result = take_exam(model, read_pairs(data / pairs))
-            write_text_durably(directory / f"{name}.json", json.dumps(result.to_json()) + "\n")
-            keep(f"{name}, mean over pairs", result.pair_mean())
-            keep(name, result.mean)  # over kinds: some have most of the pairs
+        taken = directory / f"{name}.json"
+        if not taken.is_file():
+            write_text_durably(taken, json.dumps(take_exam(model, read_pairs(data / pairs)).to_json()) + "\n")
+        result = ExamResult.from_json(json.loads(taken.read_text()))
+        over_pairs = result.over_pairs()
+        keep(f"{name}, mean over pairs", over_pairs.accuracy, (over_pairs.high - over_pairs.low) / 2)
+        keep(name, result.mean)  # over kinds: some have most of the pairs
     for name, files in proof.tasks.items():
         own = PROOFS / "tasks" / f"{name}.yaml"
         if name not in scores:
@@ -140,7 +147,7 @@ def first_documents(folder: Path, max_words: int, output: Path) -> Path:
 
 
 def table(proof: Proof, scores: dict[str, dict[str, float]]) -> str:
-    """Return the scores of the columns, with their deviation over seeds, beside the published lines."""
+    """Return the scores of the columns, with their deviation over seeds and their number, beside published lines."""
     columns: dict[str, list[dict[str, float]]] = {}
     for name, own in scores.items():
         columns.setdefault(name.rpartition(" ")[0] or name, []).append(own)
@@ -149,8 +156,10 @@ def table(proof: Proof, scores: dict[str, dict[str, float]]) -> str:
         cells = []
         for seeds in columns.values():
             values = [own[row] for own in seeds if row in own]
+            halves = [own[half] for own in seeds if (half := row + HALF_INTERVAL) in own]
             deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-            cells.append(f"{statistics.mean(values):.2f}{deviation} ({len(values)})" if values else "")
+            pairs = f", ± {statistics.mean(halves):.1f} over pairs" if halves else ""
+            cells.append(f"{statistics.mean(values):.2f}{deviation} ({len(values)}){pairs}" if values else "")
         rows.append((row, *cells, *(f"{line[row]:g}" if row in line else "" for line in proof.lines.values())))
     return markdown_table(("", *columns, *proof.lines), rows)
 

@@ -60,14 +60,15 @@ class ExamResult:
     scores: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     """By the id of each pair of `bert exam`: the log-likelihoods of the acceptable and of the other text, in nats."""
 
-    def pair_mean(self, of: Literal["score", "ngram_baseline"] = "score") -> float:
-        """Return the mean over all pairs, in which a kind weighs as many as it has."""
+    def over_pairs(self, of: Literal["score", "ngram_baseline"] = "score") -> KindScore:
+        """Return the score of all pairs, in which a kind weighs as many as it has."""
         scores: list[KindScore] = [score for kind in self.kinds.values() if (score := getattr(kind, of))]
-        return sum(score.count * score.accuracy for score in scores) / sum(score.count for score in scores)
+        count = sum(score.count for score in scores)
+        return _interval(count, sum(score.count * score.accuracy for score in scores) / (100 * count))
 
     def to_json(self) -> dict[str, Any]:
         """Return the result in JSON values."""
-        return {**dataclasses.asdict(self), "pair_mean": self.pair_mean()}
+        return {**dataclasses.asdict(self), "pair_mean": self.over_pairs().accuracy}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "ExamResult":
@@ -112,7 +113,8 @@ def kind_scores(pairs: Sequence[Pair], correct: np.ndarray, chosen: np.ndarray |
     """Return the score of each kind of the (chosen) pairs from what is correct (N,), in the order of their names."""
     chosen = np.ones(len(pairs), dtype=bool) if chosen is None else chosen
     kinds = np.array([pair.kind for pair in pairs], dtype=np.str_)
-    return {str(kind): _interval(correct[chosen & (kinds == kind)]) for kind in np.unique(kinds[chosen])}
+    of_kinds = {str(kind): correct[chosen & (kinds == kind)] for kind in np.unique(kinds[chosen])}
+    return {kind: _interval(len(own), float(own.mean())) for kind, own in of_kinds.items()}
 
 
 def mean_accuracy(scores: dict[str, KindScore]) -> float:
@@ -120,8 +122,7 @@ def mean_accuracy(scores: dict[str, KindScore]) -> float:
     return float(np.mean([score.accuracy for score in scores.values()])) if scores else math.nan
 
 
-def _interval(correct: np.ndarray) -> KindScore:
-    count, share = len(correct), float(correct.mean())
+def _interval(count: int, share: float) -> KindScore:
     middle = (share + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
     half = _Z / (1 + _Z**2 / count) * math.sqrt(share * (1 - share) / count + _Z**2 / (4 * count**2))
     return KindScore(count=count, accuracy=100 * share, low=100 * (middle - half), high=100 * (middle + half))
@@ -171,17 +172,18 @@ def exam_table(result: ExamResult) -> str:
         beyond = _cells(kind_result.ngram_baseline_unsolved)
         rows.append([kind, *_cells(kind_result.score), ngram_baseline, f"{kind_result.chance:.1f}", *beyond])
     lines = [format_table(head, rows, "simple", numbers=range(1, len(head)))]
-    pairs = sum(kind.score.count for kind in result.kinds.values())
-    beside = None if result.ngram_baseline_mean is None else result.pair_mean("ngram_baseline")
+    pairs = result.over_pairs()
+    beside = None if result.ngram_baseline_mean is None else result.over_pairs("ngram_baseline").accuracy
+    between = f" ({pairs.low:.1f}-{pairs.high:.1f})"
     means = [
-        (f"{len(result.kinds)} kinds", result.mean, result.ngram_baseline_mean),
-        (f"{pairs:,} pairs", result.pair_mean(), beside),
-        ("groups", result.group_mean, result.ngram_baseline_group_mean),
+        (f"{len(result.kinds)} kinds", result.mean, "", result.ngram_baseline_mean),
+        (f"{pairs.count:,} pairs", pairs.accuracy, between, beside),
+        ("groups", result.group_mean, "", result.ngram_baseline_group_mean),
     ]
-    for name, mean, baseline in means:
+    for name, mean, interval, baseline in means:
         if mean is not None:
             trigram = "" if baseline is None else f", trigram {baseline:.1f}"
-            lines.append(f"mean over {name}: {mean:.1f}{trigram}, chance {CHANCE:.1f}")
+            lines.append(f"mean over {name}: {mean:.1f}{interval}{trigram}, chance {CHANCE:.1f}")
     return "\n".join(lines)
 
 

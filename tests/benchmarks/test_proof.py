@@ -24,11 +24,14 @@ def test_seeds_are_a_column_beside_the_published_lines():
     scores = {
         "modern 1": {"blimp": 60.0, "cola": 9.0, "rte": 55.0},
         "modern 2": {"blimp": 64.0},
-        "bert": {"blimp": 61.0},
+        "bert": {"blimp": 61.0, "blimp: half the 95 % interval": 0.37},
     }
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table(proof, scores).splitlines()]
     assert lines[0] == ["", "modern", "bert", "GPT-2"]
-    assert lines[2:] == [["blimp", "62.00 ± 2.83 (2)", "61.00 (1)", "65.08"], ["rte", "55.00 (1)", "", ""]]
+    assert lines[2:] == [
+        ["blimp", "62.00 ± 2.83 (2)", "61.00 (1), ± 0.4 over pairs", "65.08"],
+        ["rte", "55.00 (1)", "", ""],
+    ]
 
 
 def test_text_is_cut_to_whole_documents(tmp_path):

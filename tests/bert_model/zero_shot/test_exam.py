@@ -165,6 +165,6 @@ def test_pairs_that_the_baseline_solves_are_apart():
     assert result.group_mean == pytest.approx(((200 / 3 + 100) / 2 + 0) / 2)
     assert result.ngram_baseline_mean == pytest.approx((250 / 3 + 0 + 100) / 3)
     assert exam_table(result).endswith("mean over groups: 41.7, trigram 70.8, chance 50.0")
-    assert "mean over 5 pairs: 60.0, trigram 70.0" in exam_table(result)
+    assert "mean over 5 pairs: 60.0 (23.1-88.2), trigram 70.0" in exam_table(result)
     assert result.ngram_baseline_group_mean == pytest.approx(((250 / 3 + 0) / 2 + 100) / 2)
     assert exam_table(result).splitlines()[2].split()[:3] == ["a", "3", "66.7"]
