@@ -253,6 +253,9 @@ def execute_assets(
     from workflows.lib.instance import wait_for_pools
     from workflows.lib.processes import PROCESS_TAG, run_mark
 
+    # Before the run is created: one that has not begun is ended by nobody, and would keep its dump from retraining.
+    pools = set[str]().union(*(job.get_node_named(asset).definition.pools for asset in assets))
+    wait_for_pools(instance, pools, functools.partial(print, file=sys.stderr, flush=True))
     origin = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(CODE_LOCATION), "__repository__")
     run_id = str(uuid.uuid4())
     run = instance.create_run_for_job(
@@ -263,7 +266,6 @@ def execute_assets(
         asset_selection=frozenset(dg.AssetKey(asset) for asset in assets),
         remote_job_origin=origin.get_job_origin(job.name),
     )
-    wait_for_pools(instance, run, functools.partial(print, file=sys.stderr, flush=True))
     return execute_run(InMemoryJob(job), run, instance).dagster_run
 
 

@@ -4,6 +4,7 @@ MLflow serves versions as models from code. This package takes only the model di
 file against its manifest, and loads nothing but safetensors, JSON and text.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import hashlib
@@ -134,10 +135,8 @@ def register(
             _refuse_other_task(versions, document.task, name)
             version = _newest_with(manifest, versions)
             if version is None or version.version == damaged:
-                rolled_back = version is not None and version.rolled_back
-                version = _create_version(client, manifest, name, document, curves)
-                if rolled_back:  # its content was
-                    client.set_model_version_tag(name, str(version.version), "rolled_back", "true")
+                rolled_back = {"rolled_back": "true"} if version is not None and version.rolled_back else {}
+                version = _create_version(client, manifest, name, document, curves, rolled_back)
             elif (license := document.lineage.get("license")) and (replaces_license or not version.license):
                 _set_license(client, version, license)
             client.set_registered_model_alias(name, CANDIDATE, str(version.version))
@@ -170,11 +169,11 @@ def _refuse_other_task(versions: Sequence[RegisteredVersion], task: str, name: s
 
 
 def _set_license(client: "MlflowClient", version: RegisteredVersion, license: str) -> None:
-    """Give a registered version its license, or another one, in tag and card."""
-    client.set_model_version_tag(version.name, str(version.version), "license", license)
+    """Give a registered version its license, or another one, in card and tag; the tag tells that both have it."""
     card, damage = artifacts.read_card(client, version)
     if damage is None:
         _rewrite_card(client, version, with_license(card, license))
+    client.set_model_version_tag(version.name, str(version.version), "license", license)
 
 
 def _rewrite_card(client: "MlflowClient", version: RegisteredVersion, card: str) -> None:
@@ -182,9 +181,10 @@ def _rewrite_card(client: "MlflowClient", version: RegisteredVersion, card: str)
     # An outage before or after the file is no damage: until it is there, both hashes count.
     hashes = f"{card_sha256(card)} {version.tags[CARD_TAG]}"
     client.set_model_version_tag(version.name, str(version.version), CARD_TAG, hashes)
+    # The file comes last of what is seen: until it is there, the card is written again.
+    client.update_model_version(version.name, str(version.version), description=description_of(card))
     artifacts.attach(client, version, {CARD_NAME: card.encode()})
     client.set_model_version_tag(version.name, str(version.version), CARD_TAG, card_sha256(card))
-    client.update_model_version(version.name, str(version.version), description=description_of(card))
 
 
 def _now() -> str:
@@ -192,8 +192,14 @@ def _now() -> str:
 
 
 def _create_version(
-    client: "MlflowClient", manifest: Manifest, name: str, document: Version, curves: bytes | None
+    client: "MlflowClient",
+    manifest: Manifest,
+    name: str,
+    document: Version,
+    curves: bytes | None,
+    tags: Mapping[str, str],
 ) -> RegisteredVersion:
+    """Register a model directory; `tags` are those of an earlier version that its content keeps."""
     # The metrics log of a training is in the directory above its model.
     events = read_history(manifest.path.parent)
     card = model_card(name, manifest, document, events=events, curves=curves is not None)
@@ -207,7 +213,7 @@ def _create_version(
         source=f"models:/{model.model_id}",
         model_id=model.model_id,  # required by a server, though not by MLflow's SQL store
         run_id=model.source_run_id,
-        tags=document.tags() | {REGISTERED_TAG: _now(), CARD_TAG: card_sha256(card)},
+        tags={**document.tags(), **tags, REGISTERED_TAG: _now(), CARD_TAG: card_sha256(card)},
         description=description_of(card),
     )
     # A server sets this itself: the column "Registered models" of MLflow's tables.
@@ -230,7 +236,8 @@ def promote(
     with registry_client() as client:
         chosen = resolve_version(client, name, version)
         if not dry_run and chosen.kind == PRETRAINED:
-            chosen = _update_card(client, chosen)
+            with registry_lock(name):  # a registration may rewrite the card too
+                chosen = _update_card(client, chosen)
         # Both download versions: too long to hold the lock.
         inspection = artifacts.inspect(client, chosen)
         rival = aliases_of(client, name).get(CHAMPION)
@@ -254,12 +261,20 @@ def promote(
             holder = with_finetuning_scores(client, champion) if champion else None
             statistics = _statistics_of(client, judged, holder) if holder else {}
             decision = decide(judged, holder, inspection=inspection, statistics=statistics, config=config)
-            if dry_run or champion_number == chosen.version:  # the decision that made it champion stays with it
+            if dry_run:
                 return decision
-            # The alias moves before the decision is stored: a stored decision never claims a move that failed.
-            if decision.passed:
+            if champion_number != chosen.version:
+                # Before the move too: an interruption keeps the decision, which does not claim a move that failed.
+                _store_decision(client, chosen, decision)
+                if not decision.passed:
+                    return decision
                 _move_champion(client, champion, chosen)
-                decision = dataclasses.replace(decision, promoted=True)
+            else:  # the decision that made it champion stays with it, and may lack that it did
+                stored = _stored_decision(client, name, chosen.version)
+                if stored is None or stored.promoted or not stored.passed:
+                    return decision
+                decision = stored
+            decision = dataclasses.replace(decision, promoted=True)
             _store_decision(client, chosen, decision)
             return decision
 
@@ -322,6 +337,8 @@ def _move_champion(client: "MlflowClient", champion: RegisteredVersion | None, c
     aliases = aliases_of(client, name)
     if aliases.get(CHAMPION) != (champion.version if champion else None):
         raise _champion_changed(name, chosen.version)
+    if chosen.rolled_back:  # it returns by another rollback, or its gate was waived
+        client.set_model_version_tag(name, str(chosen.version), "rolled_back", "false")
     moves = [(CHAMPION, chosen.version)]
     # The champion itself, or a copy of it, takes its place: a rollback leads to what was champion before both.
     if champion is not None and champion.version != chosen.version and not chosen.is_copy_of(champion):
@@ -332,8 +349,6 @@ def _move_champion(client: "MlflowClient", champion: RegisteredVersion | None, c
     mark_now = client.get_registered_model(name).tags.get(MOVE_TAG)
     if aliases_of(client, name).get(CHAMPION) != chosen.version or mark_now != mark:
         raise PromotionError(f"{name}: another client moved the champion at the same time; look at bert models")
-    if chosen.rolled_back:  # it returns by another rollback, or its gate was waived
-        client.set_model_version_tag(name, str(chosen.version), "rolled_back", "false")
 
 
 def _champion_changed(name: str, chosen: int) -> PromotionError:
@@ -346,6 +361,13 @@ def _store_decision(client: "MlflowClient", version: RegisteredVersion, decision
     client.set_model_version_tag(version.name, str(version.version), "promotion", outcome)
     table = decision.table() + "\n"
     artifacts.attach(client, version, {DECISION_NAME: decision.to_json().encode(), DECISION_TABLE_NAME: table.encode()})
+
+
+def _stored_decision(client: "MlflowClient", name: str, version: int) -> Decision | None:
+    """Return the decision that is stored with a version; None if there is none, or only a part of one."""
+    with contextlib.suppress(ValueError):
+        return Decision.from_json(read_stored_file(client, name, version, DECISION_NAME) or "")
+    return None
 
 
 def rollback(name: str) -> RegisteredVersion:
@@ -388,11 +410,11 @@ def champions() -> dict[str, int]:
     return {name: versions[CHAMPION] for name, versions in aliases.items() if CHAMPION in versions}
 
 
-def describe_move(name: str, version: int) -> tuple[str, dict[str, Any]]:
-    """Return who moved the alias last, and when, and the stored decision on a version; {} if there is none."""
+def describe_move(name: str, version: int) -> tuple[str, Decision | None]:
+    """Return who moved the alias last, and when, and the stored decision on a version, if there is a whole one."""
     with registry_client() as client:
         mark = client.get_registered_model(name).tags.get(MOVE_TAG, "")
-        return mark.partition(" (")[0], json.loads(read_stored_file(client, name, version, DECISION_NAME) or "{}")
+        return mark.partition(" (")[0], _stored_decision(client, name, version)
 
 
 def why_no_champion(name: str) -> str:
@@ -405,14 +427,10 @@ def why_no_champion(name: str) -> str:
         if not versions:
             return "is not registered"
         newest = versions[-1]
-        outcome = newest.tags.get("promotion", "was never decided on")
-        try:
-            decision = json.loads(read_stored_file(client, name, newest.version, DECISION_NAME) or "{}")
-            refusing = [gate for gate in decision["gates"] if not (gate["passed"] or gate["waived"])]
-        except (ValueError, KeyError):  # there is none
-            return f"version {newest.version} {outcome}"
-    reasons = "; ".join(f"{gate['name']}: {gate['detail']}" for gate in refusing)
-    return f"version {newest.version} is refused ({reasons})" if reasons else f"version {newest.version} {outcome}"
+        decision = _stored_decision(client, name, newest.version)
+    if decision is not None and not decision.passed:
+        return f"version {newest.version} is refused ({decision.reasons()})"
+    return f"version {newest.version} {newest.tags.get('promotion', 'was never decided on')}"
 
 
 def models_table(versions: list[RegisteredVersion]) -> str:

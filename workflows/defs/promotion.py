@@ -3,7 +3,6 @@
 import base64
 import functools
 import json
-import statistics
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -255,9 +254,9 @@ def champion_moves(context: dg.SensorEvaluationContext, home: BertHome) -> dg.Se
     former: dict[str, int] = json.loads(context.cursor or "{}")
     try:
         current = champions()
-        moves = {name: version for name, version in current.items() if former.get(name) != version}
-        metadata = [describe_move(home, name, version, former.get(name)) for name, version in moves.items()]
-    except (BertError, ValueError) as error:  # such as a decision that was cut off
+        moved = [name for name in former | current if former.get(name) != current.get(name)]
+        metadata = [describe_move(home, name, current.get(name, 0), former.get(name, 0)) for name in moved]
+    except BertError as error:
         return dg.SkipReason(str(error))
     if current == former:
         return dg.SkipReason("no champion has moved")
@@ -267,24 +266,26 @@ def champion_moves(context: dg.SensorEvaluationContext, home: BertHome) -> dg.Se
     return dg.SensorResult(asset_events=events, cursor=json.dumps(current))
 
 
-def describe_move(home: BertHome, name: str, version: int, former: int | None) -> dict[str, Any]:
-    """Return the metadata of a move: what the version is, which one it replaced, by how much it was better, by whom."""
+def describe_move(home: BertHome, name: str, version: int, former: int) -> dict[str, Any]:
+    """Return the metadata of a move: what the version is, which one it replaced, by how much it was better, by whom.
+
+    0 stands for no version: the alias, or its version, was deleted.
+    """
     from bert_model.registry import operations
 
+    metadata: dict[str, Any] = {"name": name, "version": version, "former_version": former}
+    if not version:
+        return metadata | {"outcome": f"{name} has no champion any more"}
     moved_by, decision = operations.describe_move(name, version)
-    metadata: dict[str, Any] = {
+    metadata |= {
         "outcome": f"{name} version {version} is champion",
-        "name": name,
-        "version": version,
-        "former_version": former or 0,
         "moved_by": moved_by or "unknown",
         "mlflow_version": home.mlflow_version(name, version),
     }
     # After a rollback the stored decision is that on an earlier move, against another version.
-    if decision.get("champion") == former and decision.get("interval"):
-        gains = [task["candidate"]["mean"] - task["champion"]["mean"] for task in decision["tasks"] if task["counts"]]
-        metadata["gain"] = statistics.fmean(gains)
-        metadata |= dict(zip(("gain_low", "gain_high"), decision["interval"]))
+    if decision and decision.champion == former and decision.interval and (averages := decision.averages()):
+        metadata["gain"] = averages[0] - averages[1]
+        metadata |= dict(zip(("gain_low", "gain_high"), decision.interval))
     return metadata
 
 
