@@ -118,6 +118,26 @@ def test_home_that_was_moved_or_copied_is_read_where_it_is(first, tmp_path, monk
         assert len(instance.get_runs()) == len(details)
 
 
+def test_records_of_searches_and_trainings_move_with_their_home(clean_environment, tmp_path):
+    first = small_home(tmp_path / "first")
+    settle(first.path)
+    dump = first.dump_directory("enwiki-1")
+    for name in ("finetuning/.tracking/sst2-1/tracking.json", "finetuning/.tracking/sst2-1/trial/tracking.json"):
+        (dump / name).parent.mkdir(parents=True)
+        (dump / name).write_text(json.dumps({"tracking_uri": first.tracking_uri}))
+    (dump / "pretraining" / "1").mkdir(parents=True)
+    (dump / "pretraining" / "1" / "configuration.json").write_text(json.dumps({"exam": str(dump / "exam")}))
+    second = BertHome(directory=str(tmp_path / "second"))
+    first.path.rename(second.path)
+    settle(second.path)
+    moved = second.dump_directory("enwiki-1")
+    assert {json.loads(path.read_text())["tracking_uri"] for path in moved.rglob("tracking.json")} == {
+        second.tracking_uri
+    }
+    stored = json.loads((moved / "pretraining" / "1" / "configuration.json").read_text())
+    assert stored == {"exam": str(moved / "exam")}
+
+
 def test_home_is_not_taken_over_from_under_its_ui(clean_environment, tmp_path, monkeypatch):
     first = small_home(tmp_path / "first")
     settle(first.path)

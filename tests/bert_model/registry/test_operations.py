@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import itertools
 import json
 import multiprocessing
@@ -13,8 +14,10 @@ import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 import pytest
+import requests
 import tiny_tasks
 import torch
 from mlflow import MlflowClient, MlflowException
@@ -33,7 +36,7 @@ from bert_model.registry.resolve import resolve_model
 from bert_model.registry.versions import EXAM_ACCURACY, EXAM_FOR_CHOOSING, RegisteredVersion, Version, describe_model
 from bert_model.training.distributed import resolve_precision
 from bert_model.zero_shot.exam import take_exam
-from bert_pipeline.errors import ArtifactError, InputError, PromotionError, UnavailableError, UsageError
+from bert_pipeline.errors import ArtifactError, DiskFullError, InputError, PromotionError, UnavailableError, UsageError
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
 from bert_pipeline.manifest import input_of, load_manifest, publishing
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -877,6 +880,23 @@ def test_store_that_times_out_adds_no_version_and_refuses_none(home, name, train
     (version,) = operations.list_models(name)
     assert "promotion" not in version.tags
     assert operations.promote(name).promoted
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind", "words"),
+    [
+        (requests.HTTPError("503 Server Error: Service Unavailable"), UnavailableError, "cannot be reached: HTTPError"),
+        (OSError(errno.ENOSPC, "No space left on device"), DiskFullError, r"home.*/artifacts: cannot be written: No sp"),
+    ],
+    ids=["server", "disk"],
+)
+def test_upload_that_fails_is_one_sentence_and_may_be_repeated(home, name, trained, monkeypatch, failure, kind, words):
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalArtifactRepository, "log_artifacts", mock.Mock(side_effect=failure))
+        with pytest.raises(kind, match=words):
+            register(trained / "weak", name)
+    assert operations.list_models(name) == []
+    assert register(trained / "weak", name).version == 1
 
 
 def test_scores_have_the_step_of_the_published_checkpoint(home, base, tmp_path):
