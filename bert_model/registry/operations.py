@@ -13,7 +13,7 @@ import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bert_model.metrics.uncertainty import STATISTICS_NAME, UnitStatistics
 from bert_model.model.config import PRESET_SIZES, BertConfig, size_name

@@ -1,4 +1,4 @@
-"""Instances of several lengths: what is left out of a materialization stays, and is not trained on beside the others."""
+"""Instances of several lengths: what is left out of a materialization stays, and is not trained on with the others."""
 
 from pathlib import Path
 

@@ -886,7 +886,7 @@ def test_store_that_times_out_adds_no_version_and_refuses_none(home, name, train
     ("failure", "kind", "words"),
     [
         (requests.HTTPError("503 Server Error: Service Unavailable"), UnavailableError, "cannot be reached: HTTPError"),
-        (OSError(errno.ENOSPC, "No space left on device"), DiskFullError, r"home.*/artifacts: cannot be written: No sp"),
+        (OSError(errno.ENOSPC, "No space left on device"), DiskFullError, r"home.*/artifacts: cannot be written: No"),
     ],
     ids=["server", "disk"],
 )
