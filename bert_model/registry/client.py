@@ -65,18 +65,17 @@ def registry_client() -> Iterator["MlflowClient"]:
 
         # MLflow's SQL store resolves a version's source through the process-wide URI, which MLflow also copies into
         # these variables; both are restored for the code that runs afterwards.
-        variables = {name: os.environ.get(name) for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")}
+        names = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
+        variables = {name: os.environ[name] for name in names if name in os.environ}
         mlflow.set_tracking_uri(uri)
         try:
             with disk_errors(bert_home() / "artifacts"):
                 yield client
         finally:
             mlflow.set_tracking_uri("")
-            for name, value in variables.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
+            for name in names:
+                os.environ.pop(name, None)
+            os.environ.update(variables)
     except Exception as error:
         import mlflow  # not before `open_client`, which sets variables for it
         import requests

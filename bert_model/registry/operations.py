@@ -123,11 +123,11 @@ def register(
     # Content is registered once. A version that is damaged, and can no longer be promoted, gets a successor.
     with registry_client() as client:
         earlier = _newest_with(manifest, find_versions(client, name))
+        damaged = 0
         if earlier is None:
             _refuse_other_score(manifest, document)
-        # It is downloaded: too long to hold the lock.
-        damage = artifacts.inspect(client, earlier).damage if earlier is not None else None
-        damaged = earlier.version if earlier is not None and damage is not None else 0
+        elif artifacts.inspect(client, earlier).damage is not None:  # it is downloaded: too long to hold the lock
+            damaged = earlier.version
         with registry_lock(name):
             with ignoring("RESOURCE_ALREADY_EXISTS"):
                 client.create_registered_model(name, description=_description(document.task, encoder_of(manifest)))
@@ -135,8 +135,8 @@ def register(
             _refuse_other_task(versions, document.task, name)
             version = _newest_with(manifest, versions)
             if version is None or version.version == damaged:
-                rolled_back = {"rolled_back": "true"} if version is not None and version.rolled_back else {}
-                version = _create_version(client, manifest, name, document, curves, rolled_back)
+                kept = {"rolled_back": "true"} if version is not None and version.rolled_back else {}  # its content was
+                version = _create_version(client, manifest, name, document, curves, kept)
             elif (license := document.lineage.get("license")) and (replaces_license or not version.license):
                 _set_license(client, version, license)
             client.set_registered_model_alias(name, CANDIDATE, str(version.version))
@@ -160,8 +160,7 @@ def _description(task: str, encoder: str) -> str:
 
 def _refuse_other_task(versions: Sequence[RegisteredVersion], task: str, name: str) -> None:
     """Raise UsageError if a name has versions of another task, with which the gates would compare."""
-    others = sorted({version.tags.get("task", "") for version in versions} - {task})
-    if others:
+    if others := sorted({version.tags.get("task", "") for version in versions} - {task}):
         raise UsageError(
             f"{name}: its versions are of {others[0] or 'pre-training'}, found a model of {task or 'pre-training'}; "
             "give another name"
@@ -192,14 +191,8 @@ def _now() -> str:
 
 
 def _create_version(
-    client: "MlflowClient",
-    manifest: Manifest,
-    name: str,
-    document: Version,
-    curves: bytes | None,
-    tags: Mapping[str, str],
+    client: "MlflowClient", manifest: Manifest, name: str, document: Version, curves: bytes | None, kept: dict[str, str]
 ) -> RegisteredVersion:
-    """Register a model directory; `tags` are those of an earlier version that its content keeps."""
     # The metrics log of a training is in the directory above its model.
     events = read_history(manifest.path.parent)
     card = model_card(name, manifest, document, events=events, curves=curves is not None)
@@ -213,7 +206,7 @@ def _create_version(
         source=f"models:/{model.model_id}",
         model_id=model.model_id,  # required by a server, though not by MLflow's SQL store
         run_id=model.source_run_id,
-        tags={**document.tags(), **tags, REGISTERED_TAG: _now(), CARD_TAG: card_sha256(card)},
+        tags=document.tags() | kept | {REGISTERED_TAG: _now(), CARD_TAG: card_sha256(card)},
         description=description_of(card),
     )
     # A server sets this itself: the column "Registered models" of MLflow's tables.
@@ -237,7 +230,8 @@ def promote(
         chosen = resolve_version(client, name, version)
         if not dry_run and chosen.kind == PRETRAINED:
             with registry_lock(name):  # a registration may rewrite the card too
-                chosen = _update_card(client, chosen)
+                _update_card(client, chosen)
+            chosen = read_version(client, name, chosen.version)
         # Both download versions: too long to hold the lock.
         inspection = artifacts.inspect(client, chosen)
         rival = aliases_of(client, name).get(CHAMPION)
@@ -314,15 +308,12 @@ def _refuse_other_score(manifest: Manifest, document: Version) -> None:
         )
 
 
-def _update_card(client: "MlflowClient", version: RegisteredVersion) -> RegisteredVersion:
+def _update_card(client: "MlflowClient", version: RegisteredVersion) -> None:
     """Write the scores of a pre-trained model's fine-tunings, which are registered after it, into its card."""
     card, damage = artifacts.read_card(client, version)
-    if damage is not None:  # a gate says so
-        return version
     scored = with_scores(card, with_finetuning_scores(client, version).scores)
-    if scored != card:
+    if damage is None and scored != card:  # a gate tells of damage
         _rewrite_card(client, version, scored)
-    return read_version(client, version.name, version.version)
 
 
 def _move_champion(client: "MlflowClient", champion: RegisteredVersion | None, chosen: RegisteredVersion) -> None:

@@ -192,7 +192,6 @@ def promotion_decision(
             "candidate_model together, so that its checks decide"
         )
     decision = _decide(context, settings, promote, version)
-    context.log.info(f"{decision.outcome()}\n{decision.table()}")
     metadata = {
         "name": name,
         "version": version.version,
@@ -208,7 +207,7 @@ def _decide(context: dg.AssetExecutionContext, gates: GateConfig, is_moved: bool
 
     # The gates are evaluated in any case, for the metadata.
     decision = promote(version.name, version.version, dry_run=not is_moved, config=gates)
-    context.log.info(decision.outcome())
+    context.log.info(f"{decision.outcome()}\n{decision.table()}")
     return decision
 
 
@@ -221,8 +220,7 @@ def decision_metadata(decision: Decision) -> dict[str, Any]:
         "tasks": table(decision.task_rows()),
         "gates": table(decision.gate_rows()),
     }
-    averages = decision.averages()
-    if averages:
+    if averages := decision.averages():
         metadata |= {"average": averages[0], "average_of_champion": averages[1]}
     if decision.interval:
         metadata |= {"gain_low": decision.interval[0], "gain_high": decision.interval[1]}

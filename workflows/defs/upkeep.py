@@ -274,8 +274,7 @@ def dumps_to_archive(instance: dg.DagsterInstance, named: Sequence[str], keep: i
     generated sample stays, because every start of the UI adds it.
     """
     dumps = [dump for dump in instance.get_dynamic_partitions(str(dump_partitions.name)) if dump != DEFAULT_DUMP]
-    unknown = [dump for dump in named if dump not in dumps]
-    if unknown:
+    if unknown := [dump for dump in named if dump not in dumps]:
         raise UsageError(f"dumps: {unknown[0]!r} is no partition that can be archived; expected names of {dumps}")
     usable = [dump for dump in dumps if not is_refused(dump, checked_dump_name)]
     old = usable[:-keep] if keep else []
