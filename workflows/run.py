@@ -147,9 +147,10 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     if dev_fraction is not None and not 0 <= dev_fraction < 1:
         raise UsageError(f"--dev-fraction {dev_fraction}: expected a number from 0 to below 1")
     check_dump_is_known(dump, arguments)
+    is_named = arguments.preset in preset_names()
     return Plan(
         preset=preset.name,
-        preset_reference=arguments.preset if arguments.preset in preset_names() else str(Path(arguments.preset).resolve()),
+        preset_reference=arguments.preset if is_named else str(Path(arguments.preset).resolve()),
         dump=dump,
         configs=asset_configs(
             preset, sources=sources, suites=suites, dev_fraction=dev_fraction, license=arguments.license

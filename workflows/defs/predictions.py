@@ -111,8 +111,7 @@ def input_files(home: BertHome, task: str, named: Sequence[str]) -> list[Path]:
             raise InputError(f"{path}: no such file; give the path of a file to answer")
 
     # Answers are named by the name of their input alone.
-    twice = sorted(name for name, count in Counter(path.name for path in files).items() if count > 1)
-    if twice:
+    if twice := sorted(name for name, count in Counter(path.name for path in files).items() if count > 1):
         raise InputError(f"{twice[0]}: two inputs have this name, and so would their answers; rename one")
     return files
 
