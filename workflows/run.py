@@ -186,9 +186,8 @@ def run_stages(plan: Plan, stages: Sequence[str]) -> int:
     details.parent.mkdir(parents=True, exist_ok=True)
     print(f"{plan.dump} with the preset {plan.preset}: {', '.join(stages)}; details in {details}", flush=True)
 
-    dumps = (DEFAULT_DUMP, plan.dump)
     is_new = not home.dump_directory(plan.dump).is_dir()
-    with database_errors(), log_of_libraries(details), open_instance(home, dumps=dumps) as instance:
+    with database_errors(), log_of_libraries(details), open_instance(home, dumps=(DEFAULT_DUMP, plan.dump)) as instance:
         home.apply_environment()
         # A killed run holds its slot of a pool, for which this one would wait.
         end_abandoned_runs(instance)

@@ -177,10 +177,9 @@ def _set_license(client: "MlflowClient", version: RegisteredVersion, license: st
 
 def _rewrite_card(client: "MlflowClient", version: RegisteredVersion, card: str) -> None:
     """Replace a version's model card, with its hash and the description that is its beginning."""
-    # An outage before or after the file is no damage: until it is there, both hashes count.
+    # An outage is no damage: until the file is there, both hashes count, and the next call writes the card again.
     hashes = f"{card_sha256(card)} {version.tags[CARD_TAG]}"
     client.set_model_version_tag(version.name, str(version.version), CARD_TAG, hashes)
-    # The file comes last of what is seen: until it is there, the card is written again.
     client.update_model_version(version.name, str(version.version), description=description_of(card))
     artifacts.attach(client, version, {CARD_NAME: card.encode()})
     client.set_model_version_tag(version.name, str(version.version), CARD_TAG, card_sha256(card))

@@ -194,6 +194,25 @@ def test_version_registered_during_backup_is_whole_or_absent(first, tmp_path, mo
         assert operations.download(f"models:/{version.name}/{version.version}").is_dir()
 
 
+def test_card_that_is_rewritten_during_a_backup_is_that_of_its_database(clean_environment, tmp_path, monkeypatch):
+    home = small_home(tmp_path / "home")
+    card = home.artifacts / "models" / "m-1" / "artifacts" / "model_card.md"
+    card.parent.mkdir(parents=True)
+    card.write_text("its hash is in the database")
+    copy_tree = upkeep.copy_tree
+
+    def rewrite_between(source: Path, target: Path) -> None:
+        if source == home.artifacts:
+            card.write_text("another")
+        copy_tree(source, target)
+
+    monkeypatch.setattr(upkeep, "copy_tree", rewrite_between)
+    create_backup(home, tmp_path / "backup")
+    copied = tmp_path / "backup" / card.relative_to(home.path)
+    assert copied.read_text() == "its hash is in the database"
+    assert (tmp_path / "backup" / "artifacts" / "a.txt").is_file()
+
+
 def test_database_copy_is_a_snapshot_between_transactions(tmp_path):
     with contextlib.closing(sqlite3.connect(tmp_path / "live.db")) as live:
         live.execute("pragma journal_mode=wal")

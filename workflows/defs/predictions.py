@@ -140,10 +140,9 @@ def _answer(task: str, model: Path, files: Sequence[Path], inputs: dict[str, Any
             if counts.rejected:
                 draft.rows[rejected_path(str(answers)).name] = counts.rejected
             totals.update(dataclasses.asdict(counts))
-        total = totals["answers"]
-        draft.counts = {"answers": total} | {name: count for name, count in totals.items() if count}
+        draft.counts = {"answers": totals["answers"]} | {name: count for name, count in totals.items() if count}
         draft.provenance = {
-            "answers_per_second": round(total / max(time.monotonic() - started, 1e-6), 3),
+            "answers_per_second": round(totals["answers"] / max(time.monotonic() - started, 1e-6), 3),
             "paths": [str(path.resolve()) for path in files],
         }
     return load_manifest(directory, kind="predictions")
