@@ -186,9 +186,8 @@ def run_stages(plan: Plan, stages: Sequence[str]) -> int:
     details.parent.mkdir(parents=True, exist_ok=True)
     print(f"{plan.dump} with the preset {plan.preset}: {', '.join(stages)}; details in {details}", flush=True)
 
-    dumps = (DEFAULT_DUMP, plan.dump)
     is_new = not home.dump_directory(plan.dump).is_dir()
-    with database_errors(), log_of_libraries(details), open_instance(home, dumps=dumps) as instance:
+    with database_errors(), log_of_libraries(details), open_instance(home, dumps=(DEFAULT_DUMP, plan.dump)) as instance:
         home.apply_environment()
         # A killed run holds its slot of a pool, for which this one would wait.
         end_abandoned_runs(instance)
@@ -253,6 +252,9 @@ def execute_assets(
     from workflows.lib.instance import wait_for_pools
     from workflows.lib.processes import PROCESS_TAG, run_mark
 
+    # Before the run is created: one that has not begun is ended by nobody, and would keep its dump from retraining.
+    pools = set[str]().union(*(job.get_node_named(asset).definition.pools for asset in assets))
+    wait_for_pools(instance, pools, functools.partial(print, file=sys.stderr, flush=True))
     origin = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(CODE_LOCATION), "__repository__")
     run_id = str(uuid.uuid4())
     run = instance.create_run_for_job(
@@ -263,7 +265,6 @@ def execute_assets(
         asset_selection=frozenset(dg.AssetKey(asset) for asset in assets),
         remote_job_origin=origin.get_job_origin(job.name),
     )
-    wait_for_pools(instance, run, functools.partial(print, file=sys.stderr, flush=True))
     return execute_run(InMemoryJob(job), run, instance).dagster_run
 
 

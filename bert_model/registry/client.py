@@ -15,7 +15,7 @@ from bert_model.registry.versions import PRETRAINED, REGISTERED_TAG, VERSION_NAM
 from bert_model.training.home import bert_home, tracking_uri
 from bert_model.training.metrics_log import first_line, without_password
 from bert_model.training.mlflow_store import ignoring, open_client
-from bert_pipeline.atomic import locked, replace_text
+from bert_pipeline.atomic import disk_errors, locked, replace_text
 from bert_pipeline.errors import UnavailableError, UsageError
 from bert_pipeline.hashes import content_sha256
 
@@ -65,23 +65,24 @@ def registry_client() -> Iterator["MlflowClient"]:
 
         # MLflow's SQL store resolves a version's source through the process-wide URI, which MLflow also copies into
         # these variables; both are restored for the code that runs afterwards.
-        variables = {name: os.environ.get(name) for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")}
+        names = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
+        variables = {name: os.environ[name] for name in names if name in os.environ}
         mlflow.set_tracking_uri(uri)
         try:
-            yield client
+            with disk_errors(bert_home() / "artifacts"):
+                yield client
         finally:
             mlflow.set_tracking_uri("")
-            for name, value in variables.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
+            for name in names:
+                os.environ.pop(name, None)
+            os.environ.update(variables)
     except Exception as error:
         import mlflow  # not before `open_client`, which sets variables for it
+        import requests
         import sqlalchemy.exc
 
-        # SQLAlchemy's own errors come out of MLflow while it opens a store.
-        if not isinstance(error, (mlflow.MlflowException, sqlalchemy.exc.OperationalError)):
+        # SQLAlchemy's own errors come out of MLflow while it opens a store, those of requests while it uploads files.
+        if not isinstance(error, (mlflow.MlflowException, sqlalchemy.exc.OperationalError, requests.RequestException)):
             raise
         words = f"MLflow at {without_password(uri)} refused or cannot be reached: {first_line(error)}"
         raise UnavailableError(words) from error

@@ -4,6 +4,7 @@ MLflow serves versions as models from code. This package takes only the model di
 file against its manifest, and loads nothing but safetensors, JSON and text.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import hashlib
@@ -12,7 +13,7 @@ import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bert_model.metrics.uncertainty import STATISTICS_NAME, UnitStatistics
 from bert_model.model.config import PRESET_SIZES, BertConfig, size_name
@@ -122,11 +123,11 @@ def register(
     # Content is registered once. A version that is damaged, and can no longer be promoted, gets a successor.
     with registry_client() as client:
         earlier = _newest_with(manifest, find_versions(client, name))
+        damaged = 0
         if earlier is None:
             _refuse_other_score(manifest, document)
-        # It is downloaded: too long to hold the lock.
-        damage = artifacts.inspect(client, earlier).damage if earlier is not None else None
-        damaged = earlier.version if earlier is not None and damage is not None else 0
+        elif artifacts.inspect(client, earlier).damage is not None:  # it is downloaded: too long to hold the lock
+            damaged = earlier.version
         with registry_lock(name):
             with ignoring("RESOURCE_ALREADY_EXISTS"):
                 client.create_registered_model(name, description=_description(document.task, encoder_of(manifest)))
@@ -134,10 +135,8 @@ def register(
             _refuse_other_task(versions, document.task, name)
             version = _newest_with(manifest, versions)
             if version is None or version.version == damaged:
-                rolled_back = version is not None and version.rolled_back
-                version = _create_version(client, manifest, name, document, curves)
-                if rolled_back:  # its content was
-                    client.set_model_version_tag(name, str(version.version), "rolled_back", "true")
+                kept = {"rolled_back": "true"} if version is not None and version.rolled_back else {}  # its content was
+                version = _create_version(client, manifest, name, document, curves, kept)
             elif (license := document.lineage.get("license")) and (replaces_license or not version.license):
                 _set_license(client, version, license)
             client.set_registered_model_alias(name, CANDIDATE, str(version.version))
@@ -161,8 +160,7 @@ def _description(task: str, encoder: str) -> str:
 
 def _refuse_other_task(versions: Sequence[RegisteredVersion], task: str, name: str) -> None:
     """Raise UsageError if a name has versions of another task, with which the gates would compare."""
-    others = sorted({version.tags.get("task", "") for version in versions} - {task})
-    if others:
+    if others := sorted({version.tags.get("task", "") for version in versions} - {task}):
         raise UsageError(
             f"{name}: its versions are of {others[0] or 'pre-training'}, found a model of {task or 'pre-training'}; "
             "give another name"
@@ -170,21 +168,21 @@ def _refuse_other_task(versions: Sequence[RegisteredVersion], task: str, name: s
 
 
 def _set_license(client: "MlflowClient", version: RegisteredVersion, license: str) -> None:
-    """Give a registered version its license, or another one, in tag and card."""
-    client.set_model_version_tag(version.name, str(version.version), "license", license)
+    """Give a registered version its license, or another one, in card and tag; the tag tells that both have it."""
     card, damage = artifacts.read_card(client, version)
     if damage is None:
         _rewrite_card(client, version, with_license(card, license))
+    client.set_model_version_tag(version.name, str(version.version), "license", license)
 
 
 def _rewrite_card(client: "MlflowClient", version: RegisteredVersion, card: str) -> None:
     """Replace a version's model card, with its hash and the description that is its beginning."""
-    # An outage before or after the file is no damage: until it is there, both hashes count.
+    # An outage is no damage: until the file is there, both hashes count, and the next call writes the card again.
     hashes = f"{card_sha256(card)} {version.tags[CARD_TAG]}"
     client.set_model_version_tag(version.name, str(version.version), CARD_TAG, hashes)
+    client.update_model_version(version.name, str(version.version), description=description_of(card))
     artifacts.attach(client, version, {CARD_NAME: card.encode()})
     client.set_model_version_tag(version.name, str(version.version), CARD_TAG, card_sha256(card))
-    client.update_model_version(version.name, str(version.version), description=description_of(card))
 
 
 def _now() -> str:
@@ -192,7 +190,7 @@ def _now() -> str:
 
 
 def _create_version(
-    client: "MlflowClient", manifest: Manifest, name: str, document: Version, curves: bytes | None
+    client: "MlflowClient", manifest: Manifest, name: str, document: Version, curves: bytes | None, kept: dict[str, str]
 ) -> RegisteredVersion:
     # The metrics log of a training is in the directory above its model.
     events = read_history(manifest.path.parent)
@@ -207,7 +205,7 @@ def _create_version(
         source=f"models:/{model.model_id}",
         model_id=model.model_id,  # required by a server, though not by MLflow's SQL store
         run_id=model.source_run_id,
-        tags=document.tags() | {REGISTERED_TAG: _now(), CARD_TAG: card_sha256(card)},
+        tags=document.tags() | kept | {REGISTERED_TAG: _now(), CARD_TAG: card_sha256(card)},
         description=description_of(card),
     )
     # A server sets this itself: the column "Registered models" of MLflow's tables.
@@ -230,7 +228,9 @@ def promote(
     with registry_client() as client:
         chosen = resolve_version(client, name, version)
         if not dry_run and chosen.kind == PRETRAINED:
-            chosen = _update_card(client, chosen)
+            with registry_lock(name):  # a registration may rewrite the card too
+                _update_card(client, chosen)
+            chosen = read_version(client, name, chosen.version)
         # Both download versions: too long to hold the lock.
         inspection = artifacts.inspect(client, chosen)
         rival = aliases_of(client, name).get(CHAMPION)
@@ -254,12 +254,20 @@ def promote(
             holder = with_finetuning_scores(client, champion) if champion else None
             statistics = _statistics_of(client, judged, holder) if holder else {}
             decision = decide(judged, holder, inspection=inspection, statistics=statistics, config=config)
-            if dry_run or champion_number == chosen.version:  # the decision that made it champion stays with it
+            if dry_run:
                 return decision
-            # The alias moves before the decision is stored: a stored decision never claims a move that failed.
-            if decision.passed:
+            if champion_number != chosen.version:
+                # Before the move too: an interruption keeps the decision, which does not claim a move that failed.
+                _store_decision(client, chosen, decision)
+                if not decision.passed:
+                    return decision
                 _move_champion(client, champion, chosen)
-                decision = dataclasses.replace(decision, promoted=True)
+            else:  # the decision that made it champion stays with it, and may lack that it did
+                stored = _stored_decision(client, name, chosen.version)
+                if stored is None or stored.promoted or not stored.passed:
+                    return decision
+                decision = stored
+            decision = dataclasses.replace(decision, promoted=True)
             _store_decision(client, chosen, decision)
             return decision
 
@@ -299,15 +307,12 @@ def _refuse_other_score(manifest: Manifest, document: Version) -> None:
         )
 
 
-def _update_card(client: "MlflowClient", version: RegisteredVersion) -> RegisteredVersion:
+def _update_card(client: "MlflowClient", version: RegisteredVersion) -> None:
     """Write the scores of a pre-trained model's fine-tunings, which are registered after it, into its card."""
     card, damage = artifacts.read_card(client, version)
-    if damage is not None:  # a gate says so
-        return version
     scored = with_scores(card, with_finetuning_scores(client, version).scores)
-    if scored != card:
+    if damage is None and scored != card:  # a gate tells of damage
         _rewrite_card(client, version, scored)
-    return read_version(client, version.name, version.version)
 
 
 def _move_champion(client: "MlflowClient", champion: RegisteredVersion | None, chosen: RegisteredVersion) -> None:
@@ -322,6 +327,8 @@ def _move_champion(client: "MlflowClient", champion: RegisteredVersion | None, c
     aliases = aliases_of(client, name)
     if aliases.get(CHAMPION) != (champion.version if champion else None):
         raise _champion_changed(name, chosen.version)
+    if chosen.rolled_back:  # it returns by another rollback, or its gate was waived
+        client.set_model_version_tag(name, str(chosen.version), "rolled_back", "false")
     moves = [(CHAMPION, chosen.version)]
     # The champion itself, or a copy of it, takes its place: a rollback leads to what was champion before both.
     if champion is not None and champion.version != chosen.version and not chosen.is_copy_of(champion):
@@ -332,8 +339,6 @@ def _move_champion(client: "MlflowClient", champion: RegisteredVersion | None, c
     mark_now = client.get_registered_model(name).tags.get(MOVE_TAG)
     if aliases_of(client, name).get(CHAMPION) != chosen.version or mark_now != mark:
         raise PromotionError(f"{name}: another client moved the champion at the same time; look at bert models")
-    if chosen.rolled_back:  # it returns by another rollback, or its gate was waived
-        client.set_model_version_tag(name, str(chosen.version), "rolled_back", "false")
 
 
 def _champion_changed(name: str, chosen: int) -> PromotionError:
@@ -346,6 +351,13 @@ def _store_decision(client: "MlflowClient", version: RegisteredVersion, decision
     client.set_model_version_tag(version.name, str(version.version), "promotion", outcome)
     table = decision.table() + "\n"
     artifacts.attach(client, version, {DECISION_NAME: decision.to_json().encode(), DECISION_TABLE_NAME: table.encode()})
+
+
+def _stored_decision(client: "MlflowClient", name: str, version: int) -> Decision | None:
+    """Return the decision that is stored with a version; None if there is none, or only a part of one."""
+    with contextlib.suppress(ValueError):
+        return Decision.from_json(read_stored_file(client, name, version, DECISION_NAME) or "")
+    return None
 
 
 def rollback(name: str) -> RegisteredVersion:
@@ -388,11 +400,11 @@ def champions() -> dict[str, int]:
     return {name: versions[CHAMPION] for name, versions in aliases.items() if CHAMPION in versions}
 
 
-def describe_move(name: str, version: int) -> tuple[str, dict[str, Any]]:
-    """Return who moved the alias last, and when, and the stored decision on a version; {} if there is none."""
+def describe_move(name: str, version: int) -> tuple[str, Decision | None]:
+    """Return who moved the alias last, and when, and the stored decision on a version, if there is a whole one."""
     with registry_client() as client:
         mark = client.get_registered_model(name).tags.get(MOVE_TAG, "")
-        return mark.partition(" (")[0], json.loads(read_stored_file(client, name, version, DECISION_NAME) or "{}")
+        return mark.partition(" (")[0], _stored_decision(client, name, version)
 
 
 def why_no_champion(name: str) -> str:
@@ -405,14 +417,10 @@ def why_no_champion(name: str) -> str:
         if not versions:
             return "is not registered"
         newest = versions[-1]
-        outcome = newest.tags.get("promotion", "was never decided on")
-        try:
-            decision = json.loads(read_stored_file(client, name, newest.version, DECISION_NAME) or "{}")
-            refusing = [gate for gate in decision["gates"] if not (gate["passed"] or gate["waived"])]
-        except (ValueError, KeyError):  # there is none
-            return f"version {newest.version} {outcome}"
-    reasons = "; ".join(f"{gate['name']}: {gate['detail']}" for gate in refusing)
-    return f"version {newest.version} is refused ({reasons})" if reasons else f"version {newest.version} {outcome}"
+        decision = _stored_decision(client, name, newest.version)
+    if decision is not None and not decision.passed:
+        return f"version {newest.version} is refused ({decision.reasons()})"
+    return f"version {newest.version} {newest.tags.get('promotion', 'was never decided on')}"
 
 
 def models_table(versions: list[RegisteredVersion]) -> str:

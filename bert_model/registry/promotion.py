@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import FiniteFloat, NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import FiniteFloat, NonNegativeFloat, NonNegativeInt, PositiveInt, TypeAdapter
 
 from bert_model.metrics import uncertainty
 from bert_model.registry.versions import PRETRAINED, Exam, RegisteredVersion, TaskScore
@@ -176,10 +176,13 @@ class Decision:
     def require(self) -> "Decision":
         """Return itself if every gate passed or is waived; PromotionError names the others."""
         if not self.passed:
-            reasons = "; ".join(f"{gate.name}: {gate.detail}" for gate in self.gates if gate.verdict == "REFUSED")
             kept = f"version {self.champion} stays champion" if self.champion else "there is no champion yet"
-            raise PromotionError(f"{self.name} version {self.version} is not promoted ({reasons}); {kept}")
+            raise PromotionError(f"{self.name} version {self.version} is not promoted ({self.reasons()}); {kept}")
         return self
+
+    def reasons(self) -> str:
+        """Return the gates that refuse, with what they found."""
+        return "; ".join(f"{gate.name}: {gate.detail}" for gate in self.gates if gate.name in self.refused_by)
 
     def outcome(self) -> str:
         """Return the decision in one sentence."""
@@ -221,6 +224,11 @@ class Decision:
     def to_json(self) -> str:
         """Serialize for the version's file promotion.json."""
         return json.dumps(dataclasses.asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Decision":
+        """Read what `to_json` wrote; ValueError if it is something else."""
+        return TypeAdapter(cls).validate_json(text)
 
 
 def decide(

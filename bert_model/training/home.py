@@ -20,7 +20,10 @@ LOCATION_NAME = "location"
 """File of a home with its path: a home that is elsewhere was moved or copied."""
 DATABASES = ("mlflow.db", "dagster/**/*.db")
 """Databases of a home. Their rows hold absolute paths, as MLflow and Dagster want them."""
-RECORDS = ("last_backup.json", "archive/*.json", "data/*/pretraining/*/tracking.json", "trainings/*/tracking.json")
+RECORDS = (
+    *("last_backup.json", "archive/*.json", "data/*/**/tracking.json", "trainings/*/tracking.json"),
+    "data/*/pretraining/*/configuration.json",
+)
 """Small files of a home that hold absolute paths."""
 
 

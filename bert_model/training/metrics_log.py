@@ -144,8 +144,7 @@ def read_state(path: Path) -> SyncState:
 
 def mlflow_run_id(manifest: Manifest) -> str | None:
     """Return the MLflow run that a model was trained in; None if this tracking store does not have it."""
-    recorded = manifest.provenance.get("mlflow_run_id")
-    if recorded:
+    if recorded := manifest.provenance.get("mlflow_run_id"):
         return str(recorded)
     with contextlib.suppress(BertError):
         state = read_state(manifest.path.parent / STATE_NAME)

@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -28,6 +29,7 @@ from bert_pipeline.errors import ConfigurationError, InputError
 from bert_pipeline.manifest import load_manifest, publishing
 from workflows.definitions import defs
 from workflows.defs import automation, data
+from workflows.defs.promotion import champion_moves
 from workflows.lib.launchpad import asset_configs, launchpad_preset
 from workflows.lib.lineage import dump_sources
 from workflows.lib.resources import (
@@ -587,3 +589,14 @@ def test_jobs_have_time_limit_and_retries(repository):
     for name in (automation.PRETRAINING_JOB, automation.FINETUNING_JOB, automation.REPORT_JOB):
         assert int(repository.get_job(name).tags[automation.MAX_RUNTIME_TAG]) > 0
     assert repository.get_job(automation.PRETRAINING_JOB).tags[automation.MAX_RETRIES_TAG] == "2"
+
+
+def test_champion_whose_version_was_deleted_is_observed(instance, clean_environment, empty_store):
+    shutil.copy(empty_store, clean_environment / "mlflow.db")
+    cursor = json.dumps({"bert-tiny": 3})
+    with dg.build_sensor_context(instance=instance, cursor=cursor, resources={"home": BertHome()}) as context:
+        result = champion_moves(context)
+    (event,) = result.asset_events
+    assert event.metadata["outcome"].value == "bert-tiny has no champion any more"
+    assert event.metadata["former_version"].value == 3
+    assert result.cursor == "{}"

@@ -118,6 +118,26 @@ def test_home_that_was_moved_or_copied_is_read_where_it_is(first, tmp_path, monk
         assert len(instance.get_runs()) == len(details)
 
 
+def test_records_of_searches_and_trainings_move_with_their_home(clean_environment, tmp_path):
+    first = small_home(tmp_path / "first")
+    settle(first.path)
+    dump = first.dump_directory("enwiki-1")
+    for name in ("finetuning/.tracking/sst2-1/tracking.json", "finetuning/.tracking/sst2-1/trial/tracking.json"):
+        (dump / name).parent.mkdir(parents=True)
+        (dump / name).write_text(json.dumps({"tracking_uri": first.tracking_uri}))
+    (dump / "pretraining" / "1").mkdir(parents=True)
+    (dump / "pretraining" / "1" / "configuration.json").write_text(json.dumps({"exam": str(dump / "exam")}))
+    second = BertHome(directory=str(tmp_path / "second"))
+    first.path.rename(second.path)
+    settle(second.path)
+    moved = second.dump_directory("enwiki-1")
+    assert {json.loads(path.read_text())["tracking_uri"] for path in moved.rglob("tracking.json")} == {
+        second.tracking_uri
+    }
+    stored = json.loads((moved / "pretraining" / "1" / "configuration.json").read_text())
+    assert stored == {"exam": str(moved / "exam")}
+
+
 def test_home_is_not_taken_over_from_under_its_ui(clean_environment, tmp_path, monkeypatch):
     first = small_home(tmp_path / "first")
     settle(first.path)
@@ -172,6 +192,25 @@ def test_version_registered_during_backup_is_whole_or_absent(first, tmp_path, mo
     shutil.rmtree(first.path)
     for version in operations.list_models():
         assert operations.download(f"models:/{version.name}/{version.version}").is_dir()
+
+
+def test_card_that_is_rewritten_during_a_backup_is_that_of_its_database(clean_environment, tmp_path, monkeypatch):
+    home = small_home(tmp_path / "home")
+    card = home.artifacts / "models" / "m-1" / "artifacts" / "model_card.md"
+    card.parent.mkdir(parents=True)
+    card.write_text("its hash is in the database")
+    copy_tree = upkeep.copy_tree
+
+    def rewrite_between(source: Path, target: Path) -> None:
+        if source == home.artifacts:
+            card.write_text("another")
+        copy_tree(source, target)
+
+    monkeypatch.setattr(upkeep, "copy_tree", rewrite_between)
+    create_backup(home, tmp_path / "backup")
+    copied = tmp_path / "backup" / card.relative_to(home.path)
+    assert copied.read_text() == "its hash is in the database"
+    assert (tmp_path / "backup" / "artifacts" / "a.txt").is_file()
 
 
 def test_database_copy_is_a_snapshot_between_transactions(tmp_path):

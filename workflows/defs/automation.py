@@ -206,8 +206,7 @@ def why_not_requested(instance: dg.DagsterInstance, home: BertHome, dump: str) -
 
     A partition alone does not count: the daemon may have ended between adding it and starting its run.
     """
-    archive = home.archive_record(dump)
-    if archive.is_file():
+    if (archive := home.archive_record(dump)).is_file():
         return f"was archived ({archive})"
     if not instance.has_dynamic_partition(str(dump_partitions.name), dump):
         return ""
@@ -259,8 +258,7 @@ def monthly_retraining(context: dg.ScheduleEvaluationContext, home: BertHome) ->
         refusal = why_not_requested(context.instance, home, name)
         reason = f"{name} {refusal}" if refusal else why_unfinished(wiki, date, sites=dump_sites())
         if not reason:
-            failed = failed_attempts(context.instance, name)
-            request = retraining_run(name, start=starting_model(home), failed=failed)
+            request = retraining_run(name, start=starting_model(home), failed=failed_attempts(context.instance, name))
             context.instance.add_dynamic_partitions(str(dump_partitions.name), [name])
             return request
         reasons.append(reason)
@@ -284,8 +282,7 @@ def new_dump_on_site(context: dg.SensorEvaluationContext, home: BertHome) -> dg.
     except InputError as error:
         return dg.SkipReason(str(error))
     name = f"{wiki_name()}-{date}"
-    refusal = why_not_requested(context.instance, home, name)
-    if refusal:
+    if refusal := why_not_requested(context.instance, home, name):
         return dg.SkipReason(f"{name}, the newest finished dump, {refusal}")
     return request_runs(context.instance, home, {name: []})
 
@@ -350,8 +347,7 @@ def new_dump_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> d
     new: dict[str, list[str]] = {}
     notes = []
     for name, editions in editions_of.items():
-        refusal = why_not_requested(context.instance, home, name)
-        if refusal:
+        if refusal := why_not_requested(context.instance, home, name):
             # Dumps that were trained on stay in the folder; a tick names those that need somebody.
             if refusal.startswith(("was tried", "is tried")):
                 notes.append(f"{name} {refusal}")
@@ -380,8 +376,7 @@ def new_dump_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> d
     "`tasks_after_pretraining` then fine-tunes on every dump that has a pre-trained model.",
 )
 def new_task_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> dg.SensorResult | dg.SkipReason:
-    name = str(task_partitions.name)
-    partitions = context.instance.get_dynamic_partitions(name)
+    partitions = context.instance.get_dynamic_partitions(str(task_partitions.name))
     own = read_own_tasks(home.tasks)
     for problem in own.problems.values():
         context.log.warning(problem)
@@ -432,11 +427,8 @@ MAX_CHARACTERS = 2000
 def failed_runs(context: dg.RunFailureSensorContext) -> None:
     message = failure_message(context)
     context.log.error(message)
-    webhook = os.environ.get(WEBHOOK_VARIABLE)
-    if webhook:
-        problem = post(webhook, message)
-        if problem:
-            context.log.warning(f"the webhook in {WEBHOOK_VARIABLE} was not reached ({problem})")
+    if (webhook := os.environ.get(WEBHOOK_VARIABLE)) and (problem := post(webhook, message)):
+        context.log.warning(f"the webhook in {WEBHOOK_VARIABLE} was not reached ({problem})")
 
 
 def failure_message(context: dg.RunFailureSensorContext) -> str:

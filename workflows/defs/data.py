@@ -350,6 +350,8 @@ def instances(
         metadata |= {f"{length}/{key}": value for key, value in description.items()}
         metadata[f"{length}/instances_sample"] = table(sample_instances(manifest))
         versions[str(length)] = manifest.sha256
+    if others := [path.name for path in home.all_instances(name) if path.name not in versions]:
+        context.log.info(f"instances of {', '.join(others)} tokens stay as they were; delete what no training reads")
     if total:
         metadata["dagster/row_count"] = total
     if settings.format == "parquet":

@@ -168,17 +168,12 @@ def _publish_task_data(directory: Path, path: Path, dev_fraction: float, data: A
 
 
 def _sample_examples(examples: list[Any]) -> list[dict[str, Any]]:
-    def label(example: Any) -> str:
-        return str(getattr(example, "label", getattr(example, "tags", getattr(example, "answers", ""))))
-
-    return [
-        {
-            "example_id": example.example_id,
-            "text": shortened("\n".join(example.texts), 240),
-            "label": shortened(label(example), 80),
-        }
-        for example in examples[:5]
-    ]
+    rows = []
+    for example in examples[:5]:
+        label = getattr(example, "label", getattr(example, "tags", getattr(example, "answers", "")))
+        text = shortened("\n".join(example.texts), 240)
+        rows.append({"example_id": example.example_id, "text": text, "label": shortened(str(label), 80)})
+    return rows
 
 
 # --- finetuned_model ---

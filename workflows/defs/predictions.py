@@ -111,8 +111,7 @@ def input_files(home: BertHome, task: str, named: Sequence[str]) -> list[Path]:
             raise InputError(f"{path}: no such file; give the path of a file to answer")
 
     # Answers are named by the name of their input alone.
-    twice = sorted(name for name, count in Counter(path.name for path in files).items() if count > 1)
-    if twice:
+    if twice := sorted(name for name, count in Counter(path.name for path in files).items() if count > 1):
         raise InputError(f"{twice[0]}: two inputs have this name, and so would their answers; rename one")
     return files
 
@@ -141,10 +140,9 @@ def _answer(task: str, model: Path, files: Sequence[Path], inputs: dict[str, Any
             if counts.rejected:
                 draft.rows[rejected_path(str(answers)).name] = counts.rejected
             totals.update(dataclasses.asdict(counts))
-        total = totals["answers"]
-        draft.counts = {"answers": total} | {name: count for name, count in totals.items() if count}
+        draft.counts = {"answers": totals["answers"]} | {name: count for name, count in totals.items() if count}
         draft.provenance = {
-            "answers_per_second": round(total / max(time.monotonic() - started, 1e-6), 3),
+            "answers_per_second": round(totals["answers"] / max(time.monotonic() - started, 1e-6), 3),
             "paths": [str(path.resolve()) for path in files],
         }
     return load_manifest(directory, kind="predictions")

@@ -15,7 +15,7 @@ from bert_model.pretraining.config import PretrainingConfig
 from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, mlflow_run_id, read_history
 from bert_pipeline.atomic import replace_text
 from bert_pipeline.configuration import to_mapping
-from bert_pipeline.errors import BertError
+from bert_pipeline.errors import ArtifactError, BertError
 from bert_pipeline.exam.pairs import read_pairs
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.step import STEPS
@@ -148,6 +148,10 @@ def _training_directory(home: BertHome, dump: str, settings: PretrainingConfig) 
     from bert_model.pretraining.run_directory import training_id
 
     manifests = [load_manifest(phase.instances, kind="instances") for phase in settings.phases]
+    corpora = {manifest.directory: manifest.inputs["corpus"]["content_sha256"] for manifest in manifests}
+    if len({*corpora.values()}) > 1:  # some lengths were left out when the others were made again
+        found = ", ".join(f"{without_secrets(str(path))} of corpus {digest[:12]}…" for path, digest in corpora.items())
+        raise ArtifactError(f"{found}: expected one corpus; materialize instances with all lengths of the phases")
     return home.pretraining(dump, training_id(settings, manifests))
 
 

@@ -3,7 +3,6 @@
 import base64
 import functools
 import json
-import statistics
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -193,7 +192,6 @@ def promotion_decision(
             "candidate_model together, so that its checks decide"
         )
     decision = _decide(context, settings, promote, version)
-    context.log.info(f"{decision.outcome()}\n{decision.table()}")
     metadata = {
         "name": name,
         "version": version.version,
@@ -209,7 +207,7 @@ def _decide(context: dg.AssetExecutionContext, gates: GateConfig, is_moved: bool
 
     # The gates are evaluated in any case, for the metadata.
     decision = promote(version.name, version.version, dry_run=not is_moved, config=gates)
-    context.log.info(decision.outcome())
+    context.log.info(f"{decision.outcome()}\n{decision.table()}")
     return decision
 
 
@@ -222,8 +220,7 @@ def decision_metadata(decision: Decision) -> dict[str, Any]:
         "tasks": table(decision.task_rows()),
         "gates": table(decision.gate_rows()),
     }
-    averages = decision.averages()
-    if averages:
+    if averages := decision.averages():
         metadata |= {"average": averages[0], "average_of_champion": averages[1]}
     if decision.interval:
         metadata |= {"gain_low": decision.interval[0], "gain_high": decision.interval[1]}
@@ -255,9 +252,9 @@ def champion_moves(context: dg.SensorEvaluationContext, home: BertHome) -> dg.Se
     former: dict[str, int] = json.loads(context.cursor or "{}")
     try:
         current = champions()
-        moves = {name: version for name, version in current.items() if former.get(name) != version}
-        metadata = [describe_move(home, name, version, former.get(name)) for name, version in moves.items()]
-    except (BertError, ValueError) as error:  # such as a decision that was cut off
+        moved = [name for name in former | current if former.get(name) != current.get(name)]
+        metadata = [describe_move(home, name, current.get(name, 0), former.get(name, 0)) for name in moved]
+    except BertError as error:
         return dg.SkipReason(str(error))
     if current == former:
         return dg.SkipReason("no champion has moved")
@@ -267,24 +264,26 @@ def champion_moves(context: dg.SensorEvaluationContext, home: BertHome) -> dg.Se
     return dg.SensorResult(asset_events=events, cursor=json.dumps(current))
 
 
-def describe_move(home: BertHome, name: str, version: int, former: int | None) -> dict[str, Any]:
-    """Return the metadata of a move: what the version is, which one it replaced, by how much it was better, by whom."""
+def describe_move(home: BertHome, name: str, version: int, former: int) -> dict[str, Any]:
+    """Return the metadata of a move: what the version is, which one it replaced, by how much it was better, by whom.
+
+    0 stands for no version: the alias, or its version, was deleted.
+    """
     from bert_model.registry import operations
 
+    metadata: dict[str, Any] = {"name": name, "version": version, "former_version": former}
+    if not version:
+        return metadata | {"outcome": f"{name} has no champion any more"}
     moved_by, decision = operations.describe_move(name, version)
-    metadata: dict[str, Any] = {
+    metadata |= {
         "outcome": f"{name} version {version} is champion",
-        "name": name,
-        "version": version,
-        "former_version": former or 0,
         "moved_by": moved_by or "unknown",
         "mlflow_version": home.mlflow_version(name, version),
     }
     # After a rollback the stored decision is that on an earlier move, against another version.
-    if decision.get("champion") == former and decision.get("interval"):
-        gains = [task["candidate"]["mean"] - task["champion"]["mean"] for task in decision["tasks"] if task["counts"]]
-        metadata["gain"] = statistics.fmean(gains)
-        metadata |= dict(zip(("gain_low", "gain_high"), decision["interval"]))
+    if decision and decision.champion == former and decision.interval and (averages := decision.averages()):
+        metadata["gain"] = averages[0] - averages[1]
+        metadata |= dict(zip(("gain_low", "gain_high"), decision.interval))
     return metadata
 
 

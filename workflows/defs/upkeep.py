@@ -60,6 +60,8 @@ def create_backup(home: BertHome, directory: Path) -> Manifest:
     Services may run meanwhile: each database is copied as a snapshot by SQLite. ArtifactError when `directory` exists
     or there is nothing to copy.
     """
+    from bert_model.registry.model_card import CARD_NAME
+
     if directory.exists():
         raise ArtifactError(f"{directory}: exists; give a new directory for each backup")
     dagster_home = dagster_directory(home)
@@ -70,6 +72,9 @@ def create_backup(home: BertHome, directory: Path) -> Manifest:
         # In this order, what is copied later has all that the earlier copies refer to.
         copy_tree(dagster_home, draft.path / DAGSTER)
         copy_file(home.path / MLFLOW, draft.path / MLFLOW)
+        # Decisions rewrite cards, whose hashes are in the database: they are not copied as late as the last weights.
+        for card in home.artifacts.rglob(CARD_NAME):
+            copy_file(card, draft.path / card.relative_to(home.path))
         for part in (ARTIFACTS, *FOLDERS):
             copy_tree(home.path / part, draft.path / part)
         draft.counts = {"parts": len(parts)}
@@ -137,10 +142,11 @@ def parts_elsewhere(home: BertHome) -> dict[str, str]:
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """Copy a directory that is in use; files that are deleted meanwhile are left out."""
+    """Copy a directory that is in use, but not what is there; files that are deleted meanwhile are left out."""
     for path in sorted(source.rglob("*")):
-        if path.is_file() and not path.is_symlink():
-            copy_file(path, target / path.relative_to(source))
+        copy = target / path.relative_to(source)
+        if path.is_file() and not path.is_symlink() and not copy.exists():
+            copy_file(path, copy)
 
 
 def copy_file(source: Path, target: Path) -> None:
@@ -176,8 +182,7 @@ def back_up(
     keep: Annotated[PositiveInt, "Of this home's backups in the folder, the newest ones that stay."] = 7,
 ) -> None:
     """Write a backup to a new directory of the folder, and remove the oldest ones."""
-    name = folder or os.environ.get(BACKUPS_VARIABLE)
-    if not name:
+    if not (name := folder or os.environ.get(BACKUPS_VARIABLE)):
         raise UsageError(f"folder: no folder is given, and {BACKUPS_VARIABLE} is not set; name one on another disk")
     backups = Path(name).absolute()
     manifest = create_backup(home, backups / f"{BACKUP_PREFIX}{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}")
@@ -254,10 +259,8 @@ def remove_partitions(
     for dump in archived:
         if not dry_run:
             archive(instance, home, dump)
-        places = dict.fromkeys(
-            without_secrets(str(path)) for path in (home.dump_directory(dump), home.data_directory(dump))
-        )
-        context.log.info(f"{verb} the partition {dump}; its files stay in {' and '.join(places)}")
+        places = dict.fromkeys(str(path) for path in (home.dump_directory(dump), home.data_directory(dump)))
+        context.log.info(f"{verb} the partition {dump}; its files stay in {' and '.join(map(without_secrets, places))}")
     for definition, names in unusable.items():
         for name in names:
             if not dry_run:
@@ -274,8 +277,7 @@ def dumps_to_archive(instance: dg.DagsterInstance, named: Sequence[str], keep: i
     generated sample stays, because every start of the UI adds it.
     """
     dumps = [dump for dump in instance.get_dynamic_partitions(str(dump_partitions.name)) if dump != DEFAULT_DUMP]
-    unknown = [dump for dump in named if dump not in dumps]
-    if unknown:
+    if unknown := [dump for dump in named if dump not in dumps]:
         raise UsageError(f"dumps: {unknown[0]!r} is no partition that can be archived; expected names of {dumps}")
     usable = [dump for dump in dumps if not is_refused(dump, checked_dump_name)]
     old = usable[:-keep] if keep else []

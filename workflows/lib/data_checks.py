@@ -58,11 +58,8 @@ def corpus_intact(home: BertHome, dump: str) -> Verdict:
     """Every shard has the bytes that the manifest records."""
     manifest = load_manifest(home.corpus(dump), kind="corpus", verify="sha256")
     size = sum(entry["bytes"] for entry in manifest.files.values())
-    return Verdict(
-        passed=True,
-        description=f"{len(manifest.files)} files, {size:,} bytes, as in the manifest",
-        metadata={"sha256": manifest.sha256, "bytes": size},
-    )
+    description = f"{len(manifest.files)} files, {size:,} bytes, as in the manifest"
+    return Verdict(True, description, {"sha256": manifest.sha256, "bytes": size})
 
 
 @check_of("corpus")
@@ -195,11 +192,8 @@ def vocabulary_layout(home: BertHome, dump: str) -> Verdict:
     added = len(manifest.configuration.get("special_tokens", ()))
     if not configured <= tokenizer.vocab_size <= configured + added:
         return failed(f"{tokenizer.vocab_size} tokens, asked for {configured}")
-    return Verdict(
-        passed=True,
-        description=f"{tokenizer.vocab_size:,} tokens, [PAD] is {tokenizer.pad_id}",
-        metadata={"vocab_size": tokenizer.vocab_size, "unk_id": tokenizer.unk_id, "mask_id": tokenizer.mask_id},
-    )
+    metadata = {"vocab_size": tokenizer.vocab_size, "unk_id": tokenizer.unk_id, "mask_id": tokenizer.mask_id}
+    return Verdict(True, f"{tokenizer.vocab_size:,} tokens, [PAD] is {tokenizer.pad_id}", metadata)
 
 
 @check_of("vocabulary")
@@ -272,11 +266,8 @@ def instances_well_formed(directory: Path) -> Verdict:
                 return failed(f"{path}: {defect}")
     if not counts["train"]:
         return failed("no training instances", counts)
-    return Verdict(
-        passed=True,
-        description=f"{counts['train']:,} training and {counts['held_out']:,} held-out instances, all well formed",
-        metadata=counts,
-    )
+    description = f"{counts['train']:,} training and {counts['held_out']:,} held-out instances, all well formed"
+    return Verdict(True, description, dict(counts))
 
 
 @check_of("instances")

@@ -7,7 +7,7 @@ import re
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import dagster as dg
@@ -114,14 +114,14 @@ def unfinished_runs(instance: dg.DagsterInstance, server: tuple[str, int] | None
     return [run for run, at in zip(runs, addresses) if server is None or (at.get("host"), at.get("port")) == server]
 
 
-def wait_for_pools(instance: dg.DagsterInstance, run: dg.DagsterRun, log: Callable[[str], None]) -> None:
+def wait_for_pools(instance: dg.DagsterInstance, pools: Iterable[str], log: Callable[[str], None]) -> None:
     """Wait until the runs that have begun leave room in the pools of a run that is not in the UI's queue."""
-    for pool in run.run_op_concurrency.all_pools or () if run.run_op_concurrency else ():
+    for pool in pools:
         is_told = False
         while True:
             end_abandoned_runs(instance)
             others = [(other, other.run_op_concurrency) for other in unfinished_runs(instance)]
-            holders = [other for other, pools in others if pools and pool in (pools.all_pools or ())]
+            holders = [other for other, held in others if held and pool in (held.all_pools or ())]
             limits = {limit.name: limit.limit for limit in instance.event_log_storage.get_pool_limits()}
             if len(holders) < limits.get(pool, 1):
                 break

@@ -258,11 +258,8 @@ def registered_consistent(directory: Path, name: str) -> Verdict:
     if champion.document.score is None or champion.document.score.degenerate:
         return failed(f"{name}: champion version {champion.version} is degenerate or unscored")
     download(f"models:/{name}@{CHAMPION}")
-    return Verdict(
-        passed=True,
-        description=f"{uri} is what was trained; champion is version {champion.version}",
-        metadata={"version": version.version, "champion": champion.version},
-    )
+    description = f"{uri} is what was trained; champion is version {champion.version}"
+    return Verdict(True, description, {"version": version.version, "champion": champion.version})
 
 
 @check_of("report", blocks=False)

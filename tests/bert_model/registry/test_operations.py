@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import itertools
 import json
 import multiprocessing
@@ -13,8 +14,10 @@ import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 import pytest
+import requests
 import tiny_tasks
 import torch
 from mlflow import MlflowClient, MlflowException
@@ -33,7 +36,7 @@ from bert_model.registry.resolve import resolve_model
 from bert_model.registry.versions import EXAM_ACCURACY, EXAM_FOR_CHOOSING, RegisteredVersion, Version, describe_model
 from bert_model.training.distributed import resolve_precision
 from bert_model.zero_shot.exam import take_exam
-from bert_pipeline.errors import ArtifactError, InputError, PromotionError, UnavailableError, UsageError
+from bert_pipeline.errors import ArtifactError, DiskFullError, InputError, PromotionError, UnavailableError, UsageError
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
 from bert_pipeline.manifest import input_of, load_manifest, publishing
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -138,6 +141,39 @@ def test_interrupted_rollback_is_completed_by_another(home, name, trained, monke
         operations.rollback(name)
     assert aliases_of(name)["champion"] == 1
     assert operations.promote(name, 2).refused_by == ("not_rolled_back",)
+
+
+def test_promotion_that_was_interrupted_after_its_move_is_recorded_once(home, name, trained, monkeypatch):
+    for model in ("weak", "strong"):
+        register(trained / model, name)
+        if model == "weak":
+            operations.promote(name).require()
+    with monkeypatch.context() as patched:
+        meanwhile(patched, "log_model_artifacts", lose, after=1)
+        with pytest.raises(UnavailableError, match="the database is locked"):
+            operations.promote(name)
+    assert aliases_of(name)["champion"] == 2
+    version = operations.get_version(f"models:/{name}@champion")
+    stored = json.loads(stored_beside(home, version, "promotion.json").read_text())
+    assert stored["interval"]
+    again = operations.promote(name).require()
+    assert (again.promoted, again.champion) == (True, 1)
+    file = stored_beside(home, version, "promotion.json")
+    assert json.loads(file.read_text()) == stored | {"promoted": True}
+    assert stored_beside(home, version, "promotion.txt").read_text().rstrip().endswith("version 2 is champion")
+    written = file.stat().st_mtime_ns
+    assert operations.promote(name).outcome().endswith("is champion already")
+    assert file.stat().st_mtime_ns == written
+    assert aliases_of(name) == {"candidate": 2, "champion": 2, "previous": 1}
+
+
+def test_decision_that_was_cut_off_is_none(home, name, trained):
+    file = stored_beside(home, register(trained / "weak", name), "*")
+    assert operations.promote(name).promoted
+    file = next(file.parent.glob("promotion.json"))
+    assert operations.describe_move(name, 1)[1].promoted
+    file.write_text(file.read_text()[:40])
+    assert operations.describe_move(name, 1)[1] is None
 
 
 def test_waiver_of_a_rollback_holds_until_the_next_one(home, name, trained):
@@ -746,6 +782,37 @@ def test_card_whose_replacement_was_interrupted_is_intact(home, name, trained, m
     assert len(again.tags["card_sha256"]) == 64
 
 
+@pytest.mark.parametrize("sent", [0, 1, 2])
+def test_license_whose_entry_was_interrupted_is_entered_by_the_next_registration(
+    home, name, trained, monkeypatch, sent
+):
+    version = operations.register(trained / "weak", name)
+    with monkeypatch.context() as patched:
+        meanwhile(patched, "set_model_version_tag", lose, after=sent)
+        with pytest.raises(UnavailableError, match="the database is locked"):
+            register(trained / "weak", name)
+    again = register(trained / "weak", name)
+    assert (again.version, again.license) == (version.version, "Apache-2.0")
+    card = stored_beside(home, version, "model_card.md").read_text()
+    assert "Weights: Apache-2.0." in card
+    assert again.card_text == description_of(card)
+    assert operations.promote(name).promoted
+
+
+def test_rollback_holds_if_the_registration_of_a_copy_is_interrupted(home, name, trained, monkeypatch):
+    for model in ("weak", "strong"):
+        register(trained / model, name)
+        operations.promote(name).require()
+    operations.rollback(name)
+    stored_beside(home, operations.get_version(f"models:/{name}/2"), "model_card.md").unlink()  # a copy is needed
+    with monkeypatch.context() as patched:
+        meanwhile(patched, "set_model_version_tag", lose)
+        with pytest.raises(UnavailableError, match="the database is locked"):
+            register(trained / "strong", name)
+    assert register(trained / "strong", name).version == 3
+    assert operations.promote(name, 3).refused_by == ("not_rolled_back",)
+
+
 def test_model_with_padded_embeddings_is_registered_and_predicts_tokens_only(home, tmp_path):
     rows = len(tiny_tasks.TOKENS) + 8
     start = tiny_tasks.make_model(tmp_path / "padded", vocab_size=rows)
@@ -813,6 +880,23 @@ def test_store_that_times_out_adds_no_version_and_refuses_none(home, name, train
     (version,) = operations.list_models(name)
     assert "promotion" not in version.tags
     assert operations.promote(name).promoted
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind", "words"),
+    [
+        (requests.HTTPError("503 Server Error: Service Unavailable"), UnavailableError, "cannot be reached: HTTPError"),
+        (OSError(errno.ENOSPC, "No space left on device"), DiskFullError, r"home.*/artifacts: cannot be written: No"),
+    ],
+    ids=["server", "disk"],
+)
+def test_upload_that_fails_is_one_sentence_and_may_be_repeated(home, name, trained, monkeypatch, failure, kind, words):
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalArtifactRepository, "log_artifacts", mock.Mock(side_effect=failure))
+        with pytest.raises(kind, match=words):
+            register(trained / "weak", name)
+    assert operations.list_models(name) == []
+    assert register(trained / "weak", name).version == 1
 
 
 def test_scores_have_the_step_of_the_published_checkpoint(home, base, tmp_path):

@@ -1,6 +1,7 @@
 """Dagster's storage below the home: created if missing, and cleaned up after killed processes and servers."""
 
 import contextlib
+import io
 import json
 import os
 import signal
@@ -28,6 +29,7 @@ from workflows.lib.instance import (
 )
 from workflows.lib.processes import GRPC_TAG, PROCESS_TAG, left_over, process_mark, process_of, run_mark
 from workflows.lib.resources import BertHome, dump_partitions
+from workflows.run import execute_assets
 
 
 def test_new_home_has_the_sample_as_partition(clean_environment):
@@ -53,7 +55,7 @@ def test_instance_limits_trainings_and_runs_and_retries_only_crashes(instance):
     assert instance.freshness_enabled
 
 
-@dg.asset(pool=TRAINING_POOL)
+@dg.asset(pool=TRAINING_POOL, partitions_def=dg.StaticPartitionsDefinition(["samplewiki-1"]))
 def trained() -> None: ...
 
 
@@ -62,7 +64,6 @@ def test_run_of_the_command_waits_for_the_run_that_holds_its_pool(instance):
     run_id = str(uuid.uuid4())
     mark = {PROCESS_TAG: run_mark(run_id)}
     other = instance.create_run_for_job(job, run_id=run_id, tags=mark, status=dg.DagsterRunStatus.STARTED)
-    run = instance.create_run_for_job(job)
     said = []
 
     def end_the_other(message: str) -> None:
@@ -70,11 +71,27 @@ def test_run_of_the_command_waits_for_the_run_that_holds_its_pool(instance):
         instance.report_run_failed(other, "ended")
 
     instance.event_log_storage.set_concurrency_slots(TRAINING_POOL, 2)  # `dagster instance concurrency set training 2`
-    wait_for_pools(instance, run, end_the_other)
+    wait_for_pools(instance, {TRAINING_POOL}, end_the_other)
     assert not said
     instance.event_log_storage.set_concurrency_slots(TRAINING_POOL, 1)
-    wait_for_pools(instance, run, end_the_other)
+    wait_for_pools(instance, {TRAINING_POOL}, end_the_other)
     assert said == [f'waiting for the pool "training", which is held by run {run_id} of {socket.gethostname()}']
+
+
+def test_command_that_is_interrupted_while_it_waits_leaves_no_run(instance, monkeypatch):
+    job = dg.Definitions([trained]).resolve_implicit_global_asset_job_def()
+    run_id = str(uuid.uuid4())
+    mark = {PROCESS_TAG: run_mark(run_id)}
+    instance.create_run_for_job(job, run_id=run_id, tags=mark, status=dg.DagsterRunStatus.STARTED)
+
+    class Interrupting(io.StringIO):
+        def write(self, text: str) -> int:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("sys.stderr", Interrupting())
+    with pytest.raises(KeyboardInterrupt):
+        execute_assets(instance, job, ["trained"], "samplewiki-1", {}, {})
+    assert [run.run_id for run in instance.get_runs()] == [run_id]
 
 
 def test_partition_is_added_once(instance):
