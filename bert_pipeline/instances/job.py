@@ -222,9 +222,9 @@ def make_shard(
     for split, documents in tokenized.items():
         if texts and split == "train":
             planned = mixture.plan_passes(shard, texts, config.dupe_factor, config.seed)
-            rows = np.searchsorted(planned["key"], documents.keys)
-            pairs = make_pairs(documents, config, planned["passes"][rows])
-            text_of_pairs = planned["text"][rows[documents.document_of(pairs.a_start)]]
+            planned = planned[np.searchsorted(planned["key"], documents.keys)]  # others have failed or have no tokens
+            pairs = make_pairs(documents, config, planned["passes"])
+            text_of_pairs = planned["text"][documents.document_of(pairs.a_start)]
             summary["read"] = _count_read(planned, text_of_pairs, len(texts))
         else:
             pairs = make_pairs(documents, config)
