@@ -108,7 +108,7 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
     """Split the sources for the workers, in order. InputError for the first file that does not match its kind."""
     if not sources:
         raise UsageError("no source given; name a dump, or files with their kind, such as jsonl:PATH")
-    splits: list[Split] = []
+    planned: list[tuple[Split, Iterable[Span]]] = []
     for source in sources:
         name, source = split_name(source)
         source_kind, files = parse_source(source)
@@ -122,24 +122,25 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
                     to_path(path), _language_of(name or config.name or _default_name(path), config)
                 )
                 formats.setdefault(kind, []).append(os.path.basename(without_secrets(path)))
-            for span in _plan_spans(path, kind, config):
-                splits.append(Split(index=len(splits), kind=kind, path=path, span=span, name=name, version=version))
+            file = Split(index=0, kind=kind, path=path, name=name, version=version)
+            planned.append((file, _plan_spans(path, kind, config)))
         for kind, names in formats.items():
             listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             logger.info("%s: read as %s (%s): %s", without_secrets(source), kind, _FORMATS[kind], listed)
     if config.languages:
-        _check_languages(splits, config)
-    stems = _stems_of(splits, config)
-    # Dumps have no stems: asking for each of their splits would ask a store for its file again.
-    return [
-        split if split.kind == "wikipedia" else dataclasses.replace(split, stem=stems.get(_file_of(split, config), ""))
-        for split in splits
+        _check_languages([file for file, _ in planned], config)
+    stems = _stems_of([file for file, _ in planned], config)
+    # Text is read here, ten minutes of 200 GB, after all files have been looked at.
+    splits = [
+        dataclasses.replace(file, span=span, stem="" if file.kind == "wikipedia" else stems[_file_of(file, config)])
+        for file, spans in planned
+        for span in spans
     ]
+    return [dataclasses.replace(split, index=index) for index, split in enumerate(splits)]
 
 
-def _check_languages(splits: Sequence[Split], config: CorpusConfig) -> None:
-    sources = {(split.path, split.kind, split.name): split for split in splits}
-    names = {_name_of(split, config) for split in sources.values()}
+def _check_languages(files: Sequence[Split], config: CorpusConfig) -> None:
+    names = {_name_of(file, config) for file in files}
     if unknown := sorted(config.languages.keys() - names):
         raise UsageError(
             f"languages: no source has the name {unknown[0]!r}{suggest(unknown[0], names)}; give the first part of its "
@@ -215,7 +216,7 @@ def _check_file(path: str, kind: SourceKind) -> None:
     if kind == "wikipedia":  # `open_dump` checks the rest
         return
     if not is_remote(path) and not os.access(path, os.R_OK):
-        raise InputError(f"{path}: cannot be read; check its permissions")
+        raise InputError(f"{path}: cannot be read; check its permissions, and that a link leads to a file")
     if not size_of(path):
         raise InputError(f"{path}: the file is empty; fetch or make it again, or leave it out")
 
@@ -229,7 +230,7 @@ def _plan_spans(path: str, kind: SourceKind, config: CorpusConfig) -> Iterable[S
         # Bounds ignore pages: a page belongs to the range that its first byte is in.
         return [Span(start, min(start + step, dump.size)) for start in range(0, dump.size, step)]
     if kind == "parquet":
-        return readers.plan_row_groups(path, step)
+        return list(readers.plan_row_groups(path, step))
     assert kind != "text"
     return plan_spans(path, kind, step)
 

@@ -492,6 +492,42 @@ def test_empty_file_is_refused(tmp_path, output, kind):
         build_corpus([f"{kind}:{write(tmp_path / 'a.txt', '')}"], output, CorpusConfig(), ONE)
 
 
+@pytest.fixture
+def endless(tmp_path):
+    """A text whose planning fails when it is read: a line of 300 MiB."""
+    path = tmp_path / "endless.txt"
+    with open(path, "wb") as stream:
+        stream.truncate(300 << 20)
+    return f"lines:{path}"
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("lines:{}/none.txt", "none.txt: no such file"),
+        ("lines:{}/empty.txt", "empty.txt: the file is empty"),
+        ("lines:{}/folder", "folder/link.txt: cannot be read; check its permissions, and that a link leads to a file"),
+        ("text:{}/folder/*.txt", "folder/link.txt: cannot be read"),
+        ("parquet:{}/a.parquet", "a.parquet: not a Parquet file of documents: found columns other"),
+        ("{}/a.parquet", "a.parquet: "),
+    ],
+)
+def test_wrong_file_is_refused_before_the_texts_of_others_are_read(tmp_path, endless, source, message):
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "link.txt").symlink_to(tmp_path / "nowhere")
+    pq.write_table(pa.table({"other": ["x"]}), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=message):
+        plan_splits([endless, source.format(tmp_path)], CorpusConfig())
+
+
+def test_output_that_is_not_ours_is_refused_before_texts_are_read(endless, output):
+    output.mkdir()
+    (output / "notes.txt").write_text("mine")
+    with pytest.raises(ArtifactError, match="holds files that are not ours"):
+        build_corpus([endless], output, CorpusConfig(), ONE)
+
+
 @pytest.mark.parametrize("kind", ["wikipedia", "text", "lines", "book", "jsonl", "parquet", "pairs"])
 @pytest.mark.parametrize("name", [b"caf\xe9/a.txt", b"caf\xe9.txt"], ids=["folder", "file"])
 def test_name_that_is_not_utf8_is_refused(tmp_path, kind, name):
