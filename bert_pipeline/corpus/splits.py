@@ -26,7 +26,7 @@ from bert_pipeline.corpus.prose import ProseForm
 from bert_pipeline.corpus.sources import SourceKind, file_kind_hint, parse_source, split_name
 from bert_pipeline.corpus.text_files import WHOLE, Span, plan_spans, stem_of
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError, suggest
-from bert_pipeline.failed_records import failure
+from bert_pipeline.failed_records import FAILED, failure
 from bert_pipeline.storage import is_remote, size_of, to_path, version_of, without_secrets
 from bert_pipeline.wikipedia.dump import (
     Dump,
@@ -127,25 +127,19 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
         for kind, names in formats.items():
             listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             logger.info("%s: read as %s (%s): %s", without_secrets(source), kind, _FORMATS[kind], listed)
-    if config.languages:
-        _check_languages([file for file, _ in planned], config)
-    stems = _stems_of([file for file, _ in planned], config)
-    # Text is read here, ten minutes of 200 GB, after all files have been looked at.
-    splits = [
-        dataclasses.replace(file, span=span, stem="" if file.kind == "wikipedia" else stems[_file_of(file, config)])
-        for file, spans in planned
-        for span in spans
-    ]
-    return [dataclasses.replace(split, index=index) for index, split in enumerate(splits)]
-
-
-def _check_languages(files: Sequence[Split], config: CorpusConfig) -> None:
-    names = {_name_of(file, config) for file in files}
+    names = {_name_of(file, config) for file, _ in planned} if config.languages else set()
     if unknown := sorted(config.languages.keys() - names):
         raise UsageError(
             f"languages: no source has the name {unknown[0]!r}{suggest(unknown[0], names)}; give the first part of its "
             "document ids, such as dewiki in dewiki=parquet:PATH"
         )
+    stems = _stems_of([file for file, _ in planned], config)
+    splits: list[Split] = []
+    for file, spans in planned:
+        stem = "" if file.kind == "wikipedia" else stems[_file_of(file, config)]
+        for span in spans:  # text is read now, ten minutes of 200 GB, after all files have been looked at
+            splits.append(dataclasses.replace(file, index=len(splits), span=span, stem=stem))
+    return splits
 
 
 def _name_of(split: Split, config: CorpusConfig) -> str:
@@ -289,8 +283,7 @@ def _read_text_batches(split: Split, config: CorpusConfig, directory: Path) -> I
     writer = PageBatchWriter(split.index, directory)
     # These sources have no revisions: with 0 for all, the first document of an id is kept.
     dropped: Counter[str] = Counter()
-    language = _language_of(name, config)
-    reader = readers.READERS[split.kind]
+    reader, language = readers.READERS[split.kind], _language_of(name, config)
     read = reader(to_path(split.path), name, language, split.span, split.stem, config.prose, dropped)
     for document in read:
         counts = writer.batch.counts
@@ -302,11 +295,13 @@ def _read_text_batches(split: Split, config: CorpusConfig, directory: Path) -> I
             continue
         if isinstance(document, readers.FailedRecord):
             writer.fail(document.reason, document.document_id, document.title)
-            continue
-        counts["characters_in"] += sum(map(len, document.sentences))
-        writer.add(document, revision=0)
+            is_full = writer.batch.dropped[FAILED] >= config.pages_per_split
+        else:
+            counts["characters_in"] += sum(map(len, document.sentences))
+            writer.add(document, revision=0)
+            is_full = counts["pages_read"] >= config.pages_per_split or counts["characters_in"] >= config.split_bytes
         # A worker holds one batch: a compressed file may have any length, and a document may be a book.
-        if counts["pages_read"] >= config.pages_per_split or counts["characters_in"] >= config.split_bytes:
+        if is_full:
             yield writer.finish()
     yield writer.finish(is_last=True)
 

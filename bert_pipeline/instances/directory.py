@@ -79,15 +79,8 @@ def load_instances(directory: Path | str) -> Manifest:
         max_seq_length, max_predictions = max(max_seq_length, length), max(max_predictions, predictions)
     # Widths may differ between files: the largest is what a model must support.
     configuration = {"format": "tfrecord", "max_seq_length": max_seq_length, "max_predictions_per_seq": max_predictions}
-    content = {
-        "format_version": 1,
-        "kind": "instances",
-        "files": files,
-        "counts": {},
-        "configuration": configuration,
-        "inputs": {},
-    }
-    return Manifest(path=directory, content=content, provenance={})
+    content = {"format_version": 1, "kind": "instances", "files": files, "configuration": configuration}
+    return Manifest(path=directory, content={**content, "counts": {}, "inputs": {}}, provenance={})
 
 
 def open_writers(

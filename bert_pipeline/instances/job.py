@@ -36,12 +36,7 @@ from bert_pipeline.instances.directory import (
     verify_shard,
 )
 from bert_pipeline.instances.masking import whole_word_problem
-from bert_pipeline.instances.pairs import (
-    InstancesConfig,
-    TokenizedDocuments,
-    make_instances,
-    make_pairs,
-)
+from bert_pipeline.instances.pairs import InstancesConfig, TokenizedDocuments, make_instances, make_pairs
 from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
 from bert_pipeline.parquet_io import footer_sha256
@@ -305,11 +300,9 @@ def tokenize_shard(
     tokenized = {}
     for split in SPLITS:
         tokens, lengths, num_sentences, keys = map(np.concatenate, zip(*parts.pop(split)))
+        sentences, documents = offsets_of(lengths), offsets_of(num_sentences)
         tokenized[split] = TokenizedDocuments(
-            tokens=tokens,
-            sentence_offsets=offsets_of(lengths),
-            document_offsets=offsets_of(num_sentences),
-            keys=keys,
+            tokens=tokens, sentence_offsets=sentences, document_offsets=documents, keys=keys
         )
     return tokenized, num_read
 

@@ -86,6 +86,8 @@ class InstancesConfig(MaskingConfig, MixtureConfig):
 
 
 _MASK_SETTINGS = tuple(field.name for field in dataclasses.fields(MaskingConfig))
+_PADDED_TOKENS = 1 << 19
+"""Tokens, padding counted, of the instances that are made at a time: each takes some twenty bytes meanwhile."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -329,10 +331,6 @@ def assemble(
     input_ids[rows, pairs.a_length + 1] = vocabulary.sep_id
     input_ids[rows, lengths - 1] = vocabulary.sep_id
     return input_ids, lengths
-
-
-_PADDED_TOKENS = 1 << 19
-"""Tokens, padding counted, of the instances that are made at a time: each takes some twenty bytes meanwhile."""
 
 
 def make_instances(

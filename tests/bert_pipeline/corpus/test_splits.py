@@ -412,6 +412,14 @@ def test_batches_of_a_compressed_file_are_flushed_by_size(tmp_path):
     assert [batch.counts["pages_read"] for batch in read_batches(split, config, tmp_path)] == [27, 27, 27, 19]
 
 
+def test_batches_are_flushed_by_failures_too(tmp_path):
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"content": "Of another key."}\n' * 25))
+    config = CorpusConfig(pages_per_split=10)
+    (split,) = plan_splits([f"jsonl:{path}"], config)
+    assert [batch.dropped["failed"] for batch in read_batches(split, config, tmp_path)] == [10, 10, 5]
+
+
 def test_records_without_text_are_counted(tmp_path, output):
     lines = [{"text": "A text is here."}, {"text": " "}, {"text": "Another."}]
     manifest = build_corpus([write_records(tmp_path / "a.jsonl", lines)], output, CorpusConfig(), ONE)

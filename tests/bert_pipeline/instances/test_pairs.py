@@ -206,7 +206,9 @@ def test_long_instances_are_made_some_at_a_time(static):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 50e6
-    singles = [make_instances(documents, pairs.take([row]), VOCABULARY, config, of_singles) for row in range(len(pairs))]
+    singles = [
+        make_instances(documents, pairs.take([row]), VOCABULARY, config, of_singles) for row in range(len(pairs))
+    ]
     assert_same(columns, join(singles))
     assert counts == of_singles
 
