@@ -127,12 +127,14 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
         for kind, names in formats.items():
             listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             logger.info("%s: read as %s (%s): %s", without_secrets(source), kind, _FORMATS[kind], listed)
-    names = {_name_of(file, config) for file, _ in planned} if config.languages else set()
-    if unknown := sorted(config.languages.keys() - names):
+    known = {_name_of(file, config) for file, _ in planned} if config.languages else set[str]()
+    if unknown := sorted(config.languages.keys() - known):
         raise UsageError(
-            f"languages: no source has the name {unknown[0]!r}{suggest(unknown[0], names)}; give the first part of its "
+            f"languages: no source has the name {unknown[0]!r}{suggest(unknown[0], known)}; give the first part of its "
             "document ids, such as dewiki in dewiki=parquet:PATH"
         )
+    if config.prose != "auto" and not {"book", "jsonl", "parquet"} & {file.kind for file, _ in planned}:
+        raise UsageError(f"prose={config.prose!r}: is of book:, jsonl: and parquet:, no source is one; leave it out")
     stems = _stems_of([file for file, _ in planned], config)
     splits: list[Split] = []
     for file, spans in planned:

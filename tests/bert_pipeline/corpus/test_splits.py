@@ -529,6 +529,16 @@ def test_wrong_file_is_refused_before_the_texts_of_others_are_read(tmp_path, end
         plan_splits([endless, source.format(tmp_path)], CorpusConfig())
 
 
+@pytest.mark.parametrize("kind", ["lines", "text", "pairs", "wikipedia"])
+def test_prose_of_sources_that_have_no_such_setting_is_refused(tmp_path, kind):
+    content = make_export(*some_pages(1)) if kind == "wikipedia" else "A line is here.\nIt ends.\n"
+    source = f"{kind}:{write(tmp_path / 'a.txt', content)}"
+    with pytest.raises(UsageError, match="prose='plain': is of book:, jsonl: and parquet:, no source is one"):
+        plan_splits([source], CorpusConfig(prose="plain"))
+    book = f"book:{write(tmp_path / 'b.txt', content)}"
+    assert len(plan_splits([source, book], CorpusConfig(prose="plain"))) == 2
+
+
 def test_output_that_is_not_ours_is_refused_before_texts_are_read(endless, output):
     output.mkdir()
     (output / "notes.txt").write_text("mine")
