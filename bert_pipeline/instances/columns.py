@@ -48,7 +48,7 @@ class InstanceColumns:
 
 def join(parts: Sequence[InstanceColumns]) -> InstanceColumns:
     """Return the instances of several columns as one, in order."""
-    joined = {}
+    joined: dict[str, np.ndarray] = {}
     for name, first in vars(parts[0]).items():
         arrays = [getattr(part, name) for part in parts if first is not None]
         if name.endswith("offsets") and arrays:

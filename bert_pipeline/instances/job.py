@@ -300,9 +300,9 @@ def tokenize_shard(
     tokenized = {}
     for split in SPLITS:
         tokens, lengths, num_sentences, keys = map(np.concatenate, zip(*parts.pop(split)))
-        sentences, documents = offsets_of(lengths), offsets_of(num_sentences)
+        sentence_offsets, document_offsets = offsets_of(lengths), offsets_of(num_sentences)
         tokenized[split] = TokenizedDocuments(
-            tokens=tokens, sentence_offsets=sentences, document_offsets=documents, keys=keys
+            tokens=tokens, sentence_offsets=sentence_offsets, document_offsets=document_offsets, keys=keys
         )
     return tokenized, num_read
 
