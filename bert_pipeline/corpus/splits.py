@@ -116,13 +116,12 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
         for path in files:
             kind = source_kind
             _check_file(path, kind)
-            version = version_of(path)
             if kind == "text":
                 kind = readers.detect_format(
                     to_path(path), _language_of(name or config.name or _default_name(path), config)
                 )
                 formats.setdefault(kind, []).append(os.path.basename(without_secrets(path)))
-            file = Split(index=0, kind=kind, path=path, name=name, version=version)
+            file = Split(index=0, kind=kind, path=path, name=name, version=version_of(path))
             planned.append((file, _plan_spans(path, kind, config)))
         for kind, names in formats.items():
             listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
