@@ -198,13 +198,16 @@ def files_in(name: Path | str) -> list[str] | None:
     with store_errors(name):
         if not path.is_dir():
             return None
-        return sorted(str(file) for file in path.iterdir() if not file.name.startswith(".") and file.is_file())
+        # A link to nowhere is one too: it is refused where it is read, and not left out in silence.
+        files = (file for file in path.iterdir() if not file.name.startswith("."))
+        return sorted(str(file) for file in files if file.is_file() or not file.exists())
 
 
 def files_matching(pattern: str) -> list[str]:
     """Return the files that match a pattern with "*", "?", "[…]" and "**", sorted."""
     if not is_remote(pattern):
-        return sorted(name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name))
+        found = glob.glob(pattern, recursive=True)
+        return sorted(name for name in found if os.path.isfile(name) or not os.path.exists(name))
     # A path takes patterns below a directory: the last one before the first character that is part of a pattern.
     fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
     if not glob.has_magic(pattern) or not is_remote(fixed):

@@ -40,7 +40,7 @@ from bert_pipeline.corpus.splits import CorpusConfig, Split, languages_of_dumps,
 from bert_pipeline.errors import InputError, UsageError, count_of
 from bert_pipeline.failed_records import DROPPED_NAME, FAILED, check_failures
 from bert_pipeline.hashes import file_sha256
-from bert_pipeline.manifest import Draft, Manifest, foreign_input, load_manifest, publishing
+from bert_pipeline.manifest import Draft, Manifest, foreign_input, load_manifest, publishing, refuse_foreign_directory
 from bert_pipeline.storage import absolute, make_directory, remove_tree, to_path, without_secrets
 from bert_pipeline.wikipedia.templates import load_wiki
 
@@ -76,6 +76,7 @@ def build_corpus(
     """
     config = config or CorpusConfig()
     options = pipeline_options(beam_options)
+    refuse_foreign_directory(to_path(output), "corpus")  # before texts are read for their splits
     splits = plan_splits(sources, config)
     if config.templates:  # a file that is not understood, or not needed, is refused before the work begins
         languages = languages_of_dumps(splits)

@@ -20,9 +20,9 @@ FINEWIKI_COLUMNS = {"wikiname", "in_language", "text"}
 
 BLANK_LINES = re.compile(r"\n[ \t\r\f\v]*\n\s*")
 _FENCE = re.compile(r"^(```|~~~).*?(?:^\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
-_HEADING = re.compile(r"(#{1,6})[ \t]+(.*?)[ \t#]*")
+_HEADING = re.compile(r"(#{1,6})[ \t]+(.*)")
 _ITEM = {"plain": re.compile(r"[-*•·‣◦▪–]\s"), "markdown": re.compile(r"(?:[-*+•]|\d{1,9}[.)])\s")}
-_TABLE = re.compile(r"\|.*|[-:| ]*-{3}[-:| ]*")
+_TABLE = re.compile(r"\|.*|(?=[-:| ]*---)[-:| ]+")
 # ![image](…), [text](…), [^1], [[1]](#…), **bold**, _italics_, \*: of at most 1,000 characters, or the search for the
 # end of what is never closed, from each of its beginnings, would take the square of a line's length.
 _TARGET = r'\((?:(?:[^()\s]|\([^()\s]{0,1000}\)){0,1000}|[^)\s]{0,1000})(?:\s(?:"[^"]{0,1000}"|[^)]{0,1000}))?\)'
@@ -56,7 +56,7 @@ def prose_passages(text: str, form: ProseForm, language: str, dropped: Counter[s
     for line in _lines(text):
         passage = " ".join(line.split())
         heading = _HEADING.fullmatch(passage) if form == "markdown" else None
-        level, title = (len(heading[1]), heading[2]) if heading else (2, passage)
+        level, title = (len(heading[1]), heading[2].rstrip(" #")) if heading else (2, passage)
         if heading and level <= skipped:
             skipped = 0
         # Any line of plain text may be a heading; in Markdown, "# Notes" is the title of the whole.

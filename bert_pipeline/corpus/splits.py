@@ -26,7 +26,7 @@ from bert_pipeline.corpus.prose import ProseForm
 from bert_pipeline.corpus.sources import SourceKind, file_kind_hint, parse_source, split_name
 from bert_pipeline.corpus.text_files import WHOLE, Span, plan_spans, stem_of
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError, suggest
-from bert_pipeline.failed_records import failure
+from bert_pipeline.failed_records import FAILED, failure
 from bert_pipeline.storage import is_remote, size_of, to_path, version_of, without_secrets
 from bert_pipeline.wikipedia.dump import (
     Dump,
@@ -108,7 +108,7 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
     """Split the sources for the workers, in order. InputError for the first file that does not match its kind."""
     if not sources:
         raise UsageError("no source given; name a dump, or files with their kind, such as jsonl:PATH")
-    splits: list[Split] = []
+    planned: list[tuple[Split, Iterable[Span]]] = []
     for source in sources:
         name, source = split_name(source)
         source_kind, files = parse_source(source)
@@ -116,35 +116,31 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
         for path in files:
             kind = source_kind
             _check_file(path, kind)
-            version = version_of(path)
             if kind == "text":
                 kind = readers.detect_format(
                     to_path(path), _language_of(name or config.name or _default_name(path), config)
                 )
                 formats.setdefault(kind, []).append(os.path.basename(without_secrets(path)))
-            for span in _plan_spans(path, kind, config):
-                splits.append(Split(index=len(splits), kind=kind, path=path, span=span, name=name, version=version))
+            file = Split(index=0, kind=kind, path=path, name=name, version=version_of(path))
+            planned.append((file, _plan_spans(path, kind, config)))
         for kind, names in formats.items():
             listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             logger.info("%s: read as %s (%s): %s", without_secrets(source), kind, _FORMATS[kind], listed)
-    if config.languages:
-        _check_languages(splits, config)
-    stems = _stems_of(splits, config)
-    # Dumps have no stems: asking for each of their splits would ask a store for its file again.
-    return [
-        split if split.kind == "wikipedia" else dataclasses.replace(split, stem=stems.get(_file_of(split, config), ""))
-        for split in splits
-    ]
-
-
-def _check_languages(splits: Sequence[Split], config: CorpusConfig) -> None:
-    sources = {(split.path, split.kind, split.name): split for split in splits}
-    names = {_name_of(split, config) for split in sources.values()}
-    if unknown := sorted(config.languages.keys() - names):
+    known = {_name_of(file, config) for file, _ in planned} if config.languages else set[str]()
+    if unknown := sorted(config.languages.keys() - known):
         raise UsageError(
-            f"languages: no source has the name {unknown[0]!r}{suggest(unknown[0], names)}; give the first part of its "
+            f"languages: no source has the name {unknown[0]!r}{suggest(unknown[0], known)}; give the first part of its "
             "document ids, such as dewiki in dewiki=parquet:PATH"
         )
+    if config.prose != "auto" and not {"book", "jsonl", "parquet"} & {file.kind for file, _ in planned}:
+        raise UsageError(f"prose={config.prose!r}: is of book:, jsonl: and parquet:, no source is one; leave it out")
+    stems = _stems_of([file for file, _ in planned], config)
+    splits: list[Split] = []
+    for file, spans in planned:
+        stem = "" if file.kind == "wikipedia" else stems[_file_of(file, config)]
+        for span in spans:  # text is read now, ten minutes of 200 GB, after all files have been looked at
+            splits.append(dataclasses.replace(file, index=len(splits), span=span, stem=stem))
+    return splits
 
 
 def _name_of(split: Split, config: CorpusConfig) -> str:
@@ -215,7 +211,7 @@ def _check_file(path: str, kind: SourceKind) -> None:
     if kind == "wikipedia":  # `open_dump` checks the rest
         return
     if not is_remote(path) and not os.access(path, os.R_OK):
-        raise InputError(f"{path}: cannot be read; check its permissions")
+        raise InputError(f"{path}: cannot be read; check its permissions, and that a link leads to a file")
     if not size_of(path):
         raise InputError(f"{path}: the file is empty; fetch or make it again, or leave it out")
 
@@ -229,7 +225,7 @@ def _plan_spans(path: str, kind: SourceKind, config: CorpusConfig) -> Iterable[S
         # Bounds ignore pages: a page belongs to the range that its first byte is in.
         return [Span(start, min(start + step, dump.size)) for start in range(0, dump.size, step)]
     if kind == "parquet":
-        return readers.plan_row_groups(path, step)
+        return list(readers.plan_row_groups(path, step))
     assert kind != "text"
     return plan_spans(path, kind, step)
 
@@ -288,8 +284,7 @@ def _read_text_batches(split: Split, config: CorpusConfig, directory: Path) -> I
     writer = PageBatchWriter(split.index, directory)
     # These sources have no revisions: with 0 for all, the first document of an id is kept.
     dropped: Counter[str] = Counter()
-    language = _language_of(name, config)
-    reader = readers.READERS[split.kind]
+    reader, language = readers.READERS[split.kind], _language_of(name, config)
     read = reader(to_path(split.path), name, language, split.span, split.stem, config.prose, dropped)
     for document in read:
         counts = writer.batch.counts
@@ -301,11 +296,13 @@ def _read_text_batches(split: Split, config: CorpusConfig, directory: Path) -> I
             continue
         if isinstance(document, readers.FailedRecord):
             writer.fail(document.reason, document.document_id, document.title)
-            continue
-        counts["characters_in"] += sum(map(len, document.sentences))
-        writer.add(document, revision=0)
+            is_full = writer.batch.dropped[FAILED] >= config.pages_per_split
+        else:
+            counts["characters_in"] += sum(map(len, document.sentences))
+            writer.add(document, revision=0)
+            is_full = counts["pages_read"] >= config.pages_per_split or counts["characters_in"] >= config.split_bytes
         # A worker holds one batch: a compressed file may have any length, and a document may be a book.
-        if counts["pages_read"] >= config.pages_per_split or counts["characters_in"] >= config.split_bytes:
+        if is_full:
             yield writer.finish()
     yield writer.finish(is_last=True)
 

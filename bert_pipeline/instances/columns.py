@@ -1,6 +1,7 @@
 """Instances as columns: flat arrays with offsets, returned by all readers and accepted by all writers."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -43,6 +44,18 @@ class InstanceColumns:
     def is_masked(self) -> bool:
         """True if masks are static."""
         return self.masked_lm_positions is not None
+
+
+def join(parts: Sequence[InstanceColumns]) -> InstanceColumns:
+    """Return the instances of several columns as one, in order."""
+    joined: dict[str, np.ndarray] = {}
+    for name, first in vars(parts[0]).items():
+        arrays = [getattr(part, name) for part in parts if first is not None]
+        if name.endswith("offsets") and arrays:
+            joined[name] = offsets_of(np.concatenate([np.diff(offsets) for offsets in arrays]))
+        elif arrays:
+            joined[name] = np.concatenate(arrays)
+    return InstanceColumns(**joined)
 
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:

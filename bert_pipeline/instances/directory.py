@@ -72,22 +72,13 @@ def load_instances(directory: Path | str) -> Manifest:
         return load_manifest(directory, kind="instances")  # raises ArtifactError
     # Foreign files have no manifest: compute its content, so that a training can record what it read.
     files: dict[str, dict[str, Any]] = {}
-    max_seq_length = max_predictions = 0
     for path in paths:
         files[path.relative_to(directory).as_posix()] = {"sha256": sha256_once(path), "bytes": path.stat().st_size}
-        length, predictions = read_widths(path)
-        max_seq_length, max_predictions = max(max_seq_length, length), max(max_predictions, predictions)
+    max_seq_length, max_predictions = map(max, zip(*map(read_widths, paths)))
     # Widths may differ between files: the largest is what a model must support.
     configuration = {"format": "tfrecord", "max_seq_length": max_seq_length, "max_predictions_per_seq": max_predictions}
-    content = {
-        "format_version": 1,
-        "kind": "instances",
-        "files": files,
-        "counts": {},
-        "configuration": configuration,
-        "inputs": {},
-    }
-    return Manifest(path=directory, content=content, provenance={})
+    content = {"format_version": 1, "kind": "instances", "files": files, "configuration": configuration}
+    return Manifest(path=directory, content={**content, "counts": {}, "inputs": {}}, provenance={})
 
 
 def open_writers(

@@ -36,12 +36,7 @@ from bert_pipeline.instances.directory import (
     verify_shard,
 )
 from bert_pipeline.instances.masking import whole_word_problem
-from bert_pipeline.instances.pairs import (
-    InstancesConfig,
-    TokenizedDocuments,
-    make_instances,
-    make_pairs,
-)
+from bert_pipeline.instances.pairs import InstancesConfig, TokenizedDocuments, make_instances, make_pairs
 from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
 from bert_pipeline.parquet_io import footer_sha256
@@ -222,9 +217,9 @@ def make_shard(
     for split, documents in tokenized.items():
         if texts and split == "train":
             planned = mixture.plan_passes(shard, texts, config.dupe_factor, config.seed)
-            rows = np.searchsorted(planned["key"], documents.keys)
-            pairs = make_pairs(documents, config, planned["passes"][rows])
-            text_of_pairs = planned["text"][rows[documents.document_of(pairs.a_start)]]
+            planned = planned[np.searchsorted(planned["key"], documents.keys)]  # others have failed or have no tokens
+            pairs = make_pairs(documents, config, planned["passes"])
+            text_of_pairs = planned["text"][documents.document_of(pairs.a_start)]
             summary["read"] = _count_read(planned, text_of_pairs, len(texts))
         else:
             pairs = make_pairs(documents, config)
@@ -305,11 +300,9 @@ def tokenize_shard(
     tokenized = {}
     for split in SPLITS:
         tokens, lengths, num_sentences, keys = map(np.concatenate, zip(*parts.pop(split)))
+        sentence_offsets, document_offsets = offsets_of(lengths), offsets_of(num_sentences)
         tokenized[split] = TokenizedDocuments(
-            tokens=tokens,
-            sentence_offsets=offsets_of(lengths),
-            document_offsets=offsets_of(num_sentences),
-            keys=keys,
+            tokens=tokens, sentence_offsets=sentence_offsets, document_offsets=document_offsets, keys=keys
         )
     return tokenized, num_read
 

@@ -242,17 +242,14 @@ def _replace(
     replacement[is_random] = below(combine(bits[is_random], 0), vocabulary.vocab_size)
 
     # Unused slots stay 0 with weight 0, as in google's format.
-    masked = input_ids.copy()
-    masked[rows, at] = replacement
-    masked_lm_positions = np.zeros(shape, dtype=np.int32)
-    masked_lm_ids = np.zeros(shape, dtype=np.int32)
-    masked_lm_weights = np.zeros(shape, dtype=np.float32)
-    masked_lm_positions[rows, slots] = at
-    masked_lm_ids[rows, slots] = originals
-    masked_lm_weights[rows, slots] = 1.0
-    return MaskedBatch(
-        input_ids=masked,
-        masked_lm_positions=masked_lm_positions,
-        masked_lm_ids=masked_lm_ids,
-        masked_lm_weights=masked_lm_weights,
+    batch = MaskedBatch(
+        input_ids=input_ids.copy(),
+        masked_lm_positions=np.zeros(shape, dtype=np.int32),
+        masked_lm_ids=np.zeros(shape, dtype=np.int32),
+        masked_lm_weights=np.zeros(shape, dtype=np.float32),
     )
+    batch.input_ids[rows, at] = replacement
+    batch.masked_lm_positions[rows, slots] = at
+    batch.masked_lm_ids[rows, slots] = originals
+    batch.masked_lm_weights[rows, slots] = 1.0
+    return batch

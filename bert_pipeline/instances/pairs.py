@@ -17,7 +17,7 @@ from pydantic import Field, PositiveInt
 from bert_pipeline.configuration import Proportion, changed_settings, configuration
 from bert_pipeline.corpus.mixture import MixtureConfig
 from bert_pipeline.errors import ConfigurationError
-from bert_pipeline.instances.columns import InstanceColumns, offsets_of, unpad
+from bert_pipeline.instances.columns import InstanceColumns, join, offsets_of, unpad
 from bert_pipeline.instances.masking import MaskedBatch, MaskingConfig, continuing, mask_batch
 from bert_pipeline.randomness import below, binomial_half, combine, fraction
 from bert_pipeline.vocabulary.tokenizer import CONTINUES, Tokenizer
@@ -86,6 +86,8 @@ class InstancesConfig(MaskingConfig, MixtureConfig):
 
 
 _MASK_SETTINGS = tuple(field.name for field in dataclasses.fields(MaskingConfig))
+_PADDED_TOKENS = 1 << 19
+"""Tokens, padding counted, of the instances that are made at a time: each takes some twenty bytes meanwhile."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -339,6 +341,9 @@ def make_instances(
     counts: collections.Counter[str],
 ) -> InstanceColumns:
     """Assemble pairs, mask them if masks are static, and add what they hold to `counts`."""
+    if len(pairs) > (rows := max(1, _PADDED_TOKENS // config.max_seq_length)):
+        parts = [pairs.take(slice(start, start + rows)) for start in range(0, len(pairs), rows)]
+        return join([make_instances(documents, part, vocabulary, config, counts) for part in parts])
     input_ids, lengths = assemble(documents, pairs, vocabulary, config.max_seq_length)
     continues = None
     if not vocabulary.is_bert:

@@ -110,6 +110,15 @@ def test_weights_of_sources_are_those_that_are_asked_for(corpus, vocabulary, tmp
     assert mixed.counts["held_out"] == plain.counts["held_out"]
 
 
+def test_document_without_tokens_is_not_counted_as_read(vocabulary, tmp_path):
+    texts = ["Ka lo mi. Ne pa ru.", "\u00ad\u00ad", "Mi ka lo. Ru ne pa.", "Lo mi ka. Pa ru ne."]
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    config = CorpusConfig(held_out_per_mille=0)
+    corpus = build_corpus([f"jsonl:{tmp_path / 'own.jsonl'}"], tmp_path / "corpus", config, ONE)
+    (row,) = mixture_of(instances(corpus, vocabulary, tmp_path / "out", source_weights={"own": 2.0})).values()
+    assert (row["documents"], row["documents_read"], row["words_read"]) == (4, 3, 3 * 6 * 2 * 4)
+
+
 def test_no_mixture_leaves_manifest_and_instances_as_they_were(corpus, vocabulary, tmp_path):
     plain = instances(corpus, vocabulary, tmp_path / "plain")
     assert not {"source_weights", "language_exponent"} & plain.configuration.keys()

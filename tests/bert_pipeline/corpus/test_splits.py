@@ -412,6 +412,14 @@ def test_batches_of_a_compressed_file_are_flushed_by_size(tmp_path):
     assert [batch.counts["pages_read"] for batch in read_batches(split, config, tmp_path)] == [27, 27, 27, 19]
 
 
+def test_batches_are_flushed_by_failures_too(tmp_path):
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"content": "Of another key."}\n' * 25))
+    config = CorpusConfig(pages_per_split=10)
+    (split,) = plan_splits([f"jsonl:{path}"], config)
+    assert [batch.dropped["failed"] for batch in read_batches(split, config, tmp_path)] == [10, 10, 5]
+
+
 def test_records_without_text_are_counted(tmp_path, output):
     lines = [{"text": "A text is here."}, {"text": " "}, {"text": "Another."}]
     manifest = build_corpus([write_records(tmp_path / "a.jsonl", lines)], output, CorpusConfig(), ONE)
@@ -490,6 +498,52 @@ def test_documents_that_share_an_id_are_a_warning(tmp_path, caplog):
 def test_empty_file_is_refused(tmp_path, output, kind):
     with pytest.raises(InputError, match=r"a\.txt: the file is empty"):
         build_corpus([f"{kind}:{write(tmp_path / 'a.txt', '')}"], output, CorpusConfig(), ONE)
+
+
+@pytest.fixture
+def endless(tmp_path):
+    """A text whose planning fails when it is read: a line of 300 MiB."""
+    path = tmp_path / "endless.txt"
+    with open(path, "wb") as stream:
+        stream.truncate(300 << 20)
+    return f"lines:{path}"
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("lines:{}/none.txt", "none.txt: no such file"),
+        ("lines:{}/empty.txt", "empty.txt: the file is empty"),
+        ("lines:{}/folder", "folder/link.txt: cannot be read; check its permissions, and that a link leads to a file"),
+        ("text:{}/folder/*.txt", "folder/link.txt: cannot be read"),
+        ("parquet:{}/a.parquet", "a.parquet: not a Parquet file of documents: found columns other"),
+        ("{}/a.parquet", "a.parquet: "),
+    ],
+)
+def test_wrong_file_is_refused_before_the_texts_of_others_are_read(tmp_path, endless, source, message):
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "link.txt").symlink_to(tmp_path / "nowhere")
+    pq.write_table(pa.table({"other": ["x"]}), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=message):
+        plan_splits([endless, source.format(tmp_path)], CorpusConfig())
+
+
+@pytest.mark.parametrize("kind", ["lines", "text", "pairs", "wikipedia"])
+def test_prose_of_sources_that_have_no_such_setting_is_refused(tmp_path, kind):
+    content = make_export(*some_pages(1)) if kind == "wikipedia" else "A line is here.\nIt ends.\n"
+    source = f"{kind}:{write(tmp_path / 'a.txt', content)}"
+    with pytest.raises(UsageError, match="prose='plain': is of book:, jsonl: and parquet:, no source is one"):
+        plan_splits([source], CorpusConfig(prose="plain"))
+    book = f"book:{write(tmp_path / 'b.txt', content)}"
+    assert len(plan_splits([source, book], CorpusConfig(prose="plain"))) == 2
+
+
+def test_output_that_is_not_ours_is_refused_before_texts_are_read(endless, output):
+    output.mkdir()
+    (output / "notes.txt").write_text("mine")
+    with pytest.raises(ArtifactError, match="holds files that are not ours"):
+        build_corpus([endless], output, CorpusConfig(), ONE)
 
 
 @pytest.mark.parametrize("kind", ["wikipedia", "text", "lines", "book", "jsonl", "parquet", "pairs"])

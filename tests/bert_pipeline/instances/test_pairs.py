@@ -4,15 +4,18 @@ import collections
 import dataclasses
 import itertools
 import random
+import tracemalloc
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from small_instances import assert_same
 
 from benchmarks.reference import ReferenceSettings, create_instances
 from bert_pipeline.errors import ConfigurationError
+from bert_pipeline.instances.columns import join
 from bert_pipeline.instances.pairs import (
     InstancesConfig,
     TokenizedDocuments,
@@ -189,6 +192,25 @@ def test_instances_are_cls_a_sep_b_sep(sentence_lengths, max_seq_length, static,
         == counts["masked_as_mask"] + counts["masked_as_same"] + counts["masked_as_random"]
         == (len(columns.masked_lm_ids) if static else 0)
     )
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_long_instances_are_made_some_at_a_time(static):
+    documents = make_documents([[400] * 100] * 3)
+    masking = "static" if static else "dynamic"
+    config = InstancesConfig(max_seq_length=8192, dupe_factor=20, masking=masking)
+    pairs = make_pairs(documents, config)
+    counts, of_singles = collections.Counter(), collections.Counter()
+    tracemalloc.start()
+    columns = make_instances(documents, pairs, VOCABULARY, config, counts)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50e6
+    singles = [
+        make_instances(documents, pairs.take([row]), VOCABULARY, config, of_singles) for row in range(len(pairs))
+    ]
+    assert_same(columns, join(singles))
+    assert counts == of_singles
 
 
 def sorted_pairs(pairs):

@@ -52,6 +52,12 @@ def test_marks_of_markdown_that_are_not_closed_are_linear(unit):
     assert_linear(lambda copies: prose_passages("Prose. " + unit * copies, "markdown", "en", Counter()))
 
 
+@pytest.mark.parametrize("text", ["# {}x", "{}x"], ids=["heading", "table"])
+def test_a_row_of_one_mark_is_linear(text):
+    unit = "#" if text.startswith("#") else "-"
+    assert_linear(lambda copies: prose_passages(text.format(unit * copies), "markdown", "en", Counter()))
+
+
 @pytest.mark.parametrize("end", ["", ">"])
 def test_attributes_of_one_tag_are_linear(end):
     assert_linear(lambda copies: extract("Prose. <span " + "display:none;" * copies + end, SITE))
