@@ -259,7 +259,6 @@ class Trainer:
         """Make one update; its losses are read by `_read_updates`."""
         learning_rate = self.timetable.learning_rate_at(step)
         set_learning_rate(self.optimizer, learning_rate)
-        self.model.train()
         self.gradients.zero()
 
         # Accumulate gradients over the micro-batches. The losses are means over the global batch, so their gradients
@@ -329,7 +328,6 @@ class Trainer:
 
     def _rehearse(self) -> None:
         """Make a forward and backward pass on a batch that is the same in every process of the run."""
-        self.model.train()
         phase = self.timetable.phases[0]
         two = phase.train.sample(1).select(np.arange(min(2, phase.train.groups[0].num_rows)))
         batch = make_batch(two, phase.masking, self.vocabulary, seed=self.config.seed)
