@@ -184,7 +184,7 @@ def _open_run(
 
 
 def resolve_initial_model(config: PretrainingConfig, group: Group, resolve: Callable[[str], Path]) -> PretrainingConfig:
-    """Return the configuration with the initial model as a directory, and with its architecture if it has its size.
+    """Return the configuration with the initial model as a directory, and with what follows from its architecture.
 
     It is resolved once: an alias may move meanwhile.
     """
@@ -196,10 +196,11 @@ def resolve_initial_model(config: PretrainingConfig, group: Group, resolve: Call
     directory = group.on_all_ranks(lambda: directory if directory.is_dir() else resolve(reference))
     if group.is_main and str(directory) != reference:
         logger.info("%s is %s", without_secrets(reference), directory)
-    model = config.model
-    if model.preset == INITIAL_SIZE:
-        model = dataclasses.replace(model, architecture=BertConfig.from_directory(directory).architecture)
-    return dataclasses.replace(config, initial_model=str(directory), model=model)
+    config = dataclasses.replace(config, initial_model=str(directory))
+    if config.model.preset != INITIAL_SIZE:
+        return config
+    model = dataclasses.replace(config.model, architecture=BertConfig.from_directory(directory).architecture)
+    return dataclasses.replace(config, model=model, objective=config.objective_of(model.architecture))
 
 
 def check_batch_sizes(config: PretrainingConfig, world_size: int) -> None:
