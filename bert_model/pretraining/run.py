@@ -342,7 +342,7 @@ def _explain(error: Exception, checkpoints: CheckpointDirectory, store: RunStore
             f"torch.compile lacks a C++ compiler ({first_line(error)}); install g++, or give compile=false; {safe}"
         )
     if isinstance(error, torch.OutOfMemoryError):
-        size = "micro_batch_tokens" if trainer.packing is not None else "micro_batch_size"
+        size = "micro_batch_tokens (of evaluations, micro_batch_size)" if trainer.packing else "micro_batch_size"
         return TrainingError(
             f"the GPU has too little memory ({first_line(error)}); give a smaller {size}, or "
             f"activation_checkpointing=true; {safe}"
