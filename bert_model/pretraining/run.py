@@ -427,8 +427,6 @@ def _already_finished(checkpoints: CheckpointDirectory, store: RunStore | None) 
     output = checkpoints.path.parent
     manifest = load_manifest(output / "model", kind=run_directory.MODEL_KIND)
     step = manifest.counts["steps"]
-
-    # The finished run may have ended while MLflow or the store was down.
     logger.info("%s: this run finished at step %d; nothing is left to do", output, step)
     sync(output)
     if store is not None:
