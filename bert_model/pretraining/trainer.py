@@ -337,8 +337,8 @@ class Trainer:
         """Record and show the metrics of a step on rank 0."""
         if self.tracker is None:
             return
-        sizes = {"train/tokens_seen": self.tokens_seen, "train/memory_bytes": peak_memory(self.group.device)}
-        metrics = metrics | self._throughput.rates() | sizes | system_load(self.group.device)
+        metrics |= {"train/tokens_seen": self.tokens_seen, "train/memory_bytes": peak_memory(self.group.device)}
+        metrics |= self._throughput.rates() | system_load(self.group.device)
         self.tracker.record("train", step, metrics, phase=phase.index)
         note = f"phase {phase.index + 1}, loss {metrics['train/loss']:.3f}, "
         note += f"{metrics['train/tokens_per_second']:,.0f} tokens/s"
