@@ -215,8 +215,6 @@ class ModernBertForMaskedLM(BertForPreTraining):
     """The encoder with the head of pre-training: masked words, and no next sentences."""
 
     bert = property(lambda self: self.model)
-    published_as = "BertForMaskedLM"
-    """Its role, stated: FSDP puts its own name in front of the class's."""
     has_trained_next_sentence = False
     graphs = "at least 5 graphs"  # the first layer is another one, and so is a local one
 

@@ -206,7 +206,7 @@ def fill_model(
 
 def architecture_of(model_class: type[nn.Module]) -> str:
     """Return the role of a model class: its name in transformers without the prefix of its shape, or `published_as`."""
-    name: str = getattr(model_class, "published_as", model_class.__name__)
+    name: str = getattr(model_class, "published_as", model_class.__name__.removeprefix("FSDP"))  # of sharded models
     return name.removeprefix(MODERN_PREFIX)
 
 

@@ -137,9 +137,7 @@ class CheckpointDirectory:
 
     def steps(self) -> list[int]:
         """Return the steps of all checkpoint directories, ascending, without verifying them."""
-        if not self.path.is_dir():
-            return []
-        return step_numbers(entry.name for entry in self.path.iterdir())
+        return step_numbers(entry.name for entry in self.path.glob("*"))
 
     def newest(self) -> Manifest | None:
         """Return the newest checkpoint whose files match its manifest; warn about and skip damaged ones."""

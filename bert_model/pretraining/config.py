@@ -178,15 +178,9 @@ class PretrainingConfig:
     """Timeout of the communication between ranks."""
 
     def __post_init__(self) -> None:
-        is_modern = self.model.architecture == "modern"
-        if self.objective == "auto":
-            object.__setattr__(self, "objective", "mlm" if is_modern else "mlm_nsp")
+        if self.model.preset != INITIAL_SIZE:  # else the architecture is that of a model which is not there yet
+            object.__setattr__(self, "objective", self.objective_of(self.model.architecture))
         # Conditions between fields; the range of a single field is in its type.
-        if is_modern and self.objective == "mlm_nsp":
-            raise ConfigurationError(
-                "objective: found 'mlm_nsp' with model.architecture='modern', which has no segments and no head for "
-                "next sentences; expected 'mlm'"
-            )
         if not self.phases:
             raise ConfigurationError("phases: found none, expected at least one")
         if self.masking.max_predictions_per_seq != MaskingConfig.max_predictions_per_seq:
@@ -222,6 +216,16 @@ class PretrainingConfig:
                     f"phases.{index}: with schedule=run the first phase's learning_rate and warmup_steps hold for the "
                     f"whole run; expected learning_rate {self.phases[0].learning_rate} and warmup_steps 0"
                 )
+
+    def objective_of(self, architecture: str) -> Literal["mlm_nsp", "mlm"]:
+        """Return the objective of a model of this architecture; ConfigurationError if it has no head for it."""
+        if architecture == "modern" and self.objective == "mlm_nsp":
+            raise ConfigurationError(
+                "objective: found 'mlm_nsp' with model.architecture='modern', which has no segments and no head for "
+                "next sentences; expected 'mlm'"
+            )
+        default: Literal["mlm_nsp", "mlm"] = "mlm" if architecture == "modern" else "mlm_nsp"
+        return default if self.objective == "auto" else self.objective
 
     @property
     def total_steps(self) -> int:

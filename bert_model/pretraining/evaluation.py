@@ -44,6 +44,7 @@ def evaluate(
     Every rank evaluates its share of the instances, and all ranks return the same metrics. `after_batch` is called
     after every micro-batch.
     """
+    was_training = model.training
     model.eval()
     totals = torch.zeros(7, dtype=torch.float64)
     shares = held_out_samples(
@@ -54,6 +55,7 @@ def evaluate(
             batch = make_batch(part, phase.masking, vocabulary, seed=EVALUATION_SEED, device=group.device)
             totals += batch_totals(model, batch.to(group.device), config.precision)
             after_batch()
+    model.train(was_training)
 
     # Sums over all ranks become means.
     sums = group.all_reduce_numbers(*totals.tolist())
@@ -109,10 +111,9 @@ def measure_held_out(model: Path | str, *, instances: Callable[[int], Path | str
     model = Path(model)
     path = model.parent / CONFIGURATION_NAME
     try:
-        mapping = dict(json.loads(path.read_text(encoding="utf-8"))["configuration"])
+        config = from_mapping(PretrainingConfig, json.loads(path.read_text(encoding="utf-8"))["configuration"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{path}: the run's configuration cannot be read ({error})") from None
-    config = from_mapping(PretrainingConfig, mapping)
 
     last = config.phases[-1]
     if instances is not None:

@@ -92,10 +92,12 @@ class Packing:
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps."""
-        return {"made_for": [self.config.micro_batch_tokens, self.group.world_size], "capacities": self.capacities}
+        config, batches = self.config, [phase.global_batch_size for phase in self.config.phases]
+        made_for = [config.micro_batch_tokens, self.group.world_size, config.masking.masked_lm_prob, *batches]
+        return {"made_for": made_for, "capacities": self.capacities}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take the sizes of a checkpoint, unless they were made for other ranks or another ceiling."""
+        """Take the sizes of a checkpoint, unless made for another ceiling, or for other ranks, masks or batches."""
         if state.get("made_for") == self.state()["made_for"]:
             self.capacities = {index: Capacity(*sizes) for index, sizes in state["capacities"].items()}
 

@@ -14,6 +14,7 @@ import torch
 
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import save_model
+from bert_model.pretraining import run_directory
 from bert_model.pretraining.checkpoint import KIND as CHECKPOINT_KIND
 from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, is_intact, read_state, restore
 from bert_model.pretraining.config import INITIAL_SIZE, PretrainingConfig
@@ -26,7 +27,6 @@ from bert_model.pretraining.phases import (
     refuse_other_budget,
     with_own_copies,
 )
-from bert_model.pretraining.run_directory import LOCK_NAME, MODEL_KIND, identity, initialize_or_resume, open_directory
 from bert_model.pretraining.run_store import RunStore
 from bert_model.pretraining.trainer import PretrainingResult, Trainer
 from bert_model.training.distributed import Group, LostRanksError, is_lost_connection, process_group, resolve_precision
@@ -77,38 +77,38 @@ def pretrain(
             lambda: _open_run(config, output, store, group, stack, resume=resume, allow_changes=allow_changes)
         )
         own = group.on_all_ranks(lambda: run.phases if group.is_main else with_own_copies(run.phases, config))
-        run, checkpoints = dataclasses.replace(run, phases=own), run.checkpoints
+        run, checkpoints, tokenizer = dataclasses.replace(run, phases=own), run.checkpoints, run.checkpoints.tokenizer
         if run.status == "finished":
             return group.call_on_main(lambda: _already_finished(checkpoints, store))
         # One rank chooses the checkpoint for all: another machine might see the files of a shared disk later.
         chosen = group.call_on_main(lambda: _newest_checkpoint(checkpoints, store))
         newest = _here(store, group, *chosen) if chosen is not None else None
-        model, optimizer, state, origin = initialize_or_resume(config, newest, checkpoints.tokenizer, group)
+        model, optimizer, state, origin = run_directory.initialize_or_resume(config, newest, tokenizer, group)
         step, precision = state.get("step", 0), resolve_precision(config.precision, group.device)
         # All ranks train alike; only rank 0 logs and saves.
         trainer = Trainer(
             config,
             model=model,
             optimizer=optimizer,
-            vocabulary=checkpoints.tokenizer,
+            vocabulary=tokenizer,
             group=group,
-            tracker=_open_tracker(output, config, run, experiment) if group.is_main else None,
             saver=BackgroundSaver(checkpoints, store.push_soon if store else None) if group.is_main else None,
             should_stop=stack.enter_context(stop_requests()),
             after_step=after_step if store is None else store.checking(after_step),
             peak=peak_rate(group.device, precision) if group.is_main else PeakRate(),
             # Last, as their clocks start here.
             timetable=Timetable(config, run.phases, state.get("budget"), clock=clock),
-            exam=FastExam(run.pairs, checkpoints.tokenizer, config, state.get("exam"), clock=clock)
-            if run.pairs
-            else None,
+            exam=FastExam(run.pairs, tokenizer, config, state.get("exam"), clock=clock) if run.pairs else None,
         )
-        if trainer.tracker is not None:  # the log starts with what the run computes on
+        if group.is_main:
+            described = {"configuration": checkpoints.configuration, "inputs": checkpoints.inputs}
+            run_directory.write_configuration(output, config, described)
+            trainer.tracker = _open_tracker(output, config, run, experiment)
+            # The log starts with what the run computes on.
             logger.info("%s%s", origin, cost_of_dropout(model.config, group.device))
             trainer.tracker.record(
                 "resume" if newest else "start",
                 step,
-                {},
                 message=origin,
                 matrix_product_rate=trainer.peak.flops,
                 matrix_product_rate_kind=trainer.peak.kind,
@@ -158,7 +158,7 @@ def _open_run(
             "make its corpus with a larger held_out_per_mille"
         )
     pairs = pairs_for_choosing(config.exam, config.exam_pairs) if config.exam or config.choose == "exam" else []
-    described = identity(config, [phase.train.manifest for phase in phases])
+    described = run_directory.identity(config, [phase.train.manifest for phase in phases])
     checkpoints = CheckpointDirectory(
         path=output / "checkpoints",
         tokenizer=tokenizer,
@@ -168,7 +168,7 @@ def _open_run(
         keep_every_steps=config.keep_every_steps,
     )
     busy = TrainingError(f"{output}: another run holds this directory; wait for it, or give another directory")
-    if not stack.enter_context(locked(output / LOCK_NAME, wait=0, busy=busy)):
+    if not stack.enter_context(locked(output / run_directory.LOCK_NAME, wait=0, busy=busy)):
         logger.warning("%s: this disk has no locks: a second run in this directory would not be refused", output)
     if store is not None:
         store.fetch(resume=resume)
@@ -177,14 +177,14 @@ def _open_run(
         with contextlib.suppress(OSError, ValueError):  # a damaged one, which is skipped later
             state = read_state(checkpoints.path_of(steps[-1]))
     refuse_other_budget(config, state.get("budget", {}))
-    status = open_directory(output, config, described, resume=resume, allow_changes=allow_changes)
+    status = run_directory.open_directory(output, config, described, resume=resume, allow_changes=allow_changes)
     if store is not None:  # only now: a start that is refused stops no other run
         store.take_over()
     return _Run(phases=phases, checkpoints=checkpoints, pairs=pairs, status=status)
 
 
 def resolve_initial_model(config: PretrainingConfig, group: Group, resolve: Callable[[str], Path]) -> PretrainingConfig:
-    """Return the configuration with the initial model as a directory, and with its architecture if it has its size.
+    """Return the configuration with the initial model as a directory, and with what follows from its architecture.
 
     It is resolved once: an alias may move meanwhile.
     """
@@ -196,10 +196,11 @@ def resolve_initial_model(config: PretrainingConfig, group: Group, resolve: Call
     directory = group.on_all_ranks(lambda: directory if directory.is_dir() else resolve(reference))
     if group.is_main and str(directory) != reference:
         logger.info("%s is %s", without_secrets(reference), directory)
-    model = config.model
-    if model.preset == INITIAL_SIZE:
-        model = dataclasses.replace(model, architecture=BertConfig.from_directory(directory).architecture)
-    return dataclasses.replace(config, initial_model=str(directory), model=model)
+    config = dataclasses.replace(config, initial_model=str(directory))
+    if config.model.preset != INITIAL_SIZE:
+        return config
+    model = dataclasses.replace(config.model, architecture=BertConfig.from_directory(directory).architecture)
+    return dataclasses.replace(config, model=model, objective=config.objective_of(model.architecture))
 
 
 def check_batch_sizes(config: PretrainingConfig, world_size: int) -> None:
@@ -341,7 +342,7 @@ def _explain(error: Exception, checkpoints: CheckpointDirectory, store: RunStore
             f"torch.compile lacks a C++ compiler ({first_line(error)}); install g++, or give compile=false; {safe}"
         )
     if isinstance(error, torch.OutOfMemoryError):
-        size = "micro_batch_tokens" if trainer.packing is not None else "micro_batch_size"
+        size = "micro_batch_tokens (of evaluations, micro_batch_size)" if trainer.packing else "micro_batch_size"
         return TrainingError(
             f"the GPU has too little memory ({first_line(error)}); give a smaller {size}, or "
             f"activation_checkpointing=true; {safe}"
@@ -400,7 +401,7 @@ def _publish_model(trainer: Trainer, step: int, run: _Run, exam: tuple[ExamResul
         inputs["exam"] = input_of_pairs(trainer.exam.scored_pairs)
     if exam:
         inputs["exam_report"] = input_of_pairs(exam[1])
-    with publishing(run.model, kind=MODEL_KIND, configuration=configuration, inputs=inputs) as draft:
+    with publishing(run.model, kind=run_directory.MODEL_KIND, configuration=configuration, inputs=inputs) as draft:
         save_model(model, draft.path, trainer.vocabulary)
         if exam:
             result, pairs = exam
@@ -424,10 +425,8 @@ def _publish_model(trainer: Trainer, step: int, run: _Run, exam: tuple[ExamResul
 def _already_finished(checkpoints: CheckpointDirectory, store: RunStore | None) -> PretrainingResult:
     """Return the result of a finished run, and copy to MLflow and to the store what an outage left behind."""
     output = checkpoints.path.parent
-    manifest = load_manifest(output / "model", kind=MODEL_KIND)
+    manifest = load_manifest(output / "model", kind=run_directory.MODEL_KIND)
     step = manifest.counts["steps"]
-
-    # The finished run may have ended while MLflow or the store was down.
     logger.info("%s: this run finished at step %d; nothing is left to do", output, step)
     sync(output)
     if store is not None:

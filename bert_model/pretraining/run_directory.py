@@ -97,7 +97,7 @@ def training_id(config: PretrainingConfig, manifests: Sequence[Manifest]) -> str
 def open_directory(
     output: Path, config: PretrainingConfig, described: dict[str, Any], *, resume: bool, allow_changes: bool
 ) -> Literal["new", "unfinished", "finished"]:
-    """Return the status of a run directory, after writing or comparing its configuration."""
+    """Return the status of a run directory, after comparing its configuration, or writing that of a new run."""
     path = output / CONFIGURATION_NAME
     status: Literal["new", "unfinished"] = "new"
     if not path.is_file():
@@ -133,13 +133,19 @@ def open_directory(
                 # After a change, the model is that of the former configuration until the run has finished again.
                 if not list(_differences(model.configuration, described["configuration"])):
                     return "finished"
+    if status == "new":
+        write_configuration(output, config, described)
+    return status
+
+
+def write_configuration(output: Path, config: PretrainingConfig, described: Mapping[str, Any]) -> None:
+    """Write what the next resume is compared with: of a resumed run when nothing can refuse its changes any more."""
     # Paths, logging and evaluation are not part of the identity and may have changed.
     mapping = to_mapping(config)
     for phase in mapping["phases"]:
         phase["instances"] = without_secrets(phase["instances"])
     document = {"configuration": mapping, "identity": described}
-    replace_text(path, json.dumps(document, indent=1, sort_keys=True) + "\n")
-    return status
+    replace_text(output / CONFIGURATION_NAME, json.dumps(document, indent=1, sort_keys=True) + "\n")
 
 
 def _differences(stored: Any, current: Any, key: str = "") -> Iterator[str]:

@@ -259,7 +259,6 @@ class Trainer:
         """Make one update; its losses are read by `_read_updates`."""
         learning_rate = self.timetable.learning_rate_at(step)
         set_learning_rate(self.optimizer, learning_rate)
-        self.model.train()
         self.gradients.zero()
 
         # Accumulate gradients over the micro-batches. The losses are means over the global batch, so their gradients
@@ -271,7 +270,8 @@ class Trainer:
             if self.group.device.type == "cuda":
                 torch.cuda.manual_seed(key)
             with self.gradients.accumulating(is_last=index == len(batches) - 1):
-                self._accumulate(batch.to(self.group.device), counts.predictions, counts.instances)
+                # Of a batch of short texts or long words no token may be predicted.
+                self._accumulate(batch.to(self.group.device), max(counts.predictions, 1.0), counts.instances)
 
         # Sum gradients and losses over the ranks, clip, update.
         self.gradients.all_reduce()
@@ -297,8 +297,7 @@ class Trainer:
         # The last one first: when it is there, the others are, and there is one wait.
         numbers = [losses_and_norm.read() for *_, losses_and_norm in reversed(ready)][::-1]
         metrics: dict[str, float] = {}
-        for (step, phase, learning_rate, _), numbers_of_step in zip(ready, numbers):
-            masked_lm_loss, next_sentence_loss, gradient_norm = numbers_of_step
+        for (step, phase, learning_rate, _), (masked_lm_loss, next_sentence_loss, gradient_norm) in zip(ready, numbers):
             if not math.isfinite(masked_lm_loss + next_sentence_loss + gradient_norm):
                 # The same on all ranks: they have the same sums.
                 samples = map(phase.position_at, (step, step + 1))
@@ -307,15 +306,10 @@ class Trainer:
                     f"{gradient_norm}: not finite, so the update is not saved; the batch is "
                     f"{self._reader(phase).describe(*samples)}"
                 )
-            metrics = {
-                "train/mlm_loss": masked_lm_loss,
-                "train/nsp_loss": next_sentence_loss,
-                "train/loss": masked_lm_loss + (next_sentence_loss if self.config.objective == "mlm_nsp" else 0.0),
-                "train/learning_rate": learning_rate,
-                "train/gradient_norm": gradient_norm,
-            }
-        if self.config.objective == "mlm":
-            metrics.pop("train/nsp_loss", None)
+            metrics = {"train/mlm_loss": masked_lm_loss, "train/loss": masked_lm_loss}
+            if self.config.objective == "mlm_nsp":
+                metrics |= {"train/nsp_loss": next_sentence_loss, "train/loss": masked_lm_loss + next_sentence_loss}
+            metrics |= {"train/learning_rate": learning_rate, "train/gradient_norm": gradient_norm}
         return metrics
 
     def _accumulate(self, batch: MicroBatch, predictions: float, instances: float) -> None:
@@ -329,7 +323,6 @@ class Trainer:
 
     def _rehearse(self) -> None:
         """Make a forward and backward pass on a batch that is the same in every process of the run."""
-        self.model.train()
         phase = self.timetable.phases[0]
         two = phase.train.sample(1).select(np.arange(min(2, phase.train.groups[0].num_rows)))
         batch = make_batch(two, phase.masking, self.vocabulary, seed=self.config.seed)
@@ -344,9 +337,9 @@ class Trainer:
         """Record and show the metrics of a step on rank 0."""
         if self.tracker is None:
             return
-        metrics = metrics | self._throughput.rates() | {"train/tokens_seen": float(self.tokens_seen)}
-        metrics["train/memory_bytes"] = float(peak_memory(self.group.device))
-        self.tracker.record("train", step, metrics | system_load(self.group.device), phase=phase.index)
+        metrics |= {"train/tokens_seen": self.tokens_seen, "train/memory_bytes": peak_memory(self.group.device)}
+        metrics |= self._throughput.rates() | system_load(self.group.device)
+        self.tracker.record("train", step, metrics, phase=phase.index)
         note = f"phase {phase.index + 1}, loss {metrics['train/loss']:.3f}, "
         note += f"{metrics['train/tokens_per_second']:,.0f} tokens/s"
         if "train/model_flops_utilization" in metrics:

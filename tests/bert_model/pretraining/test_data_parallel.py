@@ -1,5 +1,6 @@
 """Pre-training with DDP and FSDP on gloo ranks: bit-exact resume, and moves between them and between world sizes."""
 
+import json
 import os
 from typing import Any
 
@@ -43,11 +44,13 @@ def pretrain_with_copies_on_rank_0(config, output):
     pretrain_rank(config, output, {})
 
 
-def test_rank_0_alone_copies_a_sharded_model_to_host_memory(data, tmp_path):
+def test_rank_0_alone_copies_a_sharded_model_to_host_memory_and_names_it_as_others(data, tmp_path):
     config = short(data, data_parallel="fsdp")
     assert run_ranks(2, pretrain_with_copies_on_rank_0, config, str(tmp_path / "training")) == [0, 0]
     stored = load_file(tmp_path / "training" / "model" / "model.safetensors")
     assert stored["bert.embeddings.position_embeddings.weight"].shape == (64, 32)  # of both ranks
+    for directory in (tmp_path / "training" / "model", *(tmp_path / "training" / "checkpoints").iterdir()):
+        assert json.loads((directory / "config.json").read_text())["architectures"] == ["BertForPreTraining"]
 
 
 def test_run_moves_between_ddp_fsdp_and_one_process(data, tmp_path):

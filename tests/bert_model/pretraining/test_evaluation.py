@@ -27,10 +27,11 @@ def metrics_of(data, prepare=lambda model: None, **changes):
     model = new_model(BertForPreTraining, config.model.resolve(vocab_size=tokenizer.vocab_size), seed=1)
     prepare(model)
     group = Group(rank=0, world_size=1, device=torch.device("cpu"))
-    batches: list[None] = []
-    metrics = evaluate(model, phases[0], config, tokenizer, group, after_batch=lambda: batches.append(None))
-    assert not model.training
-    return metrics, len(batches)
+    modes: list[bool] = []
+    metrics = evaluate(model, phases[0], config, tokenizer, group, after_batch=lambda: modes.append(model.training))
+    assert not any(modes)
+    assert model.training  # as before: what follows is measured and computed with dropout
+    return metrics, len(modes)
 
 
 def test_evaluation_does_not_depend_on_micro_batches(data):

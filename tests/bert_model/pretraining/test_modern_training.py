@@ -1,15 +1,19 @@
 """Pre-training of the modern architecture: objective, resume, windows, packed rows, ranks."""
 
 import json
+from pathlib import Path
 
 import pytest
+import torch
 from instances_fixture import write_instances
 from small_training import assert_same_training, configuration, train, train_events
 from two_ranks import run_pretraining
 from varlen_on_cpu import varlen_on_cpu
 
 from bert_model.model.config import BertConfig, ModernConfig
-from bert_model.pretraining.config import PretrainingConfig
+from bert_model.pretraining.config import ModelConfig, PretrainingConfig
+from bert_model.pretraining.run import resolve_initial_model
+from bert_model.training.distributed import Group
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ConfigurationError
 
@@ -102,6 +106,27 @@ def test_objective_follows_the_architecture_and_next_sentences_are_refused(data,
     assert from_mapping(PretrainingConfig, configuration(data, model=modern())).objective == "mlm"
     with pytest.raises(ConfigurationError, match="objective: found 'mlm_nsp' with model.architecture='modern'"):
         from_mapping(PretrainingConfig, configuration(data, model=modern(), objective="mlm_nsp"))
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modern"])
+def test_objective_follows_the_architecture_of_the_initial_model_not_of_the_preset(data, tmp_path, architecture):
+    shape = ModelConfig(architecture=architecture, preset="tiny").resolve(vocab_size=60)
+    (tmp_path / "config.json").write_text(shape.to_json("BertForMaskedLM"))
+
+    def resolved(preset, objective):
+        model = {"architecture": preset, "preset": "initial"}
+        values = configuration(data, model=model, objective=objective, initial_model=str(tmp_path))
+        config = from_mapping(PretrainingConfig, values)
+        return resolve_initial_model(config, Group(rank=0, world_size=1, device=torch.device("cpu")), Path)
+
+    for preset in ("bert", "modern"):
+        expected = {"bert": "mlm_nsp", "modern": "mlm"}[architecture]
+        assert (resolved(preset, "auto").objective, resolved(preset, "mlm").objective) == (expected, "mlm")
+        if architecture == "bert":
+            assert resolved(preset, "mlm_nsp").objective == "mlm_nsp"
+        else:
+            with pytest.raises(ConfigurationError, match="objective: found 'mlm_nsp' with model.architecture='modern'"):
+                resolved(preset, "mlm_nsp")
 
 
 def test_identity_of_a_bert_run_is_as_before_the_other_architecture(data, tmp_path):

@@ -28,6 +28,7 @@ from bert_model.model.config import BertConfig
 from bert_model.model.initialization import empty_model
 from bert_model.pretraining import packing, trainer
 from bert_model.pretraining.batch import make_batch
+from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.data import Samples
 from bert_model.pretraining.packing import (
     ALIGNED_ROWS,
@@ -43,6 +44,7 @@ from bert_model.pretraining.packing import (
 from bert_model.training.distributed import Group
 from bert_model.training.gradients import compile_layers
 from bert_model.training.throughput import StepCounts, training_flops
+from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ConfigurationError, TrainingError
 from bert_pipeline.instances.columns import offsets_of
 from bert_pipeline.instances.masking import MaskingConfig
@@ -151,6 +153,28 @@ def test_rows_are_packed_where_the_kernel_computes(changes, precision, expected)
     assert not can_pack(config, CPU, precision)
     with varlen_on_cpu():
         assert can_pack(config, CPU, precision) == expected
+
+
+def test_sizes_of_a_checkpoint_are_kept_unless_they_were_made_for_others(data):
+    def packing_for(**changes):
+        values = configuration(data, **PACKED | changes)
+        return packing.Packing(from_mapping(PretrainingConfig, values), group_of())
+
+    stored = packing_for()
+    stored.capacities["0"] = Capacity(128, 16, 64, 16)
+    state = json.loads(json.dumps(stored.state()))
+    phase, last = configuration(data)["phases"]
+    for changes, are_kept in (
+        ({}, True),
+        ({"activation_checkpointing": True}, True),
+        ({"phases": [phase | {"steps": 9}, last]}, True),
+        ({"phases": [phase | {"global_batch_size": 4}, last]}, False),  # fewer rows than of one size
+        ({"masking": {"masked_lm_prob": 0.3}}, False),  # more predictions than there are places for
+        ({"micro_batch_tokens": 64}, False),
+    ):
+        resumed = packing_for(**changes)
+        resumed.restore(state)
+        assert (resumed.capacities == stored.capacities) == are_kept
 
 
 # --- contents ---
@@ -304,7 +328,9 @@ def test_too_little_memory_names_the_ceiling(data, tmp_path, monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(trainer.Trainer, "_accumulate", fail)
-    with pytest.raises(TrainingError, match="give a smaller micro_batch_tokens, or activation_checkpointing=true"):
+    with pytest.raises(
+        TrainingError, match=r"give a smaller micro_batch_tokens \(of evaluations, micro_batch_size\), or "
+    ):
         packed_train(data, tmp_path / "training", changes={"compile": False})
 
 

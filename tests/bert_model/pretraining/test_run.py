@@ -1,5 +1,6 @@
 """Pre-training: no sample lost or repeated, bit-exact resume, and errors that name the last checkpoint."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -285,6 +287,24 @@ def test_resume_with_another_batch_size_says_which_samples_are_skipped(data, tmp
     assert "samples" not in caplog.text
 
 
+def test_changes_that_are_refused_do_not_replace_the_configuration(data, tmp_path):
+    output = tmp_path / "training"
+    train(configuration(data), output, after_step=stop_after(4))
+    stored = (output / "configuration.json").read_text()
+    options: dict[str, Any] = {"resume": True, "after_step": stop_after(5)}
+    for overrides, error, text in (
+        ({"hidden_size": 64}, ArtifactError, "does not fit the model at bert"),
+        ({"max_position_embeddings": 16}, ConfigurationError, "max_seq_length 32, but the model has only 16 positions"),
+    ):
+        with pytest.raises(error, match=text):
+            train(configuration(data, model=small_model(**overrides)), output, allow_changes=True, **options)
+        assert (output / "configuration.json").read_text() == stored
+    assert train(configuration(data), output, **options).step == 5
+    changed = configuration(data, seed=1)  # what is accepted holds for the next resume
+    assert train(changed, output, allow_changes=True, **options | {"after_step": stop_after(6)}).step == 6
+    assert train(changed, output, **options | {"after_step": stop_after(7)}).step == 7
+
+
 def test_resume_with_changed_data_names_the_hashes(data, undisturbed, tmp_path):
     other = write_instances(tmp_path / "other", max_seq_length=32, shards=(40,), held_out=10, rows_per_write=16, seed=9)
     changed = configuration(data)
@@ -412,6 +432,23 @@ def test_static_masks_train_from_both_formats(tmp_path, file_format):
     result = train(config, tmp_path / "training")
     assert result.status == "finished"
     assert result.metrics["held_out/instances"] == 30
+
+
+def without_predictions(columns, *_):
+    nothing = np.zeros(0, dtype=np.int32)
+    masks = {"masked_lm_positions": nothing, "masked_lm_ids": nothing, "masked_offsets": np.zeros_like(columns.offsets)}
+    return dataclasses.replace(columns, **masks)
+
+
+def test_batches_in_which_nothing_is_predicted_do_not_end_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("instances_fixture.with_static_masks", without_predictions)
+    write_instances(tmp_path / "data", max_seq_length=16, static_masks=True)
+    values = configuration({"short": str(tmp_path / "data"), "long": ""})
+    values["phases"] = [values["phases"][0] | {"steps": 2, "warmup_steps": 0}]
+    assert train(values, tmp_path / "training").metrics["held_out/mlm_loss"] == 0.0
+    for event in train_events(tmp_path / "training").values():
+        assert event["train/mlm_loss"] == 0.0
+        assert event["train/nsp_loss"] > 0.0
 
 
 def test_run_continues_from_another_model_and_logs_it(data, undisturbed, tmp_path, caplog):
