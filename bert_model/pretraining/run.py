@@ -103,8 +103,7 @@ def pretrain(
         if group.is_main:
             described = {"configuration": checkpoints.configuration, "inputs": checkpoints.inputs}
             run_directory.write_configuration(output, config, described)
-            trainer.tracker = _open_tracker(output, config, run, experiment)
-            # The log starts with what the run computes on.
+            trainer.tracker = _open_tracker(output, config, run, experiment)  # which starts with what is computed on
             logger.info("%s%s", origin, cost_of_dropout(model.config, group.device))
             trainer.tracker.record(
                 "resume" if newest else "start",
