@@ -202,6 +202,10 @@ class Kind:
     def prepare(self, model: "nn.Module", train: EncodedSet) -> None:
         """Change a head of random weights before its training, in place."""
 
+    def unit(self, train: EncodedSet) -> float:
+        """Return what targets and outputs are divided by during the training."""
+        return 1.0
+
     def problem(self, config: Any) -> str:
         """Return why a `FinetuningConfig` does not suit the task; "" if it does."""
         return ""

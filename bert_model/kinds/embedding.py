@@ -70,6 +70,9 @@ class Embedding(Regression):
     def prepare(self, model: "nn.Module", train: EncodedSet) -> None:
         """There is no head."""
 
+    def unit(self, train: EncodedSet) -> float:
+        return 1.0  # outputs are cosines
+
     def problem(self, config: Any) -> str:
         if config.head != "linear":
             return f"head: found {config.head}, expected linear, as sentence vectors have no head"
@@ -102,7 +105,12 @@ class Embedding(Regression):
 
         a, b = functional.normalize(outputs.unflatten(-1, (2, -1)), dim=-1).unbind(1)  # (B, H) each
         if self.task.is_ranking:
-            return functional.cross_entropy(SCALE * a @ b.T, torch.arange(len(a), device=a.device), reduction="sum")
+            # Equal texts are no negatives of each other, and neither are the second texts of one first text.
+            sides = tensors["input_ids"].unbind(1)  # (B, S) each
+            first, second = (torch.unique(ids, dim=0, return_inverse=True)[1] for ids in sides)
+            belong = (first[:, None] == first) | (second[:, None] == second)
+            scores = (SCALE * a @ b.T).masked_fill(belong.fill_diagonal_(False), -torch.inf)
+            return functional.cross_entropy(scores, torch.arange(len(a), device=a.device), reduction="sum")
         return functional.mse_loss((a * b).sum(dim=-1), tensors["labels"], reduction="sum")
 
     # --- from vectors to scores ---

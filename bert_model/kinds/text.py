@@ -313,6 +313,11 @@ class Regression(Classification):
             bias = model.get_submodule("classifier").get_parameter("bias")
             bias.fill_(float(np.mean(train.row_columns["labels"])))
 
+    def unit(self, train: EncodedSet) -> float:
+        """Return the deviation of the targets if it is far from 1: steps of a head are of the learning rate's size."""
+        deviation = float(np.std(train.row_columns["labels"], dtype=np.float64))
+        return deviation if deviation and not 0.2 <= deviation <= 5.0 else 1.0
+
     def loss(self, outputs: "Tensor", tensors: Mapping[str, "Tensor"], class_weights: "Tensor | None") -> "Tensor":
         """Sum the squared error."""
         from torch.nn import functional
