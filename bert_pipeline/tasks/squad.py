@@ -137,7 +137,6 @@ def _table_question(row: TableRow) -> Question:
         answers = [{"text": text, "answer_start": start} for text, start in zip(texts, starts)]
     id_column = row.table.id_column
     example_id = row.table.reading.number if id_column is None else row.value(id_column)
-    example_id = str(example_id) if isinstance(example_id, int) else example_id
     question = {**row.fields, "question": asked, "id": example_id, "answers": answers}
     if answers is None:
         del question["answers"]
@@ -181,6 +180,8 @@ def _example(
     place: tuple[str, str], question: Any, title: str, context: str, reading: Reading, hidden: bool
 ) -> SpanExample:
     path, where = place
+    if isinstance(question, dict) and isinstance(question.get("id"), int):  # as annotation tools write it
+        question = {**question, "id": str(question["id"])}
     example_id = _text(path, question, "id", where)
     where = f"question {example_id!r}"
     impossible = question.get("is_impossible", False)
