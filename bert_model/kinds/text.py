@@ -167,6 +167,7 @@ class Classification(Kind):
         return "confusion", ids, [(index[a], index[b]) for a, b in zip(self.gold(examples), predicted)]
 
     def checked(self, where: str, value: Any) -> Any:
+        value = str(value) if type(value) is int else value  # a label that is a number
         if text_of(where, value) not in self.task.labels:
             raise InputError(f"{where}: prediction {value!r}, expected one of {', '.join(self.task.labels)}")
         return value

@@ -59,9 +59,9 @@ def _text_example(task: Task, row: TableRow) -> TextExample | None:
     if value == NO_CONSENSUS and task.labels and NO_CONSENSUS not in task.labels:
         row.table.reading.count("rows without a gold label")
         return None
-    is_csv = row.table.records.format == "csv"
-    if is_csv and isinstance(value, str) and value.isdecimal() and value not in task.labels:
-        value = int(value)  # a typed table of the hub that was written as CSV
+    if row.table.records.format == "csv" and isinstance(value, str) and value not in task.labels:
+        digits = value.removesuffix(".0")  # which integers get where others of their column are missing
+        value = int(digits) if INTEGER.fullmatch(digits) else value  # a typed table that was written as CSV
     text_a = row.text(layout.text_a)
     text_b = row.text(layout.text_b) if layout.text_b else None
     label = 1.0 if task.is_ranking else _label(task, value, row.table.class_names, where, required=bool(labeled))
