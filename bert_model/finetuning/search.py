@@ -61,6 +61,14 @@ class Trial:
         """Unique file name within a search, such as "pretrained-5e-05-32-3-1"."""
         return f"{self.initialization.name}-{self.key}"
 
+    @property
+    def title(self) -> str:
+        """What distinguishes it from the others of its search, in words."""
+        setting = self.setting
+        start = f"{self.initialization.name} {setting.feature_input}".rstrip()
+        start += f" lr {setting.learning_rate:g} batch {setting.batch_size}"
+        return f"{start} epochs {setting.epochs:g} seed {self.seed}"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from bert_model.kinds import kind_of
-from bert_model.kinds.base import number_of
 from bert_model.kinds.tagging import score_columns
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.hashes import content_sha256, file_sha256
 from bert_pipeline.records import Row, Source, open_records, open_source
 from bert_pipeline.tasks.catalogue import Task
+from bert_pipeline.tasks.glue import number_of
 from bert_pipeline.tasks.task import file_hashes, read_examples
 
 

@@ -26,7 +26,6 @@ from bert_model.kinds.base import (
     Units,
     confusion_tables,
     mean_softmax,
-    number_of,
     rounded,
     softmax,
     text_of,
@@ -37,6 +36,7 @@ from bert_model.metrics import glue
 from bert_model.metrics.analysis import best_temperature, best_threshold, label_scores
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.example import TextExample
+from bert_pipeline.tasks.glue import number_of
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

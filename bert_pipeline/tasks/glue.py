@@ -165,5 +165,16 @@ def class_label(task: Task, value: Any, names: Sequence[str], where: str) -> str
     raise InputError(f"{where}: label {_shown(value)}, expected one of {', '.join(task.labels)}{also}")
 
 
+def number_of(where: str, value: Any) -> float:
+    """Return a prediction that is a finite number, or the text of one; InputError for any other."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if isinstance(value, bool) or not abs(number) < float("inf"):
+        raise InputError(f"{where}: prediction {value!r}, expected a number")
+    return number
+
+
 def _shown(value: Any) -> str:
     return repr(value[:60] if isinstance(value, str) else value)

@@ -117,9 +117,7 @@ def test_texts_that_belong_together_are_no_negatives():
     kind, outputs = kind_of(task_of("ranked")), torch.randn(4, 16, generator=torch.Generator().manual_seed(1))
     texts = {"other": [[1, 2], [3, 4], [5, 6], [7, 8]], "second": [[1, 2], [3, 2], [5, 6], [7, 8]]}
     texts["first"] = [[1, 2], [1, 4], [5, 6], [7, 8]]
-    loss = {
-        name: kind.loss(outputs, {"input_ids": torch.tensor(ids)[..., None]}, None) for name, ids in texts.items()
-    }
+    loss = {name: kind.loss(outputs, {"input_ids": torch.tensor(ids)[..., None]}, None) for name, ids in texts.items()}
     a, b = functional.normalize(outputs.reshape(4, 2, 8), dim=-1).unbind(1)
     apart = [functional.cross_entropy(20 * a[[own]] @ b[[own, 2, 3]].T, torch.tensor([0])) for own in (0, 1)]
     among = functional.cross_entropy(20 * a @ b.T, torch.arange(4), reduction="none")
