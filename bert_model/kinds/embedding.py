@@ -70,9 +70,6 @@ class Embedding(Regression):
     def prepare(self, model: "nn.Module", train: EncodedSet) -> None:
         """There is no head."""
 
-    def unit(self, train: EncodedSet) -> float:
-        return 1.0  # outputs are cosines
-
     def problem(self, config: Any) -> str:
         if config.head != "linear":
             return f"head: found {config.head}, expected linear, as sentence vectors have no head"
@@ -106,8 +103,7 @@ class Embedding(Regression):
         a, b = functional.normalize(outputs.unflatten(-1, (2, -1)), dim=-1).unbind(1)  # (B, H) each
         if self.task.is_ranking:
             # Equal texts are no negatives of each other, and neither are the second texts of one first text.
-            sides = tensors["input_ids"].unbind(1)  # (B, S) each
-            first, second = (torch.unique(ids, dim=0, return_inverse=True)[1] for ids in sides)
+            first, second = (torch.unique(ids, dim=0, return_inverse=True)[1] for ids in tensors["input_ids"].unbind(1))
             belong = (first[:, None] == first) | (second[:, None] == second)
             scores = (SCALE * a @ b.T).masked_fill(belong.fill_diagonal_(False), -torch.inf)
             return functional.cross_entropy(scores, torch.arange(len(a), device=a.device), reduction="sum")

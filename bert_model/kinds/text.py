@@ -317,7 +317,8 @@ class Regression(Classification):
     def unit(self, train: EncodedSet) -> float:
         """Return the deviation of the targets if it is far from 1: steps of a head are of the learning rate's size."""
         deviation = float(np.std(train.row_columns["labels"], dtype=np.float64))
-        return deviation if deviation and not 0.2 <= deviation <= 5.0 else 1.0
+        is_near = 0.2 <= deviation <= 5.0 or not deviation or not self.head_labels()  # as for cosines
+        return 1.0 if is_near else deviation
 
     def loss(self, outputs: "Tensor", tensors: Mapping[str, "Tensor"], class_weights: "Tensor | None") -> "Tensor":
         """Sum the squared error."""

@@ -40,12 +40,10 @@ def describe_task(
     if output.exists():
         raise UsageError(f"{output}: exists already; move it away, or give another --output")
     notes: list[str] = []
-    dev = file.with_name(file.name.replace("train" if "train" in stem else stem, "dev", 1))
-    keys = _describe(file, dev, texts, labels, kind, notes)
+    keys = _describe(file, texts, labels, kind, notes)
     name = re.sub(r"[^a-z0-9]+", "_", output.stem.lower()).strip("_")
     name = (name if name[:1].isalpha() else f"task_{name}")[:40].strip("_")
     keys |= {"name": name, "title": name, "main_metric": keys["metrics"][0], "train_file": file.name}
-    keys |= {"dev_files": {"dev": dev.name}}
     task = from_mapping(Task, keys, where=str(output))
     if missing_task_data(task, file.parent):
         data = TaskData(task=task, train=read_examples(task, file), dev={}, places={"train": str(file)})
@@ -57,13 +55,13 @@ def describe_task(
     return output, lines
 
 
-def _describe(
-    file: Path, dev: Path, texts: Sequence[str], labels: Sequence[str], kind: str, notes: list[str]
-) -> dict[str, Any]:
+def _describe(file: Path, texts: Sequence[str], labels: Sequence[str], kind: str, notes: list[str]) -> dict[str, Any]:
     """Return what a file tells of its task, and add to `notes` what is assumed; UsageError names what decides."""
     if (encoding := encoding_of(file)) != "utf-8":
         notes.append(f"read as {encoding}, since it is not UTF-8: look at its accents")
-    keys: dict[str, Any] = {"encoding": encoding}
+    stem = Path(without_compression(file.name)).stem
+    dev = file.with_name(file.name.replace("train" if "train" in stem else stem, "dev", 1))
+    keys: dict[str, Any] = {"encoding": encoding, "dev_files": {"dev": dev.name}}
     with open_source(file, encoding=encoding) as source:
         if source.format == "tsv" and is_column_file(source):
             tags = {record.line.split()[-1] for record in source.lines() if not record.is_blank}
