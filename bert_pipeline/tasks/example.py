@@ -176,7 +176,8 @@ class Reading:
         """Remember an id. InputError if it is repeated, as predictions are matched by id; input to answer may do so."""
         if example_id in self.places:
             raise InputError(
-                f"{where}: the index {example_id!r} is in {self.places[example_id]} already; expected each once"
+                f"{where}: the index {example_id!r} is in {self.places[example_id]} already, expected each once; rename "
+                "the column if it holds no ids, and rows are numbered"
             )
         if self.labeled is not False:
             self.places[example_id] = where
