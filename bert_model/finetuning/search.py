@@ -64,10 +64,8 @@ class Trial:
     @property
     def title(self) -> str:
         """What distinguishes it from the others of its search, in words."""
-        setting = self.setting
-        start = f"{self.initialization.name} {setting.feature_input}".rstrip()
-        start += f" lr {setting.learning_rate:g} batch {setting.batch_size}"
-        return f"{start} epochs {setting.epochs:g} seed {self.seed}"
+        own, start = self.setting, f"{self.initialization.name} {self.setting.feature_input}".rstrip()
+        return f"{start} lr {own.learning_rate:g} batch {own.batch_size} epochs {own.epochs:g} seed {self.seed}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -324,6 +324,8 @@ class Kind:
 
     def trivial_predictions(self, train: Sequence[Any], dev: Sequence[Any]) -> dict[str, Any]:
         """Return the prediction of the trivial baseline (`baseline_name`) for every example of `dev`."""
+        if not train:
+            raise InputError(f"{self.task.name}: no training examples, so no baseline can be learned")
         return dict.fromkeys((example.example_id for example in dev), self.best_constant(self.gold(train)))
 
     def best_constant(self, labels: Sequence[Any]) -> Any:

@@ -152,10 +152,8 @@ class Embedding(Regression):
         """Return the predictions with the distances of the cosines from the scaled similarities."""
         rows = zip(examples, *self.similarities(examples, [(encoded, logits)]), self.targets(examples))
         return [
-            Decision(
-                e, f"{e.label:g}", f"{value:.3g}", abs(float(target) - cosine), self.task.is_ranking and value == 1
-            )
-            for e, value, cosine, target in rows
+            Decision(e, f"{e.label:g}", f"{own:.3g}", abs(float(target) - cosine), self.task.is_ranking and own == 1)
+            for e, own, cosine, target in rows
         ]
 
     def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, fitted: Fitted) -> Answers:

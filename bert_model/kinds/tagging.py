@@ -134,6 +134,8 @@ class Tagging(Kind):
         return {metric: scores[metric] for metric in self.task.metrics}
 
     def trivial_predictions(self, train: Sentences, dev: Sentences) -> dict[str, Any]:
+        if "O" not in self.task.labels and not train:
+            raise InputError(f"{self.task.name}: no training examples, so no baseline can be learned")
         tag = "O" if "O" in self.task.labels else statistics.mode(itertools.chain.from_iterable(self.gold(train)))
         return {example.example_id: (tag,) * len(example.words) for example in dev}
 
