@@ -45,11 +45,9 @@ def known_about(
     labels = set(_labels(data.train))
     for split, examples in splits.items() if data.task.labels else ():
         if unseen := sorted({str(label) for label in _labels(examples) if label not in labels}):
-            yield Caveat(
-                kind="unseen_classes",
-                text=f"{split} has classes without a training example: {unseen[0]}"
-                + (f" and {len(unseen) - 1} more" if len(unseen) > 1 else ""),
-            )
+            more = f" and {len(unseen) - 1} more" if len(unseen) > 1 else ""
+            text = f"{split} has classes without a training example: {unseen[0]}{more}"
+            yield Caveat(kind="unseen_classes", text=text)
     for split, count in truncated.items():
         if count:
             total = len({"train": data.train, **splits}[split])

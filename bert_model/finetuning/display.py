@@ -1,26 +1,15 @@
 """Progress of running trials: a bar for each on a terminal, else occasional lines."""
 
-from bert_model.finetuning.search import Trial
 from bert_model.finetuning.trial import TrialProgress
 from bert_pipeline.progress import Progress, describe
 
 
 def describe_trial(report: TrialProgress) -> str:
     """Return the step, loss, rate and time left of a running trial in one line, with the dev scores of an epoch."""
-    rate, name, note = report.steps_per_second, name_of(report.trial), f"loss {report.loss:.3f}"
+    rate, name, note = report.steps_per_second, report.trial.title, f"loss {report.loss:.3f}"
     line = describe(report.step, report.total_steps, "steps", rate=rate, name=name, note=note)
     scores = [f"{split} {key} {value:.1f}" for split, own in report.scores.items() for key, value in own.items()]
     return ", ".join([line, *scores])
-
-
-def name_of(trial: Trial) -> str:
-    """Return what distinguishes a trial from the others of its search."""
-    setting = trial.setting
-    feature_input = f" {setting.feature_input}" if setting.feature_input else ""
-    return (
-        f"{trial.initialization.name}{feature_input} lr {setting.learning_rate:g} batch {setting.batch_size} "
-        f"epochs {setting.epochs:g} seed {trial.seed}"
-    )
 
 
 class TrialDisplay(Progress):
@@ -35,7 +24,7 @@ class TrialDisplay(Progress):
 
     def running(self, report: TrialProgress) -> None:
         """Show a trial, which goes with its last step, and print the scores of an epoch."""
-        name = name_of(report.trial)
+        name = report.trial.title
         if report.scores:
             self.print(describe_trial(report))
         if report.step == report.total_steps:

@@ -344,14 +344,12 @@ class SearchLog:
 
     def _child(self, trial: Trial, tags: Mapping[str, str] | None = None) -> Tracker:
         """Open the log of a trial, a child run; that of an interrupted trial is continued."""
-        setting = trial.setting
-        prefix = f"{setting.feature_input}, " if setting.feature_input else ""
         return Tracker(
             self.directory / trial.key,
             experiment=self.tracker.experiment,
-            run_name=f"{prefix}lr {setting.learning_rate:g}, batch {setting.batch_size}, seed {trial.seed}",
+            run_name=trial.title,
             tags={"kind": "trial", **(tags or {})},
-            params={**setting.describe(), "seed": trial.seed},
+            params={**trial.setting.describe(), "seed": trial.seed},
             inputs=self.inputs,
             note=f"One trial of the search for {self.task} in the parent run: a setting trained with one seed.",
             is_child=True,

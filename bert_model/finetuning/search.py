@@ -61,6 +61,12 @@ class Trial:
         """Unique file name within a search, such as "pretrained-5e-05-32-3-1"."""
         return f"{self.initialization.name}-{self.key}"
 
+    @property
+    def title(self) -> str:
+        """What distinguishes it from the others of its search, in words."""
+        own, start = self.setting, f"{self.initialization.name} {self.setting.feature_input}".rstrip()
+        return f"{start} lr {own.learning_rate:g} batch {own.batch_size} epochs {own.epochs:g} seed {self.seed}"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:

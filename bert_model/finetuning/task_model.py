@@ -22,7 +22,7 @@ from bert_model.model.config import CONFIG_NAME, BertConfig, read_document
 from bert_model.model.cpu_kernels import limited_threads
 from bert_model.model.heads import HEAD_CLASSES, chosen_states
 from bert_model.model.initialization import new_model
-from bert_model.model.weights import CLASSIFIER, check_embeddings, load_model, read_weights, save_model, save_tensors
+from bert_model.model.weights import check_embeddings, divided, load_model, read_weights, save_model, save_tensors
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.manifest import MANIFEST_NAME, read_manifest
@@ -84,8 +84,7 @@ def write_task_model(
     assert job.weights is not None, "the trial saved its weights"
 
     # The trial ran in another process, which left its weights in a file.
-    tensors = load_file(job.weights)
-    tensors = {name: t / temperature if name.startswith(CLASSIFIER) else t for name, t in tensors.items()}
+    tensors = divided(load_file(job.weights), temperature)
     task, feature_input = job.task, job.trial.setting.feature_input
     if feature_input:
         # The encoder is the pre-trained one, without the dropouts and labels of a task.

@@ -34,7 +34,7 @@ from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import limited_threads
 from bert_model.model.heads import HEAD_CLASSES, Tagger, chosen_states
 from bert_model.model.initialization import new_model
-from bert_model.model.weights import BILSTM, TASK_HEADS, fill_model, load_model, read_weights, save_tensors
+from bert_model.model.weights import BILSTM, TASK_HEADS, divided, fill_model, load_model, read_weights, save_tensors
 from bert_model.training.distributed import autocast
 from bert_model.training.optimizer import (
     build_optimizer,
@@ -182,6 +182,12 @@ def _run(job: TrialJob, device: torch.device, report: Report | None) -> TrialOut
     scored = (*job.dev_splits, *job.other_sets)
     sets = {name: _encoded(job.data / name) for name in ("train", *scored)}
 
+    # Numbers that are far from 1 are trained on in a unit of their own; outputs and weights that leave have theirs.
+    unit = job.kind.unit(sets["train"])
+    if unit != 1.0:
+        labels = sets["train"].row_columns["labels"] / np.float32(unit)
+        sets["train"] = dataclasses.replace(sets["train"], row_columns={"labels": labels})
+
     # Either a tagger on the stored states of a frozen encoder, or the encoder with a head.
     model: nn.Module
     if job.states is not None:
@@ -191,12 +197,12 @@ def _run(job: TrialJob, device: torch.device, report: Report | None) -> TrialOut
             sets[name] = dataclasses.replace(encoded, features=load_states(job.states / name, chosen))
         model = new_tagger(job.task, job.config, feature_input, job.model_config).draw_weights(job.trial.seed)
     else:
-        model = initial_model(job, sets["train"])
+        model = initial_model(job, sets["train"], unit)
     model = model.to(device)
 
     # Reads the model's current weights: used at the ends of epochs and once or twice more at the end.
     def predict(splits: tuple[str, ...]) -> dict[str, np.ndarray]:
-        return {split: predict_logits(model, sets[split], precision=job.config.precision) for split in splits}
+        return {split: unit * predict_logits(model, sets[split], precision=job.config.precision) for split in splits}
 
     epochs: Epochs | None = None
     if (job.config.select == "best" or job.config.patience) and job.trial.setting.epochs > 1:
@@ -222,7 +228,7 @@ def _run(job: TrialJob, device: torch.device, report: Report | None) -> TrialOut
                 logits = predict(scored)
         if job.weights is not None:
             tensors = {name: value.detach().to("cpu", copy=True) for name, value in model.named_parameters()}
-            save_tensors(tensors, job.weights)
+            save_tensors(divided(tensors, 1.0 / unit), job.weights)
     stretches = np.array_split(np.asarray(losses), min(MAX_REPORTED_LOSSES, len(losses)))
     return TrialOutput(
         logits=logits,
@@ -248,12 +254,14 @@ def new_tagger(task: Task, config: FinetuningConfig, feature_input: str, encoder
     return Tagger(shape, len(task.labels), feature_input=feature_input, hidden_size=size, dropout=dropout)
 
 
-def initial_model(job: TrialJob, train: EncodedSet) -> nn.Module:
-    """Build the model that a trial starts from; a regression starts from predicting the mean of `train`."""
+def initial_model(job: TrialJob, train: EncodedSet, unit: float = 1.0) -> nn.Module:
+    """Build the model that a trial starts from, with outputs in `unit`; a regression predicts the mean of `train`."""
     model_class, seed = HEAD_CLASSES[job.kind.architecture], job.trial.seed
     pretrained = job.trial.initialization.weights == "pretrained"
     if pretrained and job.keeps_head:
-        return load_model(model_class, job.model, seed=seed, config=job.model_config, log=False)[0]
+        model = load_model(model_class, job.model, seed=seed, config=job.model_config, log=False)[0]
+        model.load_state_dict(divided(model.state_dict(), unit))
+        return model
     model = new_model(model_class, job.model_config, seed=seed)
     job.kind.prepare(model, train)
 

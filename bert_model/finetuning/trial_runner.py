@@ -438,11 +438,6 @@ class TrialRunner:
 
 
 def _one_line(task: Task, result: TrialResult) -> str:
-    trial, setting = result.trial, result.trial.setting
     outcome = "diverged" if result.diverged else f"{task.main_metric} {result.main_score:.1f}"
     note = " (collapsed)" if result.collapsed else ""
-    feature_input = f" {setting.feature_input}" if setting.feature_input else ""
-    return (
-        f"{task.name} {trial.initialization.name}{feature_input}: learning rate {setting.learning_rate:g}, "
-        f"seed {trial.seed}, {result.steps} steps: {outcome}{note}"
-    )
+    return f"{task.name} {result.trial.title}, {result.steps} steps: {outcome}{note}"

@@ -51,9 +51,8 @@ def write_features(
     Columns: `id`, `text` and `text_b`, `tokens` list<string> with [CLS] and [SEP], and `layer_<n>`
     list<list<float32>>, a vector for each token. Layers count from 0 for the embeddings, or from -1 for the top block.
     With `pools` they are list<float32>, the mean vector of all tokens, and texts are cut as `bert predict` cuts them.
-    `precision` is that of the computation, as in `autocast`.
-    ConfigurationError for a layer that the model does not have. Rows that fail are set aside (`rejecting`); InputError
-    if they are too many (`check_failures`).
+    `precision` is as in `autocast`. ConfigurationError for a layer that the model does not have. Rows that fail are set
+    aside (`rejecting`); InputError if they are too many (`check_failures`).
     """
     # Layers are checked before the first text is read.
     tokenizer = Tokenizer.from_directory(directory)

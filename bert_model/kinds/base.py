@@ -202,6 +202,10 @@ class Kind:
     def prepare(self, model: "nn.Module", train: EncodedSet) -> None:
         """Change a head of random weights before its training, in place."""
 
+    def unit(self, train: EncodedSet) -> float:
+        """Return what targets and outputs are divided by during the training."""
+        return 1.0
+
     def problem(self, config: Any) -> str:
         """Return why a `FinetuningConfig` does not suit the task; "" if it does."""
         return ""
@@ -288,17 +292,15 @@ class Kind:
 
     def scores_of(self, examples: Sequence[Any], predictions: Mapping[str, Any], **null_odds: Any) -> dict[str, float]:
         """Return the metrics over some examples."""
-        gold, predicted = self.gold(examples), []
-        for example in examples:
-            key = example.example_id
+        gold, ids = self.gold(examples), [example.example_id for example in examples]
+        for example, key in zip(examples, ids):
             if key not in predictions:
                 raise InputError(
                     f"{self.task.name}: no prediction for example {key!r} (one of {len(examples)}); expected one for "
                     "each"
                 )
             self.check_prediction(example, predictions[key])
-            predicted.append(predictions[key])
-        return self.metrics([example.example_id for example in examples], gold, predicted)
+        return self.metrics(ids, gold, [predictions[key] for key in ids])
 
     def gold(self, examples: Sequence[Any]) -> list[Any]:
         """Return the labels or tags of examples; InputError for one without."""
@@ -407,17 +409,6 @@ def text_of(where: str, value: Any) -> str:
     if not isinstance(value, str):
         raise InputError(f"{where}: prediction {value!r}, expected a text")
     return value
-
-
-def number_of(where: str, value: Any) -> float:
-    """Return a prediction that is a finite number, or the text of one; InputError for any other."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = float("nan")
-    if isinstance(value, bool) or not abs(number) < float("inf"):
-        raise InputError(f"{where}: prediction {value!r}, expected a number")
-    return number
 
 
 def texts_of(where: str, value: Any, what: str) -> tuple[str, ...]:

@@ -102,7 +102,11 @@ class Embedding(Regression):
 
         a, b = functional.normalize(outputs.unflatten(-1, (2, -1)), dim=-1).unbind(1)  # (B, H) each
         if self.task.is_ranking:
-            return functional.cross_entropy(SCALE * a @ b.T, torch.arange(len(a), device=a.device), reduction="sum")
+            # Equal texts are no negatives of each other, and neither are the second texts of one first text.
+            first, second = (torch.unique(ids, dim=0, return_inverse=True)[1] for ids in tensors["input_ids"].unbind(1))
+            belong = (first[:, None] == first) | (second[:, None] == second)
+            scores = (SCALE * a @ b.T).masked_fill(belong.fill_diagonal_(False), -torch.inf)
+            return functional.cross_entropy(scores, torch.arange(len(a), device=a.device), reduction="sum")
         return functional.mse_loss((a * b).sum(dim=-1), tensors["labels"], reduction="sum")
 
     # --- from vectors to scores ---
@@ -148,10 +152,8 @@ class Embedding(Regression):
         """Return the predictions with the distances of the cosines from the scaled similarities."""
         rows = zip(examples, *self.similarities(examples, [(encoded, logits)]), self.targets(examples))
         return [
-            Decision(
-                e, f"{e.label:g}", f"{value:.3g}", abs(float(target) - cosine), self.task.is_ranking and value == 1
-            )
-            for e, value, cosine, target in rows
+            Decision(e, f"{e.label:g}", f"{own:.3g}", abs(float(target) - cosine), self.task.is_ranking and own == 1)
+            for e, own, cosine, target in rows
         ]
 
     def answer(self, examples: Texts, outputs: Outputs, config: EncodingConfig, fitted: Fitted) -> Answers:

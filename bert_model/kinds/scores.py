@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from bert_model.kinds import kind_of
-from bert_model.kinds.base import number_of
 from bert_model.kinds.tagging import score_columns
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.hashes import content_sha256, file_sha256
 from bert_pipeline.records import Row, Source, open_records, open_source
 from bert_pipeline.tasks.catalogue import Task
+from bert_pipeline.tasks.glue import number_of
 from bert_pipeline.tasks.task import file_hashes, read_examples
 
 
@@ -23,14 +23,12 @@ def score_files(
 ) -> dict[str, Any]:
     """Score a file of predictions against a labeled data file by the task's official metric.
 
-    Predictions: JSON lines of {"id", "prediction"} for every task, as `bert predict` writes them; a table with the
-    columns `index`, or `id`, and `prediction` for GLUE and SWAG; the official JSON object of id and answer for SQuAD,
-    with `na_prob_file` and `na_threshold` as the official script's --na-prob-file and --na-prob-thresh; for NER
-    conlleval's columns (word, gold tag, predicted tag), or word and predicted tag. Returns the metrics, `examples` (the
-    number scored), `unknown` (predictions for other examples), both files' hashes, for SQuAD 1.1 `unanswered`, and
-    `defects` if the data file has any: questions without a usable answer, which are left out, and the like. In
-    conlleval's columns -DOCSTART- lines count as words, as in conlleval itself. InputError names file and line, what
-    was found and what was expected.
+    Predictions: rows of `id`, or `index`, and `prediction` in any format, as `bert predict` writes them; the official
+    JSON object for SQuAD, with `na_prob_file` and `na_threshold` as the official script's --na-prob-file and
+    --na-prob-thresh; for NER conlleval's columns (word, gold tag, predicted tag), or word and predicted tag, where
+    -DOCSTART- counts as a word, as in conlleval. Returns the metrics, `examples` (the number scored), `unknown`
+    (predictions for other examples), both files' hashes, for SQuAD 1.1 `unanswered`, and `defects` of the data file.
+    InputError names file and line, what was found and what was expected.
     """
     kind = kind_of(task)
     task = kind.task

@@ -161,20 +161,17 @@ class Span(Kind):
     def evaluate(
         self, examples: Questions, encoded: EncodedSet, logits: np.ndarray, config: EncodingConfig, **options: Any
     ) -> Evaluation:
-        null_threshold = (options.get("fitted") or {}).get("null_threshold")
-        answers = span_answers(examples, encoded, logits, config)
-        if not self.task.has_impossible:
-            null_threshold = None
-        elif null_threshold is None:
+        fitted, answers = {**(options.get("fitted") or {})}, span_answers(examples, encoded, logits, config)
+        if self.task.has_impossible and not fitted:
             # Tuned on the F1 that each question has if it is answered, so every question is answered here.
             _, f1 = squad.raw_scores(examples, choose_answers(answers, None))
-            null_threshold = tune_threshold(answers, examples, f1)
-        predictions = choose_answers(answers, null_threshold)
+            fitted = {"null_threshold": tune_threshold(answers, examples, f1)}
+        predictions = choose_answers(answers, fitted.get("null_threshold"))
         return Evaluation(
             predictions=predictions,
             scores=self.score(examples, predictions) if all(map(is_labeled, examples)) else {},
             collapsed=self.is_collapsed(predictions),
-            fitted={} if null_threshold is None else {"null_threshold": null_threshold},
+            fitted=fitted,
             answers=answers,
         )
 

@@ -26,7 +26,6 @@ from bert_model.kinds.base import (
     Units,
     confusion_tables,
     mean_softmax,
-    number_of,
     rounded,
     softmax,
     text_of,
@@ -37,6 +36,7 @@ from bert_model.metrics import glue
 from bert_model.metrics.analysis import best_temperature, best_threshold, label_scores
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.example import TextExample
+from bert_pipeline.tasks.glue import number_of
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -167,6 +167,7 @@ class Classification(Kind):
         return "confusion", ids, [(index[a], index[b]) for a, b in zip(self.gold(examples), predicted)]
 
     def checked(self, where: str, value: Any) -> Any:
+        value = str(value) if type(value) is int else value  # a label that is a number
         if text_of(where, value) not in self.task.labels:
             raise InputError(f"{where}: prediction {value!r}, expected one of {', '.join(self.task.labels)}")
         return value
@@ -312,6 +313,12 @@ class Regression(Classification):
         with torch.no_grad():
             bias = model.get_submodule("classifier").get_parameter("bias")
             bias.fill_(float(np.mean(train.row_columns["labels"])))
+
+    def unit(self, train: EncodedSet) -> float:
+        """Return the deviation of the targets if it is far from 1: steps of a head are of the learning rate's size."""
+        deviation = float(np.std(train.row_columns["labels"], dtype=np.float64))
+        is_near = 0.2 <= deviation <= 5.0 or not deviation or not self.head_labels()  # as for cosines
+        return 1.0 if is_near else deviation
 
     def loss(self, outputs: "Tensor", tensors: Mapping[str, "Tensor"], class_weights: "Tensor | None") -> "Tensor":
         """Sum the squared error."""

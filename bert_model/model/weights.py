@@ -210,6 +210,11 @@ def architecture_of(model_class: type[nn.Module]) -> str:
     return name.removeprefix(MODERN_PREFIX)
 
 
+def divided(tensors: Mapping[str, Tensor], divisor: float) -> dict[str, Tensor]:
+    """Return the tensors of a model whose outputs are divided by a number, if its last layer is a classifier."""
+    return {name: t / divisor if name.startswith(CLASSIFIER) else t for name, t in tensors.items()}
+
+
 def check_embeddings(directory: Path, config: BertConfig, tokenizer: Tokenizer, *, pair_task: str = "") -> None:
     """Raise UsageError if the embeddings are too small for the vocabulary, or for the two texts of `pair_task`."""
     _compare_rows(directory, config, tokenizer.vocab_size)

@@ -44,7 +44,6 @@ def describe_task(
     name = re.sub(r"[^a-z0-9]+", "_", output.stem.lower()).strip("_")
     name = (name if name[:1].isalpha() else f"task_{name}")[:40].strip("_")
     keys |= {"name": name, "title": name, "main_metric": keys["metrics"][0], "train_file": file.name}
-    keys |= {"dev_files": {"dev": file.name.replace("train" if "train" in stem else stem, "dev", 1)}}
     task = from_mapping(Task, keys, where=str(output))
     if missing_task_data(task, file.parent):
         data = TaskData(task=task, train=read_examples(task, file), dev={}, places={"train": str(file)})
@@ -60,7 +59,9 @@ def _describe(file: Path, texts: Sequence[str], labels: Sequence[str], kind: str
     """Return what a file tells of its task, and add to `notes` what is assumed; UsageError names what decides."""
     if (encoding := encoding_of(file)) != "utf-8":
         notes.append(f"read as {encoding}, since it is not UTF-8: look at its accents")
-    keys: dict[str, Any] = {"encoding": encoding}
+    stem = Path(without_compression(file.name)).stem
+    dev = file.with_name(file.name.replace("train" if "train" in stem else stem, "dev", 1))
+    keys: dict[str, Any] = {"encoding": encoding, "dev_files": {"dev": dev.name}}
     with open_source(file, encoding=encoding) as source:
         if source.format == "tsv" and is_column_file(source):
             tags = {record.line.split()[-1] for record in source.lines() if not record.is_blank}
@@ -109,6 +110,10 @@ def _describe(file: Path, texts: Sequence[str], labels: Sequence[str], kind: str
 
     # Classes have the file's own names, or else are spelled in it.
     values, classes = columns[labels[0]], [*records.class_names.get(labels[0], ())]
+    if dev.is_file():  # its numbers may be beyond those of the training set, and its classes rarer
+        with open_source(dev, separator=source.separator, encoding=encoding) as other:
+            records = open_records(other, names=names, csv_names=names, is_header=lambda cells: not names)
+            values = values + [v for row in records.rows if (v := row.fields.get(labels[0])) not in (None, "")]
     if len(labels) > 1 or isinstance([*values, None][0], list):
         classes = [*labels] if len(labels) > 1 else classes or sorted({str(v) for own in values for v in own})
         return keys | {"kind": "multilabel", "labels": classes, "metrics": ["micro_f1", "macro_f1", "accuracy"]}

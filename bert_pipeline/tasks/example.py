@@ -174,9 +174,9 @@ class Reading:
 
     def enter(self, example_id: str, where: str) -> None:
         """Remember an id. InputError if it is repeated, as predictions are matched by id; input to answer may do so."""
-        if example_id in self.places:
+        if place := self.places.get(example_id):
             raise InputError(
-                f"{where}: the index {example_id!r} is in {self.places[example_id]} already; expected each once"
+                f"{where}: the index {example_id!r} is in {place} already; rename the column if it holds no ids"
             )
         if self.labeled is not False:
             self.places[example_id] = where

@@ -39,8 +39,7 @@ def read_text_examples(task: Task, paths: Sequence[Path | Source], reading: Read
 
     Several classes (multilabel) are a list, a list of a 0 or 1 for each label, separated by commas, or in a column of 0
     or 1 for each label. TSV fields are the text between tabs, quotes included. Up to `reading.incomplete_rows` TSV rows
-    with too few columns are counted and left out. For every other defect, InputError names file and line or row, what
-    was found and what was expected.
+    with too few columns are counted and left out. InputError names file and line or row of every other defect.
     """
     for path in paths:
         yield from read_table(path, text_layouts(task), reading, functools.partial(_text_example, task))
@@ -59,9 +58,9 @@ def _text_example(task: Task, row: TableRow) -> TextExample | None:
     if value == NO_CONSENSUS and task.labels and NO_CONSENSUS not in task.labels:
         row.table.reading.count("rows without a gold label")
         return None
-    is_csv = row.table.records.format == "csv"
-    if is_csv and isinstance(value, str) and value.isdecimal() and value not in task.labels:
-        value = int(value)  # a typed table of the hub that was written as CSV
+    if row.table.records.format == "csv" and isinstance(value, str) and value not in task.labels:
+        digits = value.removesuffix(".0")  # which integers get where others of their column are missing
+        value = int(digits) if INTEGER.fullmatch(digits) else value  # a typed table that was written as CSV
     text_a = row.text(layout.text_a)
     text_b = row.text(layout.text_b) if layout.text_b else None
     label = 1.0 if task.is_ranking else _label(task, value, row.table.class_names, where, required=bool(labeled))
@@ -76,7 +75,7 @@ def _applying(task: Task, row: TableRow, *, required: bool) -> list[str] | None:
     applying = []
     for label, value in zip(task.labels, values):
         if str(value).lower() not in APPLIES:
-            raise InputError(f"{row.where}: {label} is {_shown(value)}, expected 0 or 1")
+            raise InputError(f"{row.where}: {label} is {shown(value)}, expected 0 or 1")
         applying += [label] * APPLIES[str(value).lower()]
     return applying
 
@@ -108,7 +107,7 @@ def _label(task: Task, value: Any, names: Sequence[str], where: str, *, required
         return target
     if value in UNLABELED and not required:
         return None
-    raise InputError(f"{where}: label {_shown(value)}, expected a number from {low:g} to {high:g}")
+    raise InputError(f"{where}: label {shown(value)}, expected a number from {low:g} to {high:g}")
 
 
 def _is_one_hot(task: Task, values: Sequence[Any], where: str) -> bool:
@@ -162,8 +161,20 @@ def class_label(task: Task, value: Any, names: Sequence[str], where: str) -> str
     also = f" (the file's own classes: {', '.join(names)})" if names else ""
     if str(value).isdecimal() and not names and not task.hub_labels:
         also = "; if it is the number of a class, give hub_labels, the labels in the order of their numbers from 0"
-    raise InputError(f"{where}: label {_shown(value)}, expected one of {', '.join(task.labels)}{also}")
+    raise InputError(f"{where}: label {shown(value)}, expected one of {', '.join(task.labels)}{also}")
 
 
-def _shown(value: Any) -> str:
+def number_of(where: str, value: Any) -> float:
+    """Return a prediction that is a finite number, or the text of one; InputError for any other."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if isinstance(value, bool) or not abs(number) < float("inf"):
+        raise InputError(f"{where}: prediction {value!r}, expected a number")
+    return number
+
+
+def shown(value: Any) -> str:
+    """Return a label as error messages have it."""
     return repr(value[:60] if isinstance(value, str) else value)

@@ -28,12 +28,11 @@ TABLE_COLUMNS = Columns(text_a="question", text_b="context", label="answers", in
 def read_span_examples(task: Task, paths: Sequence[Path | Source], reading: Reading) -> Iterator[SpanExample]:
     """Yield the questions of SQuAD files, version 2.0 if `task.has_impossible`, or of tables with the hub's columns.
 
-    An answer whose text is not at its offset is counted and, if the text occurs in the context exactly
-    once, moved there. Other misplaced answers are counted too; `for_training` they are left out, while for scoring,
-    which goes by the text alone, they stay with the start `NO_OFFSET`. Where labels are required, questions that have
-    no answer left (and are not marked impossible) are counted and left out. Where labels are read if there are any,
-    files without a single answer have none. InputError names the file and the question when a key is missing or has
-    another type, an id repeats, or the file is of the other version.
+    An answer whose text is not at its offset is counted and, if the text occurs in the context exactly once, moved
+    there. Other misplaced ones are left out `for_training`; for scoring, which goes by the text alone, they stay with
+    the start `NO_OFFSET`. Where labels are required, questions without an answer that are not marked impossible are
+    counted and left out; where they are read if there are any, files without a single answer have none. InputError
+    names file and question if a key is missing or of another type, an id repeats, or the version is the other one.
     """
     seen: set[str] = set()
     # Hidden test sets have empty answers throughout, which say nothing of their questions.
@@ -137,7 +136,6 @@ def _table_question(row: TableRow) -> Question:
         answers = [{"text": text, "answer_start": start} for text, start in zip(texts, starts)]
     id_column = row.table.id_column
     example_id = row.table.reading.number if id_column is None else row.value(id_column)
-    example_id = str(example_id) if isinstance(example_id, int) else example_id
     question = {**row.fields, "question": asked, "id": example_id, "answers": answers}
     if answers is None:
         del question["answers"]
@@ -181,6 +179,8 @@ def _example(
     place: tuple[str, str], question: Any, title: str, context: str, reading: Reading, hidden: bool
 ) -> SpanExample:
     path, where = place
+    if isinstance(question, dict) and isinstance(question.get("id"), int):  # as annotation tools write it
+        question = {**question, "id": str(question["id"])}
     example_id = _text(path, question, "id", where)
     where = f"question {example_id!r}"
     impossible = question.get("is_impossible", False)

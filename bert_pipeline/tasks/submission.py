@@ -1,6 +1,5 @@
 """Submission to the GLUE benchmark: a zip of eleven files with index and prediction."""
 
-import math
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from bert_pipeline.atomic import atomic_write
 from bert_pipeline.configuration import read_yaml
 from bert_pipeline.errors import InputError, suggest
 from bert_pipeline.tasks.catalogue import TASKS, Task
+from bert_pipeline.tasks.glue import number_of
 
 OFFICIAL_ROWS: dict[str, int] = read_yaml(Path(__file__).with_name("submission.yaml"))
 """The files of a submission and how many rows the benchmark's own test files have."""
@@ -85,15 +85,9 @@ def _table(task: Task, file: str, values: Mapping[str, Any]) -> str:
 
 def _prediction(task: Task, file: str, index: str, value: Any) -> str:
     if not task.labels:
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            number = math.nan
-        if not math.isfinite(number):
-            raise InputError(f"{file}: index {index}: prediction {value!r}, expected a number")
         # A regression may predict a little outside of the range.
         low, high = task.label_range
-        return f"{min(max(number, low), high):.3f}"
+        return f"{min(max(number_of(f'{file}: index {index}', value), low), high):.3f}"
     if value not in task.labels:
         raise InputError(f"{file}: index {index}: prediction {value!r}, expected one of {', '.join(task.labels)}")
     return str(value)

@@ -10,7 +10,7 @@ from bert_pipeline.errors import InputError
 from bert_pipeline.records import Source
 from bert_pipeline.tasks.catalogue import Columns, Task
 from bert_pipeline.tasks.example import ChoiceExample, Reading
-from bert_pipeline.tasks.glue import UNLABELED
+from bert_pipeline.tasks.glue import UNLABELED, shown
 from bert_pipeline.tasks.tables import TableRow, read_table
 
 SWAG_COLUMNS = Columns(
@@ -74,5 +74,4 @@ def _label(value: Any, endings: Sequence[str], where: str, *, required: bool) ->
         if endings.count(text) == 1:
             return endings.index(text)
     allowed = ", ".join([*places, "the text of an ending"])
-    shown = value[:60] if isinstance(value, str) else value
-    raise InputError(f"{where}: label {shown!r}, expected one of {allowed}")
+    raise InputError(f"{where}: label {shown(value)}, expected one of {allowed}")

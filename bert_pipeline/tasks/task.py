@@ -2,8 +2,7 @@
 
 One file of any format: `is_task_file(task, source)` tells a task's file, official or the hub's, from plain input;
 `stream_examples(task, file, labeled=..., on_error=...)` yields its examples with their ids, and `read_examples` returns
-them as a list. With `labeled=None` labels are read where they are, with False they are ignored. Rows that cannot be
-read go to `on_error` as an InputError with file and line, or row; their numbers are not given to other rows.
+them as a list. The numbers of rows that cannot be read are not given to other rows.
 """
 
 import contextlib

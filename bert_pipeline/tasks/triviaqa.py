@@ -100,8 +100,7 @@ def _load(path: Path) -> list[Any]:
         document = source.document()
     if not isinstance(document, dict) or not isinstance(document.get("Data"), list):
         raise InputError(f"{path}: found no list 'Data' at the top, expected TriviaQA's wikipedia-train.json")
-    records: list[Any] = document["Data"]
-    return records
+    return [*document["Data"]]
 
 
 def _read(root: Path, name: str) -> str | None:

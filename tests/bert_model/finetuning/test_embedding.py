@@ -12,6 +12,7 @@ import tiny_tasks
 import torch
 import yaml
 from sentence_transformers.sentence_transformer import losses
+from torch.nn import functional
 
 from bert_model.cli import main
 from bert_model.finetuning.task_model import load_task_model
@@ -106,9 +107,23 @@ def test_losses_are_those_of_sentence_transformers(models, name):
     theirs = sentence_transformers.SentenceTransformer(str(models / name), device="cpu")
     loss = losses.CosineSimilarityLoss if name == "alike" else losses.MultipleNegativesRankingLoss
     expected = loss(theirs).compute_loss_from_embeddings(list(outputs.unflatten(1, (2, 8)).unbind(1)), labels)
-    tensors = {"input_ids": outputs, "labels": labels}
+    tensors = {"input_ids": torch.arange(24).reshape(6, 2, 2), "labels": labels}
     found = kind.loss(outputs, tensors, None) / kind.num_terms(tensors, None)
     assert float(found) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_texts_that_belong_together_are_no_negatives():
+    """As if their pairs were in different batches."""
+    kind, outputs = kind_of(task_of("ranked")), torch.randn(4, 16, generator=torch.Generator().manual_seed(1))
+    texts = {"other": [[1, 2], [3, 4], [5, 6], [7, 8]], "second": [[1, 2], [3, 2], [5, 6], [7, 8]]}
+    texts["first"] = [[1, 2], [1, 4], [5, 6], [7, 8]]
+    loss = {name: kind.loss(outputs, {"input_ids": torch.tensor(ids)[..., None]}, None) for name, ids in texts.items()}
+    a, b = functional.normalize(outputs.reshape(4, 2, 8), dim=-1).unbind(1)
+    apart = [functional.cross_entropy(20 * a[[own]] @ b[[own, 2, 3]].T, torch.tensor([0])) for own in (0, 1)]
+    among = functional.cross_entropy(20 * a @ b.T, torch.arange(4), reduction="none")
+    assert float(loss["other"]) == pytest.approx(float(among.sum()), rel=1e-5)
+    expected = pytest.approx(float(sum(apart) + among[2:].sum()), rel=1e-5)
+    assert (float(loss["second"]), float(loss["first"])) == (expected, expected)
 
 
 def test_rank_is_that_among_the_other_texts_of_a_block():

@@ -313,9 +313,32 @@ def test_head_of_another_regression_is_not_kept(tuned, tmp_path, pool):
     )
     data = dataclasses.replace(data, task=task, train=train, dev={"dev": dev})
     result = tune("stsb", tuned("stsb").path, tmp_path / "stars", pool, data, epochs=[1.0])
-    # It begins at the mean of the new labels, not at that of the old ones.
+    # It begins at the mean of the new labels, not at that of the old ones; the loss is in units of their variance.
     variance = np.var([example.label for example in train])
-    assert result.results["winner"]["losses"][0] < 1.5 * variance < np.mean([(e.label - 2.5) ** 2 for e in train])
+    assert result.results["winner"]["losses"][0] < 1.5 < np.mean([(e.label - 2.5) ** 2 for e in train]) / variance
+
+
+def test_numbers_of_any_size_are_learned_alike(model, tmp_path, pool):
+    answers = {}
+    for factor in (1.0, 1e4, 1e-4):
+        data = tiny_tasks.task_data("stsb")
+        task = dataclasses.replace(data.task, name="own", label_range=(0.0, 1e5))
+        train, dev = (
+            [dataclasses.replace(example, label=factor * example.label / 2.5) for example in examples]
+            for examples in (data.train, data.dev["dev"])
+        )
+        data = dataclasses.replace(data, task=task, train=train, dev={"dev": dev})
+        output = tmp_path / str(factor)
+        tune("stsb", model, output, pool, data, epochs=[10.0])
+        found = TaskPredictor([load_task_model(output)]).answer([{"text": e.text_a, "text_b": e.text_b} for e in dev])
+        answers[factor] = [answer["prediction"] for answer in found]
+        stored = read_predictions(task, output / "predictions" / "dev.jsonl")
+        assert list(stored.values()) == pytest.approx(answers[factor], rel=1e-3, abs=1e-6)
+        # A further fine-tuning for the task continues with its head.
+        again = tune("stsb", output, tmp_path / f"{factor}-again", pool, data, epochs=[1.0])
+        assert again.results["winner"]["losses"][0] < 0.2
+    assert answers[1e4] == pytest.approx([1e4 * value for value in answers[1.0]], rel=1e-3, abs=10)
+    assert answers[1e-4] == pytest.approx([1e-4 * value for value in answers[1.0]], rel=1e-2, abs=1e-6)
 
 
 def rewrite_weights(model, directory, change):

@@ -191,13 +191,20 @@ def test_prediction_files_are_scored_against_a_data_file(tmp_path, dev_file, con
         ("", r"none of its ids is in"),
         ('{"id": "5"}\n', r"predictions:1: found id; expected prediction, and id or index"),
         ('{"id": "5", "prediction": "entailment"}\n{"id"\n', r"predictions:2: not valid JSON"),
-        ('{"id": "5", "prediction": 1}\n', r"predictions:1: prediction 1, expected a text"),
+        ('{"id": "5", "prediction": 1}\n', r"predictions:1: prediction '1', expected one of entailment"),
+        ('{"id": "5", "prediction": 1.5}\n', r"predictions:1: prediction 1.5, expected a text"),
     ],
 )
 def test_prediction_file_that_does_not_fit_is_refused(tmp_path, dev_file, content, message):
     (tmp_path / "predictions").write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=message):
         score_files("rte", dev_file, tmp_path / "predictions")
+
+
+def test_label_that_is_a_number_may_be_predicted_as_one(tmp_path):
+    (tmp_path / "dev.tsv").write_text("sentence\tlabel\na\t0\nb\t1\n", encoding="utf-8")
+    (tmp_path / "p").write_text('{"id": 0, "prediction": 0}\n{"id": 1, "prediction": "0"}\n', encoding="utf-8")
+    assert score_files("sst2", tmp_path / "dev.tsv", tmp_path / "p")["accuracy"] == 50.0
 
 
 def test_predictions_for_other_examples_are_counted(tmp_path, dev_file):

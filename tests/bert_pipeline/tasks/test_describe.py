@@ -103,6 +103,16 @@ def test_numbers_are_amounts_on_request(tmp_path):
     assert (get_task(str(output)).kind, get_task(str(output)).label_range) == ("regression", (1.0, 3.0))
 
 
+def test_range_and_classes_are_those_of_dev_too(tmp_path):
+    rows = [f'"{text}",{number}.25,{side}' for number, (text, side) in enumerate(zip(LONG, SIDES), start=1)]
+    train = write(tmp_path, "train.csv", ["text,price,side", *rows])
+    write(tmp_path, "dev.csv", ["text,price,side", '"ein Film, der geht",9.5,egal'])
+    numbers, _ = describe_task(train, tmp_path / "numbers.yaml", labels=["price"])
+    assert get_task(str(numbers)).label_range == (1.0, 10.0)
+    classes, _ = describe_task(train, tmp_path / "classes.yaml", labels=["side"])
+    assert get_task(str(classes)).labels == ("egal", "lob", "tadel")
+
+
 def test_nothing_is_overwritten_and_no_row_taken_for_a_header(tmp_path):
     file = write(tmp_path, "flags.csv", lines_of("flags.csv"))
     output, _ = describe_task(file)

@@ -41,6 +41,11 @@ def test_version_1_1_is_read_with_all_answers(tmp_path):
     assert counts == {}
 
 
+def test_id_may_be_a_number(tmp_path):
+    (example,), _ = read(write(tmp_path, [{**question("q", ("red", 13)), "id": 7}]))
+    assert example.example_id == "7"
+
+
 def test_version_2_0_keeps_unanswerable_questions(tmp_path):
     file = write(
         tmp_path,
@@ -135,7 +140,7 @@ def test_version_is_told_by_content(tmp_path, version, questions, expected):
         ([question("q", ("red", 13)), question("q", ("red", 13))], r"question id 'q' is repeated"),
         ([{"id": "q", "question": "?", "answers": [{"text": "red"}]}], r"question 'q'.*answer_start is None"),
         ([{"id": "q", "question": "?", "answers": [{"text": 3, "answer_start": 1}]}], r"'text' is a int"),
-        ([{"id": 7, "question": "?", "answers": []}], r"data\[0\].paragraphs\[0\].qas\[0\]: 'id' is a int"),
+        ([{"id": 7.5, "question": "?", "answers": []}], r"data\[0\].paragraphs\[0\].qas\[0\]: 'id' is a float"),
         ([{"id": "q", "answers": [{"text": "red", "answer_start": 13}]}], r"question 'q': 'question' is missing"),
         ([question("q", ("red", 13), is_impossible=True)], r"is_impossible is true but it has answers"),
         ([question("q", ("red", 13), is_impossible="no")], r"is_impossible is 'no', expected true or false"),

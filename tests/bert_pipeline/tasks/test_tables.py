@@ -158,7 +158,8 @@ def test_labels_that_are_numbers_are_never_positions(tmp_path, suffix):
 
 
 @pytest.mark.parametrize(
-    ("suffix", "number"), [("jsonl", int), ("jsonl", float), ("parquet", int), ("parquet", float), ("csv", int)]
+    ("suffix", "number"),
+    [("jsonl", int), ("jsonl", float), ("parquet", int), ("parquet", float), ("csv", int), ("csv", float)],
 )
 def test_minus_one_is_a_label_where_the_task_has_it(tmp_path, suffix, number):
     file = write(tmp_path / f"a.{suffix}", [{"sentence": "a", "label": number(value)} for value in (-1, 0, 1)])
