@@ -6,7 +6,7 @@ from collections import Counter
 
 from bert_pipeline.wikipedia.languages import WIKIPEDIAS
 from bert_pipeline.wikipedia.placeholders import DROPPED, FORMULA, UNKNOWN_VALUE, protect
-from bert_pipeline.wikipedia.punctuation import PAUSES, SENTENCE_ENDS, one_of
+from bert_pipeline.wikipedia.punctuation import BRACKETS, PAUSES, QUOTATIONS, SENTENCE_ENDS, UNSPACED_LETTERS, one_of
 from bert_pipeline.wikipedia.site import CATEGORY_NAMESPACE, FILE_NAMESPACE, MEDIA_NAMESPACE, TEMPLATE_NAMESPACE, Site
 from bert_pipeline.wikipedia.templates import Arguments, Wiki, load_wiki, show_nothing
 
@@ -26,11 +26,10 @@ def expand_templates(
     """Replace templates by what they render or DROPPED, and links by their labels.
 
     Elements without text are counted in `dropped` by kind, templates that are in no file also in `unknown`: by name,
-    and whether they must stand for a word; then they leave an unknown value in their sentence. `templates` is a
-    template file that is added to those of the wiki (docs/templates.md).
+    and whether they must stand for a word; then they leave an unknown value. `templates` is a file of one's own.
     """
-    wiki = load_wiki(site.language, templates, site.dbname)
-    return _Expansion(text, site, wiki, title, dropped, unknown).expand()
+    expansion = _Expansion(text, site, load_wiki(site.language, templates, site.dbname), title, dropped, unknown)
+    return "".join(expansion.expand_range(0, len(text), 0, depth=0))
 
 
 MAX_DEPTH = 40
@@ -60,10 +59,7 @@ class _Expansion:
         self.spans = match_brackets(text)
         self.starts = [span[0] for span in self.spans]
 
-    def expand(self) -> str:
-        return "".join(self._expand_range(0, len(self.text), 0, depth=0))
-
-    def _expand_range(self, start: int, end: int, index: int, depth: int) -> list[str]:
+    def expand_range(self, start: int, end: int, index: int, depth: int) -> list[str]:
         """Return the text of a range in pieces: every second one is what an outermost span in it expands to."""
         pieces: list[str] = []
         position = start
@@ -93,8 +89,7 @@ class _Expansion:
         if kind:
             self.dropped[kind] += 1
             return DROPPED if kind == "file" else ""
-        parts = self._expand_arguments(start, end, index, depth, maxsplit=1)
-        return _link_label(parts[0], parts[1] if len(parts) > 1 else None)
+        return _link_label(*self._expand_arguments(start, end, index, depth, maxsplit=1))
 
     def _expand_template(self, start: int, end: int, index: int, depth: int) -> str:
         written = self._read_name(start, end)
@@ -102,7 +97,7 @@ class _Expansion:
         if renderer is None and self.site.namespace_of(written) == TEMPLATE_NAMESPACE:  # {{Vorlage:Name}}
             name, renderer, is_function = self.wiki.find_call(written.partition(":")[2])
         if renderer is None or renderer is show_nothing:  # most templates: their arguments are not expanded
-            is_word = renderer is None and not depth and _is_word(self.text, start - 2, end + 2)
+            is_word = renderer is None and not depth and _is_word(self.text, start - 2, end + 2, self.wiki)
             self.dropped["word of an unknown template" if is_word else "template"] += 1
             if renderer is None:
                 self.unknown[name, is_word] += 1
@@ -115,10 +110,8 @@ class _Expansion:
         # What is computed from an unknown value is unknown
         if UNKNOWN_VALUE in parts and UNKNOWN_VALUE not in (rendered or ""):
             rendered = UNKNOWN_VALUE
-        if rendered is None or rendered in (UNKNOWN_VALUE, FORMULA):
-            self.dropped["template"] += 1
-            return rendered or DROPPED
-        return rendered
+        self.dropped["template"] += rendered in (None, UNKNOWN_VALUE, FORMULA)
+        return DROPPED if rendered is None else rendered
 
     def _read_name(self, start: int, end: int) -> str:
         match = _NAME.match(self.text, start, end)
@@ -127,7 +120,7 @@ class _Expansion:
     def _expand_arguments(self, start: int, end: int, index: int, depth: int, maxsplit: int = -1) -> list[str]:
         """Split a range at the "|" of this level; what is expanded in it has neither "|" nor "=" of this level."""
         arguments: list[list[str]] = [[]]
-        for number, piece in enumerate(self._expand_range(start, end, index, depth + 1)):
+        for number, piece in enumerate(self.expand_range(start, end, index, depth + 1)):
             is_expanded = number % 2 == 1
             if is_expanded and "=" in piece and "<" not in piece:  # in tags it separates attributes
                 piece = piece.replace("=", _EQUALS)
@@ -141,30 +134,47 @@ class _Expansion:
 
 
 # A word and a space before a call: "in {{…}}"; what is part of a sentence behind it: a word, the end of a word
-_WORD_BEFORE = re.compile(r"(?:^|[\s\"“«])([^\W\d_]+) $")
+_WORD_BEFORE = re.compile(r"(?:^|[\s\"“«(])([^\W\d_]+) $")
 _WORD_AFTER = re.compile(r"(?:'{2,5})?(?: [\w\[]|['’-][^\W\d_])")
 _PAUSE_AFTER = re.compile(rf"(?:'{{2,5}})?{one_of(PAUSES | SENTENCE_ENDS)}")
-_LONGEST_PREPOSITION = 3
+# What is written together with a word behind it: "l'", "anti-", "$", prepositions of Hebrew and Arabic
+_PROCLITIC = re.compile(r"(?:[^\W\d_s]['’]|[^\W\d_]-|[$€£¥]|(?:^|[\s(\"])(?:[ובלמהשכ]{1,2}|[وفبكل]{1,2}(?:ال)?))$")
+_ENDING = re.compile(rf"[^\W\d_{UNSPACED_LETTERS}]")
+_HIRAGANA = re.compile("[\u3041-\u309f]{2}")
+_ENCLOSING = frozenset([*QUOTATIONS, *map("".join, BRACKETS.items())]) - {"()", "（）", "﹙﹚", "[]", "［］", "{}"}
+"""Pairs of marks that are not written with nothing in them."""
 _CONTEXT = 60
 
 
-def _is_word(text: str, start: int, end: int) -> bool:
+def _is_word(text: str, start: int, end: int, wiki: Wiki) -> bool:
     """Return True if a call of a template that no file has must be a word of its sentence: "born in {{BCE|384}}, he".
 
-    Marks, as those of missing sources, follow their word without a space, or a whole clause. So it is a word between a
-    word and the next one; before a comma or full stop only after one as short as a preposition. A name before it is no
-    hint: "Schiphol {{airport codes|AMS}} is". In brackets it is left out with what leads there.
+    Marks, as those of missing sources, follow their word without a space, or a whole clause. So it is a word in
+    quotation marks or italics, with an ending, between a word or comma and the next word; before a comma or full stop
+    only after one as short as a preposition. A name before it is no hint: "Schiphol {{airport codes|AMS}} is". At the
+    edge of brackets it is left out with what leads there. Without spaces, the wiki's file lists what surrounds a word.
     """
-    line = text[max(0, start - _CONTEXT) : start].rpartition("\n")[2]
-    before = _WORD_BEFORE.search(line)
-    if before is None or line.rfind("(") > line.rfind(")"):
-        return False
-    word = before[1]
-    is_short = len(word) <= _LONGEST_PREPOSITION
-    if word != word.lower() and not (is_short and word.istitle()):
-        return False
+    line = text[max(0, start - _CONTEXT) : start].rpartition("\n")[2].replace(DROPPED, "")
     after = text[end : end + 8]
-    return _WORD_AFTER.match(after) is not None or is_short and _PAUSE_AFTER.match(after) is not None
+    tail = line.rstrip()
+    before, behind = (tuple(wiki.tables.get(f"{side} values", ())) for side in ("before", "after"))
+    if _HIRAGANA.match(tail[-2:]):  # the end of a word, or two of them: "もの", "には"
+        before = tuple(word for word in before if len(word) > 1)
+    if line[-1:] + after[:1] in _ENCLOSING or line[-2:] == after[:2] == "''" or _PROCLITIC.search(line):
+        return True
+    if line.endswith(" ") and _ENDING.match(after) and not after[0].isupper():
+        return True
+    if (not tail or line.endswith(", ")) and after.lstrip(" ")[:1].islower():
+        return True
+    if (tail or "。").endswith(before) and after.startswith(behind or ""):
+        return True
+
+    word = "".join(_WORD_BEFORE.findall(line))
+    is_short = len(word) <= 3
+    if not word or word != word.lower() and not (is_short and word.istitle()):
+        return False
+    ends_clause = is_short and line.rfind("(") <= line.rfind(")")
+    return _WORD_AFTER.match(after) is not None or ends_clause and _PAUSE_AFTER.match(after) is not None
 
 
 # {{a template}} or [[link]] without brackets inside, which are most of them; runs of braces, and pairs of brackets
@@ -240,7 +250,7 @@ def _dropped_link_kind(target: str, site: Site) -> str:
 _PIPE_TRICK = re.compile(r" *+\([^()]*\)$|,.*$")
 
 
-def _link_label(target: str, label: str | None) -> str:
+def _link_label(target: str, label: str | None = None) -> str:
     """Return the text that a link shows."""
     target = target.strip().removeprefix(":")
     if label is None:

@@ -69,7 +69,7 @@ _SHORT_CLAUSE = re.compile(
 _FIRST_WORDS = re.compile(
     rf"^((?:[{DROPPED} ]|{_QUOTE})*+)(?:[^\W\d_]{{1,4}} ){{0,2}}{_MISSING}[{DROPPED} ]*+{_PAUSE} *+(.)"
 )
-_LAST_WORD = re.compile(rf"(?<=\w) [^\W\d_]{{1,4}} {_MISSING}{_CLAUSE_END}")
+_LAST_WORD = re.compile(rf"(?<=\w) [^\W\d_]{{1,4}} {FORMULA}{_CLAUSE_END}")
 
 
 def repair_sentences(text: str, dropped: Counter[str]) -> str:

@@ -185,6 +185,56 @@ def test_templates_of_no_file_are_counted_by_name_and_where_they_stood_for_a_wor
     assert extraction.dropped["word of an unknown template"] == extraction.dropped["sentence without its value"] == 1
 
 
+@pytest.mark.parametrize(
+    ("language", "sentence"),
+    [
+        ("en", "The wide and old area of it is {{qq|5}}."),
+        ("en", 'He wrote "{{qq|A Title}}" and died.'),
+        ("en", "The ship ''{{qq|Name}}'' sank in a storm."),
+        ("en", "The anti-{{qq|war}} movement grew in size."),
+        ("en", "It cost $ {{qq|5}} then, or ${{qq|6}} now."),
+        ("en", "In the first year, {{qq|he}} was given a prize."),
+        ("en", "{{qq|The town}} is in the north."),
+        ("fr", "C'est l'{{qq|auteur}} de plusieurs livres."),
+        ("it", "Fu il capo dell’{{qq|ordine}}, poi del paese."),
+        ("hu", "A régi város {{qq|Pest}}ben van, és nagy."),
+        ("he", "הוא נולד ב{{qq|ירושלים}} וגדל שם."),
+        ("ar", "عمل ب{{qq|القاهرة}} سنة واحدة."),
+        ("ko", "그는 {{qq|서울}}에서 태어났다."),
+        ("ru", "Автор «{{qq|Книга}}» жил долго."),
+        ("ja", "彼は「{{qq|題名}}」という本を書いた。"),
+        ("ja", "彼は東京の{{qq|店}}で長く働いた。"),
+        ("ja", "長く働いた。<ref>X</ref>{{qq|店}}は東京にある。"),
+        ("ja", "{{qq|店}}は東京にある。"),
+        ("zh", "该公司由{{qq|某人}}创办。"),
+        ("zh", "他写了《{{qq|书名}}》一书。"),
+        ("zh", "总部位于 {{qq|上海}}。"),
+        ("th", "เขาเป็นคนของ{{qq|จังหวัด}}ในประเทศไทย"),
+    ],
+)
+def test_sentence_without_a_word_of_an_unknown_template_is_dropped_in_every_language(language, sentence):
+    extraction = extract(f"{sentence}\n\nIt has a church.", read_site(f'<mediawiki xml:lang="{language}">'))
+    assert extraction.passages == ["長く働いた。"] * ("<ref>" in sentence) + ["It has a church."]
+    assert extraction.lost["qq"] >= 1
+
+
+def test_bracket_without_a_word_of_an_unknown_template_is_dropped():
+    assert extract("It was built (by {{qq|a man}} and others) in 1950.", SITE).passages == ["It was built in 1950."]
+
+
+@pytest.mark.parametrize(
+    ("language", "sentence"),
+    [
+        ("en", "The dogs'{{qq|when}} food, however,{{qq|who}} is ''good''{{qq|why}} for them."),
+        ("ja", "そのもの{{qq|誰}}が重要で、しかし{{qq|誰}}、彼は日本{{qq|注}}に帰った。"),
+        ("zh", "北京{{qq|谁}}是首都，人口{{qq|何时}}众多{{qq}}。"),
+    ],
+)
+def test_mark_of_an_unknown_template_leaves_its_sentence(language, sentence):
+    extraction = extract(sentence, read_site(f'<mediawiki xml:lang="{language}">'))
+    assert extraction.passages == [re.sub(r"\{\{.*?\}\}|''", "", sentence)]
+
+
 def test_redirects_other_namespaces_and_models_are_dropped():
     assert drop_reason(Page("T", 1, 0, 1, True, "wikitext", "x"), SITE) == "redirect"
     assert drop_reason(Page("T", 1, 1, 1, False, "wikitext", "x"), SITE) == "namespace"
