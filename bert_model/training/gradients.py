@@ -140,8 +140,10 @@ class ReplicatedGradients(GradientSum):
         self.numbers = torch.zeros(num_numbers, dtype=torch.float32, device=group.device)
         self._num_summed = 0  # gradients of the current step that are sent
         self._parameters = trained_parameters(model)
-        options = {"gradient_as_bucket_view": True, "broadcast_buffers": False}  # buffers are constants
-        self._module = nn.parallel.DistributedDataParallel(_LossSums(model), **options)
+        # Buffers are constants, and are not sent.
+        self._module = nn.parallel.DistributedDataParallel(
+            _LossSums(model), broadcast_buffers=False, gradient_as_bucket_view=True
+        )
         # DDP refuses annotations other than its own, which builds of torch for one process lack.
         self._module.register_comm_hook(None, lambda state, bucket: self._sum_bucket(bucket))
         self.loss_sums = self._module
