@@ -126,8 +126,7 @@ def read_pairs(path: Path | str) -> list[Pair]:
     if not pairs:
         raise InputError(f"{path}: no pairs; expected .jsonl files as BLiMP's, or lines of good<TAB>bad<TAB>kind")
     # Of two equal ids, a choice of pairs would drop one or the other.
-    repeated = [name for name, count in collections.Counter(pair.pair_id for pair in pairs).items() if count > 1]
-    if repeated:
+    if repeated := [name for name, count in collections.Counter(pair.pair_id for pair in pairs).items() if count > 1]:
         raise InputError(f"{path}: {len(repeated)} pairs have the id of another, such as {repeated[0]!r}; rename them")
     return pairs
 

@@ -36,7 +36,9 @@ class Trade:
     """One trade with everything that belongs to it and to no other trade."""
 
     def __init__(self, field: str, agents: str, tools: str, goods: str, places: str, verbs: str) -> None:
-        self.field, self.verbs = field, _verbs(verbs)
+        words = (verb.partition("/") for verb in verbs.split())
+        self.field = field
+        self.verbs = tuple(Verb(base, _inflect(base, "s"), past or _inflect(base, "ed")) for base, _, past in words)
         self.agents, self.tools, self.goods, self.places = map(_nouns, (agents, tools, goods, places))
         self.name = self.agents[0].singular
         self.title = self.name.capitalize()
@@ -80,11 +82,6 @@ def _inflect(word: str, ending: str) -> str:
 def _nouns(text: str) -> tuple[Noun, ...]:
     words = (word.partition("/") for word in text.split())
     return tuple(Noun(singular, plural or _inflect(singular, "s")) for singular, _, plural in words)
-
-
-def _verbs(text: str) -> tuple[Verb, ...]:
-    words = (word.partition("/") for word in text.split())
-    return tuple(Verb(base, _inflect(base, "s"), past or _inflect(base, "ed")) for base, _, past in words)
 
 
 def _words(text: str) -> tuple[str, ...]:
