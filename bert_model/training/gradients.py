@@ -13,7 +13,6 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from bert_model.training.distributed import Group
 from bert_pipeline.errors import ConfigurationError, TrainingError
@@ -141,8 +140,7 @@ class ReplicatedGradients(GradientSum):
         self.numbers = torch.zeros(num_numbers, dtype=torch.float32, device=group.device)
         self._num_summed = 0  # gradients of the current step that are sent
         self._parameters = trained_parameters(model)
-        # Buffers are constants, and are not sent.
-        self._module = DistributedDataParallel(_LossSums(model), broadcast_buffers=False, gradient_as_bucket_view=True)
+        self._module = nn.parallel.DistributedDataParallel(_LossSums(model), gradient_as_bucket_view=True)
         # DDP refuses annotations other than its own, which builds of torch for one process lack.
         self._module.register_comm_hook(None, lambda state, bucket: self._sum_bucket(bucket))
         self.loss_sums = self._module
