@@ -88,8 +88,7 @@ MAX_SUGGESTIONS = 40
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return " (did you mean 'x'?)" for the nearest of `known`, or a list of them if none is similar."""
     names = sorted(str(item) for item in known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    if near:
+    if near := difflib.get_close_matches(name, names, n=1, cutoff=0.6):
         return f" (did you mean {near[0]!r}?)"
     more = f" and {len(names) - MAX_SUGGESTIONS} more" if len(names) > MAX_SUGGESTIONS else ""
     return f" (known: {', '.join(names[:MAX_SUGGESTIONS])}{more})"

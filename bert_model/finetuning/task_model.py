@@ -162,8 +162,7 @@ def load_task_model(directory: Path | str, task_name: str | None = None, *, log:
         if not description and read_weights(directory).architecture == architecture:
             task = dataclasses.replace(task, labels=_labels_of_head(directory, task, model_config))
         model, report = load_model(HEAD_CLASSES[architecture], directory, config=model_config, log=log)
-        head = [name for name in report.created if not name.startswith("bert.pooler")]
-        if head:
+        if head := [name for name in report.created if not name.startswith("bert.pooler")]:
             raise UsageError(
                 f"{directory}: holds a {report.source_architecture} without a head for {task.name} "
                 f"({', '.join(head)} would be random); fine-tune it first"

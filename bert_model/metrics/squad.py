@@ -70,8 +70,7 @@ def score_squad2(
     exact, f1 = applied(raw_exact), applied(raw_f1)
     result = _means(exact, f1, list(has_answer), "")
     for prefix, answerable in (("has_answer_", True), ("no_answer_", False)):
-        chosen = [key for key, value in has_answer.items() if value == answerable]
-        if chosen:
+        if chosen := [key for key, value in has_answer.items() if value == answerable]:
             result |= _means(exact, f1, chosen, prefix)
 
     # The search applies thresholds of its own, so it starts from the raw scores.
@@ -150,8 +149,7 @@ def _means(exact: Mapping[str, float], f1: Mapping[str, float], chosen: Sequence
 
 
 def _require_all(examples: Sequence[SpanExample], values: Mapping[str, object], what: str) -> None:
-    missing = [example.example_id for example in examples if example.example_id not in values]
-    if missing:
+    if missing := [example.example_id for example in examples if example.example_id not in values]:
         raise InputError(
             f"{len(missing)} of {len(examples)} questions have no {what}, the first {missing[0]!r}; "
             "expected one for each"

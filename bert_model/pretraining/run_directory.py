@@ -101,8 +101,7 @@ def open_directory(
     path = output / CONFIGURATION_NAME
     status: Literal["new", "unfinished"] = "new"
     if not path.is_file():
-        others = [entry.name for entry in output.iterdir() if entry.name != LOCK_NAME]
-        if others:
+        if others := [entry.name for entry in output.iterdir() if entry.name != LOCK_NAME]:
             raise ArtifactError(f"{output}: holds {others[0]!r} but no {CONFIGURATION_NAME}; give a new directory")
     elif not resume:
         if any((output / "checkpoints").glob("step-*")) or (output / "model").exists():

@@ -320,8 +320,7 @@ def _curves(events: Sequence[Mapping[str, Any]], results: Mapping[str, Any], *, 
         head = ["learning rate", "batch", "epochs", "seed", "steps", results["main_key"]]
         parts.append(format_table(head, runs, "pipe"))
         return "\n\n".join(parts)
-    evaluations = [event for event in events if event.get("event") == "evaluation" and event.get("metrics")]
-    if evaluations:
+    if evaluations := [event for event in events if event.get("event") == "evaluation" and event.get("metrics")]:
         stride = -(-len(evaluations) // MAX_EVALUATIONS)
         shown = evaluations[::-1][::stride][::-1]  # counted from the end, so that the last one is shown
         keys = [key for key in shown[-1]["metrics"] if key != "held_out/instances"]

@@ -340,8 +340,7 @@ def _read_dump_batches(split: Split, config: CorpusConfig, directory: Path) -> I
 def _read_page(
     page: Page, site: Site, writer: PageBatchWriter, document_id: str, language: str, templates: str
 ) -> None:
-    reason = drop_reason(page, site)
-    if reason:
+    if reason := drop_reason(page, site):
         writer.drop(reason, "" if reason in _NO_ARTICLES else document_id, page.title)
         return
     extraction = extract_article(page, site, templates=templates)

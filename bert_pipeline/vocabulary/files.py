@@ -119,8 +119,7 @@ def check_tokens(tokens: Sequence[str], where: str) -> dict[str, int]:
             )
         ids[token] = index
     # A vocabulary of another model family has other special tokens, and would fail only later.
-    missing = [token for token in SPECIAL_TOKENS if token not in ids]
-    if missing:
+    if missing := [token for token in SPECIAL_TOKENS if token not in ids]:
         raise InputError(
             f"{where}: {len(ids)} tokens, but no {', '.join(missing)}; a BERT vocabulary has all of "
             f"{', '.join(SPECIAL_TOKENS)}"

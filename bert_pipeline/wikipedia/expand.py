@@ -85,8 +85,7 @@ class _Expansion:
         return self._expand_template(start + 2, end - 2, index + 1, depth)
 
     def _expand_link(self, start: int, end: int, index: int, depth: int) -> str:
-        kind = _dropped_link_kind(self._read_name(start, end).strip(), self.site)
-        if kind:
+        if kind := _dropped_link_kind(self._read_name(start, end).strip(), self.site):
             self.dropped[kind] += 1
             return DROPPED if kind == "file" else ""
         return _link_label(*self._expand_arguments(start, end, index, depth, maxsplit=1))

@@ -62,8 +62,7 @@ def manifest_metadata(manifest: Manifest, *, rates: bool = True) -> dict[str, An
         "size/bytes": (size := sum(entry["bytes"] for entry in manifest.files.values())),
         "size/files": len(manifest.files),
     }
-    rows = [entry["rows"] for entry in manifest.files.values() if "rows" in entry]
-    if rows:
+    if rows := [entry["rows"] for entry in manifest.files.values() if "rows" in entry]:
         metadata["dagster/row_count"] = sum(rows)
     seconds = float(manifest.provenance.get("seconds", 0.0))
     if rates:

@@ -3,7 +3,7 @@
 import re
 
 from bert_pipeline.wikipedia.placeholders import DROPPED
-from bert_pipeline.wikipedia.templates.registry import FUNCTIONS, Arguments, function
+from bert_pipeline.wikipedia.templates.registry import Arguments, function
 
 # Words of other languages
 
@@ -164,8 +164,10 @@ def _is_in_brackets(before: str) -> bool:
     return before.rfind("(") > before.rfind(")")
 
 
-# A recording shows its label, which is a word of the sentence where it is set in bold or italics
-FUNCTIONS["recording"] = lambda arguments: arguments.get(2) or None if arguments.before.endswith("''") else None
+@function("recording")
+def _recording(arguments: Arguments) -> str | None:
+    """A recording shows its label, which is a word of the sentence where it is set in bold or italics."""
+    return arguments.get(2) or None if arguments.before.endswith("''") else None
 
 
 # Quotations, marks and names
@@ -195,9 +197,15 @@ def _sic(arguments: Arguments) -> str:
     return f"{text} {'[sic?]' if '?' in values or arguments.name == 'sic?' else '[sic]'}".strip()
 
 
-FUNCTIONS["page name"] = lambda arguments: arguments.title or None
-# In small capitals as {{LORD}}; at the beginning of a line {{God}} is a sidebar
-FUNCTIONS["god"] = lambda arguments: "God" if arguments.before.strip() else None
+@function("page name")
+def _page_name(arguments: Arguments) -> str | None:
+    return arguments.title or None
+
+
+@function("god")
+def _name_of_god(arguments: Arguments) -> str | None:
+    """In small capitals as {{LORD}}; at the beginning of a line {{God}} is a sidebar."""
+    return "God" if arguments.before.strip() else None
 
 
 @function("ship")
@@ -260,5 +268,7 @@ def _patent(arguments: Arguments) -> str | None:
     return arguments.get(2) or (f"U.S. Patent {int(number):,}" if re.fullmatch(r"\d{1,15}", number) else None)
 
 
-# https://en.wikipedia.org/wiki/Template:URL: the address without scheme, and without a path that is only "/"
-FUNCTIONS["address"] = lambda arguments: arguments.get(2) or arguments.get(1).rpartition("://")[2].rstrip("/") or None
+@function("address")
+def _address(arguments: Arguments) -> str | None:
+    """https://en.wikipedia.org/wiki/Template:URL: the address without scheme, and without a path that is only "/"."""
+    return arguments.get(2) or arguments.get(1).rpartition("://")[2].rstrip("/") or None
