@@ -77,7 +77,7 @@ MEASURED_SECONDS = 20.0
 PEER_WARMUP = 0.05
 """Share of the budget in which the peer's learning rate rises."""
 SEARCH_SHARE = 0.15
-"""Share of the budget for which the peer is trained with each of several learning rates, to choose one."""
+"""Share of the budget for which the peer is trained with each of several recipes, to choose one."""
 LEAST_DIFFERENCE = 0.1
 """Nats a token between learning rates below which all of them may still be at the level of word frequencies."""
 PREEMPTED = 75
@@ -275,37 +275,42 @@ def _rate(commands: Sequence[tuple[list[str], dict[str, str]]], log: Path) -> fl
     return float(found[-1]["tokens_per_second"]) if found else 0.0
 
 
-def best_learning_rate(
+def best_recipe(
     case: RunMlmCase, learning_rates: Sequence[float], test: Path, directory: Path
-) -> tuple[RunMlmCase, dict[float, float]]:
-    """Return the case with the learning rate of the lowest held-out loss after short trainings, and all losses.
+) -> tuple[RunMlmCase, dict[str, float]]:
+    """Return the case with the learning rate and order of the lowest held-out loss in short trainings, and all losses.
 
-    Each has the warm-up of the whole training, and its lengths and decay in proportion. The losses are those of the
-    final test, which favors the peer. A single rate is not tried.
+    Batches of like lengths are tried with the best rate. Each training has the warm-up of the whole one, and its
+    lengths and decay in proportion. The losses are those of the final test, which favors the peer.
     """
-    if len(learning_rates) == 1:
-        return dataclasses.replace(case, learning_rate=learning_rates[0]), {}
-    found: dict[float, float] = {}
-    for rate in learning_rates:
-        short = dataclasses.replace(
-            case,
-            learning_rate=rate,
-            output=str(directory / f"rate-{rate:g}"),
-            budget=SEARCH_SHARE * case.budget,
-            decay=SEARCH_SHARE * case.decay,
-            lines=[lines._replace(until=SEARCH_SHARE * lines.until) for lines in case.lines],
-        )
-        side = PeerSide(short)
-        if not side.model.exists():
-            print(f"peer, learning rate {rate:g}: training", file=sys.stderr, flush=True)
-            # The clock of a training stands still while its first step compiles.
-            run_slice(side.commands(), 2 * short.budget + STOP_SECONDS, directory / "rates.log", Usage())
-        losses, counts = held_out_losses(side.model, test)
-        found[rate] = float(losses.sum() / counts.sum())
-        print(f"peer, learning rate {rate:g}: {found[rate]:.3f} nats a token", file=sys.stderr, flush=True)
-    if max(found.values()) - min(found.values()) < LEAST_DIFFERENCE:
+    found: dict[str, float] = {}
+
+    def loss(changes: dict[str, Any]) -> float:
+        name = ", ".join(f"{key} {value:g}" for key, value in changes.items())
+        if name not in found:
+            short = dataclasses.replace(
+                case,
+                **changes,
+                output=str(directory / name.replace(", ", "-").replace(" ", "-")),
+                budget=SEARCH_SHARE * case.budget,
+                decay=SEARCH_SHARE * case.decay,
+                lines=[lines._replace(until=SEARCH_SHARE * lines.until) for lines in case.lines],
+            )
+            side = PeerSide(short)
+            if not side.model.exists():
+                print(f"peer, {name}: training", file=sys.stderr, flush=True)
+                # The clock of a training stands still while its first step compiles.
+                run_slice(side.commands(), 2 * short.budget + STOP_SECONDS, directory / "recipes.log", Usage())
+            losses, counts = held_out_losses(side.model, test)
+            found[name] = float(losses.sum() / counts.sum())
+            print(f"peer, {name}: {found[name]:.3f} nats a token", file=sys.stderr, flush=True)
+        return found[name]
+
+    best: dict[str, Any] = min(({"learning_rate": rate} for rate in learning_rates), key=loss)
+    if max(found.values()) - min(found.values()) < LEAST_DIFFERENCE and len(found) > 1:
         print("peer: these losses hardly differ, so they say little about the best rate", file=sys.stderr)
-    return dataclasses.replace(case, learning_rate=min(found, key=lambda rate: found[rate])), found
+    best = min(best, best | {"like_lengths": True}, key=loss)
+    return dataclasses.replace(case, **best), found
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -502,7 +507,7 @@ def argument_parser() -> argparse.ArgumentParser:
         type=float,
         nargs="+",
         metavar="RATE",
-        help="of several, the best in short trainings is taken (default: a third, two thirds and the whole of ours)",
+        help="the best in short trainings is taken (default: a third, two thirds and the whole of ours)",
     )
     parser.add_argument("assignments", nargs="*", metavar="key=value", help="changes of our pre-training")
     return parser
@@ -566,6 +571,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         save_steps=config.checkpoint_interval_steps or 1_000,
         epsilon=config.optimizer.epsilon,
         mlm_probability=config.masking.masked_lm_prob,
+        seed=config.seed,
     )
 
     learning_rates = args.peer_learning_rate or [float(f"{last.learning_rate * part / 3:.3g}") for part in (1, 2, 3)]
@@ -574,7 +580,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     with exiting_on_signals():
         case, speeds = fastest_variant(case, directory)
-        case, losses = best_learning_rate(case, learning_rates, test, directory)
+        case, losses = best_recipe(case, learning_rates, test, directory)
         sides: list[Side] = [OurSide(directory, config, preset.launch.processes_per_node), PeerSide(case)]
         fight(sides, args.slice, directory)
 
@@ -591,8 +597,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(describe_machine(("torch", "transformers", "accelerate")))
     print(f"{args.budget} each, {args.preset} without next sentences; the peer: {case.to_json()}")
     print(f"its variants, tokens/s: {', '.join(f'{name} {speed:,.0f}' for name, speed in speeds.items())}")
-    if losses:
-        print(f"its loss by learning rate: {', '.join(f'{rate:g} {loss:.3f}' for rate, loss in losses.items())}")
+    print(f"its losses: {'; '.join(f'{name}: {loss:.3f}' for name, loss in losses.items())}")
     print()
     print(report(sides, directory, list(exams)))
     return 0

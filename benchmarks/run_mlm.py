@@ -1,15 +1,13 @@
 """The peer of the duel: the recipe of transformers' run_mlm.py, one slice of it or a measurement of its speed.
 
 As with `examples/pytorch/language-modeling/run_mlm.py --line_by_line`, a line of text is one sequence; a line here has
-the sentences of one document, as far as they fit. Batches have lines in random order, padded to the longest, its
-collator masks tokens anew in every epoch, and its Trainer trains a BertForMaskedLM with scaled-dot-product attention
-and fused AdamW. The initial weights, the share of masked tokens, lengths, batches, AdamW's epsilon and the learning
-rate's course (transformers' `warmup_stable_decay`) are ours. Two things differ, both in the peer's favor: the course
-follows the clock instead of a guessed number of steps, so that it ends with the budget, and threads, processes,
-precision and compilation are those that were measured to be fastest.
-
-Rows of joined text, the script's default, and batches of like lengths (`group_by_length`) have less padding but learn
-later: see docs/results.md.
+the sentences of one document, as far as they fit. Batches have lines in random order or of like lengths
+(`group_by_length`), padded to the longest, its collator masks tokens anew in every epoch, and its Trainer trains a
+BertForMaskedLM or ModernBertForMaskedLM with scaled-dot-product attention and fused AdamW. The initial weights, the
+share of masked tokens, lengths, batches, AdamW's epsilon and the learning rate's course (transformers'
+`warmup_stable_decay`) are ours. Two things differ, both in the peer's favor: the course follows the clock instead of a
+guessed number of steps, so that it ends with the budget, and threads, processes, precision and compilation are those
+that were measured to be fastest, rate and order those of the lowest loss.
 
 `python -m benchmarks.run_mlm CASE` runs one rank of the case given as JSON. It ends with the budget, or saves and ends
 when it is told to by SIGTERM.
@@ -43,6 +41,8 @@ STATE_NAME = "trainer_state.json"
 """Written last in a checkpoint of the Trainer."""
 WARMUP_STEPS_OF_MEASUREMENT = 3
 LINES_SEED = 17
+GROUPED_BATCHES = 50
+"""Batches whose lines `group_by_length` sorts by length, the longest first."""
 
 
 class Lines(NamedTuple):
@@ -78,6 +78,8 @@ class RunMlmCase:
     mlm_probability: float = 0.15
     """Share of the tokens that are masked."""
     seed: int = 1
+    like_lengths: bool = False
+    """Batches of like lengths instead of random order."""
     bf16: bool = False
     compile: bool = False
     processes: int = 1
@@ -211,13 +213,20 @@ class _LineCollator(transformers.DataCollatorForLanguageModeling):
         """Return the batch of consecutive places; a place has several lines while they are short."""
         lines = self.clock.lines
         file = np.load(lines.file, mmap_mode="r")
+        file = file[: len(file) // lines.batch * lines.batch]  # whole batches only
         num = lines.batch // self.clock.case.lines[-1].batch
-        first = examples[0] * num % (len(file) // lines.batch * lines.batch)  # whole batches only
-        padded = torch.from_numpy(file[first : first + len(examples) * num].astype(np.int64))
+        first = examples[0] * num % len(file)
+        rows = file[first : first + len(examples) * num]
+        if self.clock.case.like_lengths:
+            start = first - first % (GROUPED_BATCHES * lines.batch)
+            group = file[start : start + GROUPED_BATCHES * lines.batch]
+            by_length = np.argsort(-np.count_nonzero(group != self.tokenizer.pad_token_id, axis=1), kind="stable")
+            rows = group[by_length[first - start :][: len(rows)]]
+        padded = torch.from_numpy(rows.astype(np.int64))
 
-        # Compiled for one shape, as with run_mlm's --pad_to_max_length; else no longer than needed.
+        # In random order compiled for one shape, as with run_mlm's --pad_to_max_length; else no longer than needed.
         mask = padded != self.tokenizer.pad_token_id
-        if not self.clock.case.compile:
+        if self.clock.case.like_lengths or not self.clock.case.compile:
             longest = int(mask.sum(1).max())
             padded, mask = padded[:, :longest], mask[:, :longest]
         special = torch.isin(padded, torch.tensor(self.special_ids))
@@ -269,7 +278,9 @@ def run(case: RunMlmCase) -> None:
     clock = _Clock(case, found.seconds, found.tokens) if found else _Clock(case)
 
     torch.manual_seed(case.seed)
-    model = transformers.BertForMaskedLM.from_pretrained(case.model, attn_implementation="sdpa")
+    if case.like_lengths:  # one compilation for batches of all lengths
+        os.environ["ACCELERATE_DYNAMO_USE_DYNAMIC"] = "true"
+    model = transformers.AutoModelForMaskedLM.from_pretrained(case.model, attn_implementation="sdpa")
     tokenizer = transformers.AutoTokenizer.from_pretrained(case.model)
     ours = Tokenizer.from_directory(case.model)
     arguments = transformers.TrainingArguments(

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import json
 import re
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -130,21 +131,30 @@ def test_another_corpus_is_refused_after_a_failed_start(inputs, tmp_path, monkey
     assert "give another --name" in capsys.readouterr().err
 
 
-def test_peer_gets_the_learning_rate_with_the_lowest_loss(texts, tmp_path):
+def test_peer_gets_the_learning_rate_and_order_with_the_lowest_loss(texts, tmp_path):
     corpus, tokenizer = texts
     duel.write_test(corpus, tokenizer, 32, tmp_path / "test.npz")
     run_mlm.write_lines(corpus, tokenizer, 32, tmp_path / "lines.npy")
     new_weights(tmp_path / "start", tokenizer)
-    # The training at a rate of 1 is finished. The one at 0 keeps its initial weights, however far it comes.
-    new_weights(tmp_path / "rate-1" / "model", tokenizer, spread=0.5)
+    # The trainings at a rate of 1 and with like lengths are finished. That at 0 keeps its initial weights.
+    new_weights(tmp_path / "learning_rate-1" / "model", tokenizer, spread=0.5)
+    grouped = tmp_path / "learning_rate-0-like_lengths-1" / "model"
+    new_weights(grouped, tokenizer, spread=1.0)
     lines = [run_mlm.Lines(2.0, str(tmp_path / "lines.npy"), 4)]
     case = run_mlm_case(lines=lines, model=str(tmp_path / "start"), budget=2.0, warmup=0.1, decay=0.4)
-    best, losses = duel.best_learning_rate(case, [1.0, 0.0], tmp_path / "test.npz", tmp_path)
-    assert losses[0.0] < losses[1.0]
+    best, losses = duel.best_recipe(case, [1.0, 0.0], tmp_path / "test.npz", tmp_path)
+    assert losses["learning_rate 0"] < losses["learning_rate 1"] < losses["learning_rate 0, like_lengths 1"]
     assert best == dataclasses.replace(case, learning_rate=0.0)
-    assert run_mlm.newest_checkpoint(tmp_path / "rate-0").seconds >= duel.SEARCH_SHARE * 2.0
-    best, losses = duel.best_learning_rate(case, [5.0], tmp_path / "test.npz", tmp_path)
-    assert (best.learning_rate, losses) == (5.0, {})
+    assert run_mlm.newest_checkpoint(tmp_path / "learning_rate-0").seconds >= duel.SEARCH_SHARE * 2.0
+
+    # One rate is not compared with others; like lengths that are better are taken.
+    shutil.rmtree(grouped)
+    shutil.copytree(tmp_path / "learning_rate-0" / "model", grouped)
+    shutil.rmtree(tmp_path / "learning_rate-0" / "model")
+    new_weights(tmp_path / "learning_rate-0" / "model", tokenizer, spread=1.0)
+    best, losses = duel.best_recipe(case, [0.0], tmp_path / "test.npz", tmp_path)
+    assert best == dataclasses.replace(case, learning_rate=0.0, like_lengths=True)
+    assert list(losses) == ["learning_rate 0", "learning_rate 0, like_lengths 1"]
 
 
 def test_peer_stops_and_goes_on_with_its_clock(texts, tmp_path, monkeypatch):
@@ -228,6 +238,15 @@ def test_learning_rate_and_lines_follow_the_clock(tmp_path):
     # One shape for a compiled model.
     clock.case = dataclasses.replace(case, compile=True)
     assert collator([0])["input_ids"].shape == (2, 4)
+
+    # Of like lengths, the longest lines of several batches come first.
+    clock.case = dataclasses.replace(case, like_lengths=True)
+    mixed = short[[0, 2, 1, 3]]
+    np.save(tmp_path / "short.npy", mixed)
+    assert collator([0])["input_ids"].tolist() == mixed[[1, 3]].tolist()
+    assert collator([1])["input_ids"].tolist() == mixed[[0, 2], :3].tolist()
+    np.save(tmp_path / "short.npy", mixed[np.arange(6) % 4])  # the last batch is not whole
+    assert [collator([place])["attention_mask"].sum().item() for place in range(4)] == [8, 6, 8, 6]
 
 
 def test_lines_have_the_sentences_of_a_document_in_random_order(texts, tmp_path):
