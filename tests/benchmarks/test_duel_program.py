@@ -18,7 +18,7 @@ import transformers
 from benchmarks import duel, run_mlm
 from benchmarks.inputs import documents_of
 from bert_model.model.bert import BertForPreTraining
-from bert_model.model.config import BertConfig
+from bert_model.model.config import BertConfig, ModernConfig
 from bert_model.model.initialization import new_model
 from bert_model.model.weights import load_model, save_model
 from bert_pipeline.errors import BertError, UsageError
@@ -55,9 +55,10 @@ def texts(inputs):
     return load_manifest(inputs / "corpus"), Tokenizer.from_directory(inputs / "vocabulary")
 
 
-def new_weights(directory, tokenizer, spread=0.02):
+def new_weights(directory, tokenizer, spread=0.02, architecture=BertConfig):
     """Save random weights to a new directory; return the model."""
-    shape = BertConfig.from_preset("tiny", vocab_size=tokenizer.vocab_size, hidden_size=32, initializer_range=spread)
+    size = {"vocab_size": tokenizer.vocab_size, "hidden_size": 32}
+    shape = architecture.from_preset("tiny", **size, initializer_range=spread, pad_token_id=tokenizer.pad_id)
     model = new_model(BertForPreTraining, shape, seed=1)
     directory.mkdir(parents=True)
     save_model(model, directory, tokenizer)
@@ -157,11 +158,14 @@ def test_peer_gets_the_learning_rate_and_order_with_the_lowest_loss(texts, tmp_p
     assert list(losses) == ["learning_rate 0", "learning_rate 0, like_lengths 1"]
 
 
-def test_peer_stops_and_goes_on_with_its_clock(texts, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("architecture", "peer"), [(BertConfig, "BertForMaskedLM"), (ModernConfig, "ModernBertForMaskedLM")]
+)
+def test_peer_stops_and_goes_on_with_its_clock(texts, tmp_path, monkeypatch, architecture, peer):
     corpus, tokenizer = texts
     lines = tmp_path / "lines.npy"
     run_mlm.write_lines(corpus, tokenizer, 16, lines)
-    initial = new_weights(tmp_path / "start", tokenizer)
+    initial = new_weights(tmp_path / "start", tokenizer, architecture=architecture)
     case = run_mlm_case(
         lines=[run_mlm.Lines(1000.0, str(lines), 4)],
         model=str(tmp_path / "start"),
@@ -196,10 +200,11 @@ def test_peer_stops_and_goes_on_with_its_clock(texts, tmp_path, monkeypatch):
         assert checkpoint.tokens == np.count_nonzero(np.load(lines)[:16] != tokenizer.pad_id)
     finally:
         signal.signal(signal.SIGTERM, previous)
-    trained, report = load_model(BertForPreTraining, case.finished)
-    assert report.source_architecture == "BertForMaskedLM"
+    trained, _ = load_model(BertForPreTraining, case.finished)
+    assert json.loads((case.finished / "config.json").read_text())["architectures"] == [peer]
     # At a rate of 0 the weights are those that it was given.
-    words = [model.bert.embeddings.word_embeddings.weight for model in (trained, initial)]
+    words = [next(iter(model.parameters())) for model in (trained, initial)]
+    assert len(words[0]) == tokenizer.vocab_size
     assert torch.equal(*words)
 
 
