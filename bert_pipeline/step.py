@@ -95,7 +95,7 @@ STEPS = {
     "pretrained_model": Step(libraries=("numpy", "torch")),
     "candidate_model": Step(),
     "task_data": Step(),
-    "finetuned_model": Step(version=3, libraries=("tokenizers", "numpy", "torch")),
+    "finetuned_model": Step(version=4, libraries=("tokenizers", "numpy", "torch")),
     "registered_model": Step(),
     "report": Step(),
     "promotion_decision": Step(),
