@@ -99,7 +99,7 @@ STEPS = {
     "registered_model": Step(),
     "report": Step(),
     "promotion_decision": Step(),
-    "predictions": Step(libraries=("tokenizers", "numpy", "torch")),
+    "predictions": Step(version=2, libraries=("tokenizers", "numpy", "torch")),
 }
 """The steps by the name of their asset; that of `dump` generates the sample."""
 COPYING = Step(version=None)
