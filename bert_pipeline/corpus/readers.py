@@ -120,10 +120,10 @@ class TextDocuments(_Documents):
         if self.kind == "jsonl":
             return self._of_record(_parse_record(text, where), **named)
         if self.kind == "book":
-            text = text.replace("\r\n", "\n").replace("\r", "\n")
+            text = _without_license(text.replace("\r\n", "\n").replace("\r", "\n"), is_start=number == 0, is_end=is_end)
             if self.form in ("plain", "markdown"):
                 return make_document(passages=prose_passages(text, self.form, self.language, self.dropped), **named)
-            return make_document(passages=read_book(text, is_start=number == 0, is_end=is_end), **named)
+            return make_document(passages=read_book(text), **named)
         if self.kind == "lines":
             # The file gives the sentences, so they are not split again, and not at other line ends of Unicode.
             sentences = [line for line in map(str.strip, map(without_controls, _lines_of(text))) if line]
@@ -151,16 +151,16 @@ _UNSPACED = re.compile(f"[{CJK}{UNSPACED_LETTERS}]{{2}}")
 """Characters between which a hard line end is no space."""
 
 
-def read_book(text: str, *, is_start: bool = True, is_end: bool = True) -> list[str]:
-    """Return the paragraphs of running text, separated by blank lines; single line ends are joined.
-
-    Project Gutenberg's header and license are removed from the text that holds the book's start and end.
-    """
+def _without_license(text: str, *, is_start: bool, is_end: bool) -> str:
+    """Remove Project Gutenberg's header and license from the text that holds the book's start and end."""
     start = _GUTENBERG_START.search(text) if is_start else None
-    if start:
-        text = text[start.end() :]
-    if is_end and (start or not is_start) and (end := _GUTENBERG_END.search(text)):
-        text = text[: end.start()]
+    text = text[start.end() :] if start else text
+    end = _GUTENBERG_END.search(text) if is_end and (start or not is_start) else None
+    return text[: end.start()] if end else text
+
+
+def read_book(text: str) -> list[str]:
+    """Return the paragraphs of running text, separated by blank lines; single line ends are joined."""
     paragraphs = ([" ".join(line.split()) for line in part.strip().split("\n")] for part in BLANK_LINES.split(text))
     return [join_lines(lines, _UNSPACED) for lines in paragraphs if lines != [""]]
 

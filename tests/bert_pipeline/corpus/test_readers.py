@@ -64,14 +64,16 @@ def test_google_format_keeps_its_sentences(tmp_path):
 
 
 def test_book_is_joined_parted_and_freed_of_its_license(tmp_path):
-    assert read_book(BOOK) == [
-        "It was a dark night and the rain fell without an end. Nobody was abroad.",
-        "The second paragraph comes here.",
-    ]
-    (document,) = READERS["book"](write(tmp_path / "book.txt", BOOK), "own", "en")
-    assert document is not None
-    assert document.passage_starts == (0, 2)
-    assert document.document_id == "own:book"
+    for form in ("auto", "plain", "markdown", "keep"):
+        (document,) = READERS["book"](write(tmp_path / "book.txt", BOOK), "own", "en", form=form)
+        assert document is not None
+        assert document.sentences == (
+            "It was a dark night and the rain fell without an end.",
+            "Nobody was abroad.",
+            "The second paragraph comes here.",
+        )
+        assert document.passage_starts == (0, 2)
+        assert document.document_id == "own:book"
 
 
 @pytest.mark.parametrize(
