@@ -144,8 +144,10 @@ def _lines_of(text: str) -> list[str]:
 # Running text
 
 _GUTENBERG_START = re.compile(
-    r"^\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG EBOOK[^\n]*\n", re.MULTILINE | re.IGNORECASE
+    r"^\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG E(?:BOOK|TEXT)[^\n]*\n(?:[^*\n]+\*\*\*[^\n]*\n)?",
+    re.MULTILINE | re.IGNORECASE,
 )
+"""A long title continues in the next line."""
 _GUTENBERG_END = re.compile(f"^{GUTENBERG_END}", re.MULTILINE | re.IGNORECASE)
 _UNSPACED = re.compile(f"[{CJK}{UNSPACED_LETTERS}]{{2}}")
 """Characters between which a hard line end is no space."""

@@ -76,6 +76,17 @@ def test_book_is_joined_parted_and_freed_of_its_license(tmp_path):
         assert document.document_id == "own:book"
 
 
+@pytest.mark.parametrize("name", ["ETEXT SOMETHING", "EBOOK, SOMETHING\nLONG"])
+def test_license_is_known_by_its_older_forms(tmp_path, name):
+    path = write(tmp_path / "book.txt", BOOK.replace("EBOOK SOMETHING", name))
+    assert detect_format(path, "en") == "book"
+    (document,) = READERS["book"](path, "own", "en")
+    assert (document.sentences[0], document.sentences[-1]) == (
+        "It was a dark night and the rain fell without an end.",
+        "The second paragraph comes here.",
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "paragraph"),
     [
