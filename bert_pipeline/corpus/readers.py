@@ -27,6 +27,7 @@ from bert_pipeline.errors import InputError
 from bert_pipeline.failed_records import failure
 from bert_pipeline.parquet_io import open_parquet, parquet_rows
 from bert_pipeline.records import decode_text, parse_object
+from bert_pipeline.wikipedia.languages import is_code
 from bert_pipeline.wikipedia.paragraphs import join_lines
 from bert_pipeline.wikipedia.punctuation import CJK, CLOSERS, QUOTATION_MARKS, SENTENCE_ENDS, UNSPACED_LETTERS
 from bert_pipeline.wikipedia.sentences import split_sentences
@@ -75,7 +76,8 @@ class _Documents:
         """Return the document of a record: paragraphs are separated by blank lines."""
         # The position identifies a record without an id or with a blank one; an id of 0 is an id.
         stated, own_title = record.get("id"), record.get("title")
-        language = str(record.get("language") or record.get("in_language") or language)
+        own_language = str(record.get("language") or record.get("in_language"))
+        language = own_language if is_code(own_language) else language  # no name, such as "German"
         return _guarded(
             lambda **named: make_document(
                 passages=prose_passages(record["text"] or "", form_of(self.form, record), language, self.dropped),

@@ -87,6 +87,12 @@ def test_license_is_known_by_its_older_forms(tmp_path, name):
     )
 
 
+@pytest.mark.parametrize(("stated", "language"), [("deu_Latn", "deu_Latn"), ("German", "fr"), (["de"], "fr")])
+def test_language_of_a_record_is_a_code(tmp_path, stated, language):
+    path = write(tmp_path / "a.jsonl", json.dumps({"text": "Am 3. Mai.", "language": stated}))
+    assert [document.language for document in READERS["jsonl"](path, "own", "fr")] == [language]
+
+
 @pytest.mark.parametrize(
     ("text", "paragraph"),
     [
