@@ -22,7 +22,7 @@ _MAGIC: dict[bytes, Compression] = {
     **{b"BZh%d\x17r" % level: "bz2" for level in range(1, 10)},  # of an empty file
     b"\xfd7zXZ\x00": "xz",
     b"\x28\xb5\x2f\xfd": "zstd",
-    b"\x50\x2a\x4d\x18": "zstd",  # the skippable frame that pzstd writes first
+    **{b"%c\x2a\x4d\x18" % number: "zstd" for number in range(0x50, 0x60)},  # skippable frames, as pzstd writes first
 }
 _BUFFER_BYTES = 1 << 20
 

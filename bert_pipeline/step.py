@@ -88,18 +88,18 @@ class Step:
 
 STEPS = {
     "dump": Step(data=("sample",)),
-    "corpus": Step(version=7, data=("wikipedia",), libraries=("sentencex",)),
+    "corpus": Step(version=8, data=("wikipedia",), libraries=("sentencex",)),
     "vocabulary": Step(version=2, libraries=("tokenizers",)),
     "instances": Step(version=2, libraries=("tokenizers", "numpy")),
     "exam": Step(libraries=("tokenizers", "numpy")),
     "pretrained_model": Step(libraries=("numpy", "torch")),
     "candidate_model": Step(),
     "task_data": Step(),
-    "finetuned_model": Step(version=3, libraries=("tokenizers", "numpy", "torch")),
+    "finetuned_model": Step(version=4, libraries=("tokenizers", "numpy", "torch")),
     "registered_model": Step(),
     "report": Step(),
     "promotion_decision": Step(),
-    "predictions": Step(libraries=("tokenizers", "numpy", "torch")),
+    "predictions": Step(version=2, libraries=("tokenizers", "numpy", "torch")),
 }
 """The steps by the name of their asset; that of `dump` generates the sample."""
 COPYING = Step(version=None)

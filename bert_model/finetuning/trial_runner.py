@@ -195,7 +195,7 @@ class TrialRunner:
         if config.document_context:
             if all(example.document is None for example in data.train):
                 logger.warning(
-                    f"{task.name}: no {DOCUMENT_MARK} separates documents in train, so its rows have one sentence"
+                    f"{task.name}: train has no {DOCUMENT_MARK} and no `document`, so its rows have one sentence"
                 )
             for split, own in self.examples.items():
                 if any(example.document is not None for example in own):

@@ -86,7 +86,7 @@ class Evaluation:
     scores: dict[str, float]
     """Metric -> score from 0 to 100; empty if the split has no labels."""
     collapsed: bool
-    """True if every example gets the same prediction, as after a collapsed fine-tuning."""
+    """True if every example gets the same prediction, not right for all, as after a collapsed fine-tuning."""
     fitted: Fitted = dataclasses.field(default_factory=dict)
     answers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """The n best answers by example id, for spans."""
@@ -257,7 +257,8 @@ class Kind:
         return Evaluation(
             predictions=predictions,
             scores=self.score(examples, predictions) if labeled else {},
-            collapsed=self.is_collapsed(predictions),
+            # If all examples have one label, a constant prediction may be right.
+            collapsed=self.is_collapsed(predictions) and any(e.gold != predictions[e.example_id] for e in examples),
             fitted=fitted,
         )
 

@@ -167,10 +167,11 @@ class Span(Kind):
             _, f1 = squad.raw_scores(examples, choose_answers(answers, None))
             fitted = {"null_threshold": tune_threshold(answers, examples, f1)}
         predictions = choose_answers(answers, fitted.get("null_threshold"))
+        scores = self.score(examples, predictions) if all(map(is_labeled, examples)) else {}
         return Evaluation(
             predictions=predictions,
-            scores=self.score(examples, predictions) if all(map(is_labeled, examples)) else {},
-            collapsed=self.is_collapsed(predictions),
+            scores=scores,
+            collapsed=self.is_collapsed(predictions) and scores.get("exact_match") != 100.0,
             fitted=fitted,
             answers=answers,
         )

@@ -27,6 +27,7 @@ from bert_pipeline.errors import InputError
 from bert_pipeline.failed_records import failure
 from bert_pipeline.parquet_io import open_parquet, parquet_rows
 from bert_pipeline.records import decode_text, parse_object
+from bert_pipeline.wikipedia.languages import is_code
 from bert_pipeline.wikipedia.paragraphs import join_lines
 from bert_pipeline.wikipedia.punctuation import CJK, CLOSERS, QUOTATION_MARKS, SENTENCE_ENDS, UNSPACED_LETTERS
 from bert_pipeline.wikipedia.sentences import split_sentences
@@ -75,7 +76,8 @@ class _Documents:
         """Return the document of a record: paragraphs are separated by blank lines."""
         # The position identifies a record without an id or with a blank one; an id of 0 is an id.
         stated, own_title = record.get("id"), record.get("title")
-        language = str(record.get("language") or record.get("in_language") or language)
+        own_language = str(record.get("language") or record.get("in_language"))
+        language = own_language if is_code(own_language) else language  # no name, such as "German"
         return _guarded(
             lambda **named: make_document(
                 passages=prose_passages(record["text"] or "", form_of(self.form, record), language, self.dropped),
@@ -120,10 +122,10 @@ class TextDocuments(_Documents):
         if self.kind == "jsonl":
             return self._of_record(_parse_record(text, where), **named)
         if self.kind == "book":
-            text = text.replace("\r\n", "\n").replace("\r", "\n")
+            text = _without_license(text.replace("\r\n", "\n").replace("\r", "\n"), is_start=number == 0, is_end=is_end)
             if self.form in ("plain", "markdown"):
                 return make_document(passages=prose_passages(text, self.form, self.language, self.dropped), **named)
-            return make_document(passages=read_book(text, is_start=number == 0, is_end=is_end), **named)
+            return make_document(passages=read_book(text), **named)
         if self.kind == "lines":
             # The file gives the sentences, so they are not split again, and not at other line ends of Unicode.
             sentences = [line for line in map(str.strip, map(without_controls, _lines_of(text))) if line]
@@ -144,23 +146,25 @@ def _lines_of(text: str) -> list[str]:
 # Running text
 
 _GUTENBERG_START = re.compile(
-    r"^\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG EBOOK[^\n]*\n", re.MULTILINE | re.IGNORECASE
+    r"^\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG E(?:BOOK|TEXT)[^\n]*\n(?:[^*\n]+\*\*\*[^\n]*\n)?",
+    re.MULTILINE | re.IGNORECASE,
 )
+"""A long title continues in the next line."""
 _GUTENBERG_END = re.compile(f"^{GUTENBERG_END}", re.MULTILINE | re.IGNORECASE)
 _UNSPACED = re.compile(f"[{CJK}{UNSPACED_LETTERS}]{{2}}")
 """Characters between which a hard line end is no space."""
 
 
-def read_book(text: str, *, is_start: bool = True, is_end: bool = True) -> list[str]:
-    """Return the paragraphs of running text, separated by blank lines; single line ends are joined.
-
-    Project Gutenberg's header and license are removed from the text that holds the book's start and end.
-    """
+def _without_license(text: str, *, is_start: bool, is_end: bool) -> str:
+    """Remove Project Gutenberg's header and license from the text that holds the book's start and end."""
     start = _GUTENBERG_START.search(text) if is_start else None
-    if start:
-        text = text[start.end() :]
-    if is_end and (start or not is_start) and (end := _GUTENBERG_END.search(text)):
-        text = text[: end.start()]
+    text = text[start.end() :] if start else text
+    end = _GUTENBERG_END.search(text) if is_end and (start or not is_start) else None
+    return text[: end.start()] if end else text
+
+
+def read_book(text: str) -> list[str]:
+    """Return the paragraphs of running text, separated by blank lines; single line ends are joined."""
     paragraphs = ([" ".join(line.split()) for line in part.strip().split("\n")] for part in BLANK_LINES.split(text))
     return [join_lines(lines, _UNSPACED) for lines in paragraphs if lines != [""]]
 

@@ -121,7 +121,7 @@ def _describe(file: Path, texts: Sequence[str], labels: Sequence[str], kind: str
     if kind == "regression" or (numbers and not kind and _role(values) == "amounts"):
         limits = [float(math.floor(min(numbers, default=0))), float(math.ceil(max(numbers, default=0)))]
         return keys | {"kind": "regression", "label_range": limits, "metrics": ["pearson", "spearman"]}
-    spelled = {str(int(v) if isinstance(v, float) and v.is_integer() else v) for v in values}
+    spelled = {str(int(v) if isinstance(v, float) and v.is_integer() else v).strip() for v in values}
     classes = classes or sorted(spelled, key=lambda own: (len(own) if numbers else 0, own))
     if numbers and len(classes) > 2 and not kind:
         notes.append(f"the numbers in {labels[0]} are taken for classes; --kind regression takes them for amounts")

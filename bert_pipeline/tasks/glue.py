@@ -132,6 +132,7 @@ def class_label(task: Task, value: Any, names: Sequence[str], where: str) -> str
     value and the labels.
     """
     named = {**dict(zip(task.hub_names, task.labels)), **{label: label for label in task.labels}}
+    value = value.strip() if isinstance(value, str) and value not in named else value
     if isinstance(value, str) and value in named:
         return named[value]
     if isinstance(value, str) and value.isdecimal() and task.hub_labels:

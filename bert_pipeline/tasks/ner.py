@@ -41,14 +41,14 @@ def read_tagged_examples(task: Task, paths: Sequence[Path | Source], reading: Re
     """Yield the sentences of a split's files with their tags, those of entities in the IOB1 or the IOB2 scheme as IOB2.
 
     In CoNLL files the first column is the word, the last the tag; one column gives words without tags unless labels
-    are required. A -DOCSTART- line, or in a table a row of that word, ends one document and starts the next; without
-    any the sentences have no documents. InputError names file and line or row of a sentence with another number of
-    columns or with a tag that is not among `task.labels` (in either scheme, or in BIOES or BILOU).
+    are required. A -DOCSTART- line, or in a table a row of that word or with another `document`, ends one document and
+    starts the next; without any the sentences have no documents. InputError names file and line or row of a sentence
+    with another number of columns or with a tag that is not among `task.labels` (in IOB1, IOB2, BIOES or BILOU).
 
     The task may name the columns: those in the first line of a file or without a header (`headerless`), then "#" begins
     lines that are none of words; of tables with lists of words, or with a word a row, whose `index` names the sentence.
     """
-    yield from _in_documents(_sentences(task, paths, reading))
+    yield from _in_documents(_marked(_sentences(task, paths, reading)))
 
 
 def _sentences(task: Task, paths: Sequence[Path | Source], reading: Reading) -> Iterator[TaggedExample]:
@@ -61,6 +61,14 @@ def _sentences(task: Task, paths: Sequence[Path | Source], reading: Reading) -> 
                 yield from _joined(_row_words(task, source, reading), task, reading)
             else:
                 yield from _joined(_column_words(task, source, reading), task, reading)
+
+
+def _marked(sentences: Iterable[TaggedExample]) -> Iterator[TaggedExample]:
+    """Yield `_MARK` too where the rows of a table begin to state another document."""
+    for previous, sentence in itertools.pairwise(itertools.chain([_MARK], sentences)):
+        if sentence.document != previous.document:
+            yield _MARK
+        yield sentence
 
 
 def _in_documents(sentences: Iterator[TaggedExample]) -> Iterator[TaggedExample]:
@@ -263,7 +271,7 @@ def _table_sentence(task: Task, row: TableRow) -> TaggedExample | None:
             _check_tag(tag, task.labels, row.where)
         if len(tags) != len(words):
             raise InputError(f"{row.where}: {len(words)} words and {len(tags)} tags, expected a tag for each word")
-    return _example(row.example_id(), words, tags, task)
+    return dataclasses.replace(_example(row.example_id(), words, tags, task), document=row.fields.get("document"))
 
 
 def _spanned_sentence(task: Task, row: TableRow, text: str) -> TaggedExample | None:

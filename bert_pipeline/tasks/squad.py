@@ -106,7 +106,7 @@ def _json_questions(source: Source, task: Task, reading: Reading) -> Iterator[Qu
     # Without labels, as for predictions, a file of either version is fine.
     if has_impossible and not task.has_impossible and reading.labeled is not False:
         raise InputError(f"{file}: is SQuAD 2.0 (it has unanswerable questions), expected SQuAD 1.1; use squad2")
-    if task.has_impossible and not has_impossible and reading.labeled is not False:
+    if task.has_impossible and has_impossible is False and reading.labeled is not False:
         raise InputError(f"{file}: is SQuAD 1.1 (no unanswerable questions), expected SQuAD 2.0; use squad1")
     for article_number, article in enumerate(_list(file, document, "data", "the file")):
         where = f"data[{article_number}]"
@@ -143,10 +143,10 @@ def _table_question(row: TableRow) -> Question:
 
 
 def is_version(path: Path, has_impossible: bool) -> bool:
-    """Return whether a file is SQuAD's JSON, by its content of version 2.0 or of 1.1."""
+    """Return whether a file is SQuAD's JSON, by its content of version 2.0 or of 1.1, or of either."""
     try:
         with open_source(path) as source:
-            return _has_impossible(_load(source)) == has_impossible
+            return _has_impossible(_load(source)) in (has_impossible, None)
     except InputError:
         return False
 
@@ -154,7 +154,7 @@ def is_version(path: Path, has_impossible: bool) -> bool:
 def lacks_answers(source: Source) -> bool | None:
     """Return whether some questions of a file have no answer; None if it holds something else, and is not read."""
     if is_squad_json(source):
-        return _has_impossible(_load(source)) if DATA.search(b"".join(source.head)) else None
+        return bool(_has_impossible(_load(source))) if DATA.search(b"".join(source.head)) else None
     if not has_columns(open_records(source.peek()).columns, ("question", "context", "answers")):
         return None
     answers = [record.fields.get("answers") for record in open_records(source).rows if record.fields]
@@ -168,11 +168,13 @@ def _load(source: Source) -> Any:
     return document
 
 
-def _has_impossible(document: Any) -> bool:
+def _has_impossible(document: Any) -> bool | None:
+    """Return whether a document is of version 2.0; None without a version if every question is marked as possible."""
     version = str(document.get("version", "")).lower().lstrip("v")
     if version.startswith(("1", "2")):
         return version.startswith("2")
-    return '"is_impossible"' in json.dumps(document["data"])
+    data = json.dumps(document["data"])
+    return '"is_impossible": true' in data or (None if '"is_impossible"' in data else False)
 
 
 def _example(

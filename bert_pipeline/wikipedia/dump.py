@@ -4,7 +4,6 @@ import codecs
 import dataclasses
 import gzip
 import re
-import xml.parsers.expat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -309,10 +308,9 @@ def _parse_page(blob: bytes, site: Site, path: str, after: str) -> Page:
         page = ElementTree.fromstring(blob)
     except ElementTree.ParseError as error:
         _check_encoding(blob, path, _after(after) if title == "?" else f"in {place}{_after(after)}")
-        line, column = error.position
         raise InputError(
-            f"{path}: {place}: malformed XML at its line {line}, column {column}: "
-            f"{xml.parsers.expat.errors.messages[error.code]}; the last intact page is {after!r}"
+            f"{path}: {place}: malformed XML ({error} of the page); the last intact page is {after!r}; fetch the file "
+            "again, or correct the page"
         ) from None
     # Of several revisions the last one, with nothing of those before it.
     revision = next(reversed(page.findall("revision")), ElementTree.Element("revision"))

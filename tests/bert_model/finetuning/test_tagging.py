@@ -233,7 +233,7 @@ def test_context_that_no_file_has_is_said_and_sentences_are_read(tmp_path, caplo
     result = tiny_tasks.tune(data, model, tmp_path / "out", document_context=True)
     assert result.manifest.counts["train_rows"] == len(without)
     assert "ner/dev/f1_with_context" not in result.metrics
-    assert "ner: no -DOCSTART- separates documents in train, so its rows have one sentence" in caplog.text
+    assert "ner: train has no -DOCSTART- and no `document`, so its rows have one sentence" in caplog.text
 
 
 def test_context_of_a_task_without_documents_is_refused(capsys):

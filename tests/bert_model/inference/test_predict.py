@@ -522,8 +522,11 @@ def test_hub_files_are_answered_with_their_ids(layout, models, tmp_path):
         (
             "ner",
             None,
-            [{"tokens": ["U.S.", "troops"], "ner_tags": ["B-LOC", "O"], "text": "U.S. troops"}],
-            [{"id": "0", "words": ("U.S.", "troops"), "document": None}],
+            [
+                {"tokens": ["U.S.", "troops"], "ner_tags": ["B-LOC", "O"], "text": "U.S. troops"},
+                {"tokens": ["They"], "ner_tags": ["O"], "document": "a"},
+            ],
+            [{"id": "0", "words": ("U.S.", "troops"), "document": 0}, {"id": "1", "words": ("They",), "document": 1}],
         ),
         (
             "ner",

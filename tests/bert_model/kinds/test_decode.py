@@ -11,7 +11,7 @@ from bert_model.kinds import kind_of
 from bert_model.kinds.base import EncodingConfig
 from bert_model.kinds.span import SpanAnswer, SpanCandidate, choose_answers, span_answers, tune_threshold
 from bert_pipeline.tasks.catalogue import get_task
-from bert_pipeline.tasks.example import Answer, SpanExample
+from bert_pipeline.tasks.example import Answer, SpanExample, TextExample
 from bert_pipeline.vocabulary.files import SPECIAL_TOKENS
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -94,3 +94,20 @@ def test_equal_predictions_count_as_collapsed():
     assert kind_of(get_task("ner")).is_collapsed({"0": ("O",), "1": ("O", "O"), "2": ("O",)})
     assert kind_of(get_task("ner")).is_collapsed({"0": ("B-PER",), "1": ("B-PER",), "2": ("B-PER",)})
     assert not kind_of(get_task("ner")).is_collapsed({"0": ("O",), "1": ("B-PER",), "2": ("O",)})
+
+
+def test_perfect_predictions_for_one_class_are_not_collapsed():
+    kind, logits = kind_of(get_task("sst2")), np.asarray([[0.0, 2.0]] * 3)
+    examples = [TextExample(str(number), "a", label="1") for number in range(3)]
+    assert not kind.evaluate(examples, None, logits, EncodingConfig()).collapsed
+    examples[0] = dataclasses.replace(examples[0], label="0")
+    assert kind.evaluate(examples, None, logits, EncodingConfig()).collapsed
+
+
+@pytest.mark.parametrize(("answers", "collapsed"), [((), False), ((Answer("rome", 0),), True)])
+def test_no_answer_for_questions_without_one_is_not_collapsed(answers, collapsed):
+    examples = [SpanExample(str(n), "t", "rome", "who", answers * (n == 0), not answers or n > 0) for n in range(3)]
+    kind, config = kind_of(get_task("squad2")), FinetuningConfig()
+    encoded = kind.encode(examples, tiny_tasks.tokenizer(), config)
+    logits = np.zeros((len(encoded.input_ids), 2), dtype=np.float32)
+    assert kind.evaluate(examples, encoded, logits, config, fitted={"null_threshold": -1.0}).collapsed == collapsed

@@ -64,14 +64,33 @@ def test_google_format_keeps_its_sentences(tmp_path):
 
 
 def test_book_is_joined_parted_and_freed_of_its_license(tmp_path):
-    assert read_book(BOOK) == [
-        "It was a dark night and the rain fell without an end. Nobody was abroad.",
+    for form in ("auto", "plain", "markdown", "keep"):
+        (document,) = READERS["book"](write(tmp_path / "book.txt", BOOK), "own", "en", form=form)
+        assert document is not None
+        assert document.sentences == (
+            "It was a dark night and the rain fell without an end.",
+            "Nobody was abroad.",
+            "The second paragraph comes here.",
+        )
+        assert document.passage_starts == (0, 2)
+        assert document.document_id == "own:book"
+
+
+@pytest.mark.parametrize("name", ["ETEXT SOMETHING", "EBOOK, SOMETHING\nLONG"])
+def test_license_is_known_by_its_older_forms(tmp_path, name):
+    path = write(tmp_path / "book.txt", BOOK.replace("EBOOK SOMETHING", name))
+    assert detect_format(path, "en") == "book"
+    (document,) = READERS["book"](path, "own", "en")
+    assert (document.sentences[0], document.sentences[-1]) == (
+        "It was a dark night and the rain fell without an end.",
         "The second paragraph comes here.",
-    ]
-    (document,) = READERS["book"](write(tmp_path / "book.txt", BOOK), "own", "en")
-    assert document is not None
-    assert document.passage_starts == (0, 2)
-    assert document.document_id == "own:book"
+    )
+
+
+@pytest.mark.parametrize(("stated", "language"), [("deu_Latn", "deu_Latn"), ("German", "fr"), (["de"], "fr")])
+def test_language_of_a_record_is_a_code(tmp_path, stated, language):
+    path = write(tmp_path / "a.jsonl", json.dumps({"text": "Am 3. Mai.", "language": stated}))
+    assert [document.language for document in READERS["jsonl"](path, "own", "fr")] == [language]
 
 
 @pytest.mark.parametrize(

@@ -204,6 +204,13 @@ def test_truncated_and_damaged_files_are_refused(tmp_path, suffix):
             documents_of(path, "lines")
 
 
+@pytest.mark.parametrize("number", [0, 1, 15])
+def test_skippable_frames_of_zstd_are_skipped(tmp_path, number):
+    path, frame = tmp_path / "a.txt.zst", bytes([0x50 + number]) + b"\x2a\x4d\x18\x04\0\0\0skip"
+    path.write_bytes(frame + zstd(b"One is here.\n") + frame + frame + zstd(b"Two is here.\n") + frame)
+    assert documents_of(path, "lines")[0].sentences == ("One is here.", "Two is here.")
+
+
 @pytest.mark.parametrize("suffix", ["gz", "bz2", "xz"])
 def test_streams_are_padded_with_zeros_and_may_be_empty(tmp_path, suffix, monkeypatch):
     path = tmp_path / f"a.txt.{suffix}"

@@ -57,6 +57,16 @@ def test_dev_file_has_the_name_of_the_training_file(train, dev, tmp_path):
     assert get_task(str(output)).dev_files == {"dev": dev}
 
 
+def test_white_space_around_labels_makes_no_others(tmp_path):
+    rows = [
+        f"{text.replace(',', '')},{' ' * (number % 2)}{side}" for number, (text, side) in enumerate(zip(LONG, SIDES))
+    ]
+    output, _ = describe_task(write(tmp_path, "train.csv", ["text,label", *rows]))
+    task = get_task(str(output))
+    assert task.labels == ("lob", "tadel")
+    assert [example.label for example in load_task_data(task, tmp_path, 0.3).train][:2] == ["lob", "lob"]
+
+
 def test_dev_file_beside_it_is_described_and_counted_too(tmp_path):
     folder = tmp_path / "2024 Film-Urteile"
     folder.mkdir()

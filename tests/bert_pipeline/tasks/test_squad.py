@@ -11,7 +11,15 @@ from bert_pipeline.errors import InputError
 from bert_pipeline.records import open_source
 from bert_pipeline.tasks.catalogue import TASKS, Columns
 from bert_pipeline.tasks.example import Answer, Reading, SpanExample
-from bert_pipeline.tasks.squad import MISPLACED, MOVED, NO_OFFSET, WITHOUT_ANSWER, is_version, read_span_examples
+from bert_pipeline.tasks.squad import (
+    MISPLACED,
+    MOVED,
+    NO_OFFSET,
+    WITHOUT_ANSWER,
+    is_version,
+    lacks_answers,
+    read_span_examples,
+)
 from bert_pipeline.tasks.task import is_task_file, load_task_data, read_examples
 
 CONTEXT = "The tower is red. The house is green and red."
@@ -123,7 +131,7 @@ def test_first_misplaced_answers_are_named(tmp_path):
     [
         ("1.1", [question("q", ("red", 13))], False),
         ("v2.0", [question("q", ("red", 13))], True),
-        ("", [question("q", ("red", 13), is_impossible=False)], True),
+        ("", [question("q", ("red", 13), is_impossible=False), question("no", is_impossible=True)], True),
         ("", [question("q", ("red", 13))], False),
     ],
 )
@@ -132,6 +140,14 @@ def test_version_is_told_by_content(tmp_path, version, questions, expected):
     assert [is_version(file, version_2) for version_2 in (expected, not expected)] == [True, False]
     with pytest.raises(InputError, match=r"use squad1" if not expected else r"use squad2"):
         read(file, "squad1" if expected else "squad2")
+
+
+def test_file_whose_questions_are_all_marked_as_answered_is_of_either_version(tmp_path):
+    file = write(tmp_path, [question("q", ("red", 13), is_impossible=False)], version="")
+    assert [is_version(file, version_2) for version_2 in (True, False)] == [True, True]
+    assert [len(read(file, task)[0]) for task in ("squad1", "squad2")] == [1, 1]
+    with open_source(file) as source:
+        assert lacks_answers(source) is False
 
 
 @pytest.mark.parametrize(

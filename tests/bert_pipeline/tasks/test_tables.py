@@ -415,6 +415,13 @@ def test_conll_json_lines_without_names_use_the_order_of_the_task(tmp_path):
         read_examples(TASKS["ner"], bad)
 
 
+def test_rows_that_state_their_document_are_in_documents(tmp_path):
+    documents = ["a.txt", "a.txt", 7, None]
+    rows = [{"tokens": ["EU"], "ner_tags": ["B-ORG"], "document": document} for document in documents]
+    examples = read_examples(TASKS["ner"], write(tmp_path / "train.jsonl", rows))
+    assert [example.document for example in examples] == [0, 0, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "task", "bad", "ids"),
     [

@@ -263,10 +263,11 @@ def test_missing_file_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        (("Text of", "a < b"), "page 'Page 2': malformed XML at its line .* the last intact page is 'Page 1'"),
-        (("Text of", "a &nbsp; b"), "page 'Page 2': malformed XML .* undefined entity"),
+        (("Text of", "a < b"), "page 'Page 2': malformed XML .*: line .*, column .*; the last intact page is 'Page 1'"),
+        (("Text of", "a &nbsp; b"), "page 'Page 2': malformed XML .undefined entity"),
+        (("Text of", "<x:a/>"), r"page 'Page 2': malformed XML \(unbound prefix: line .*, or correct the page"),
         (("</page>", ""), "page 'Page 2': malformed XML .* the last intact page is 'Page 1'"),
-        (("</page>", "</pafe>"), "page 'Page 2': malformed XML .* mismatched tag"),
+        (("</page>", "</pafe>"), "page 'Page 2': malformed XML .mismatched tag"),
         (("<page>", "<pafe>"), "malformed XML after page 'Page 1': found '<pafe>.*', expected <page>"),
         (("<page>", ""), "malformed XML after page 'Page 1': found '<title>Page 2.*', expected <page>"),
     ],

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -143,17 +142,13 @@ def test_scores_are_reproduced_on_the_device_of_the_trials(tmp_path, monkeypatch
 
 
 def test_model_with_one_prediction_for_everything_is_refused(home):
-    directory = home.finetuning(DUMP, "sst2")
-
-    def predictions(path: Path, answer: Callable[[int], str]) -> None:
-        file = path / "predictions" / "dev.jsonl"
-        count = len(file.read_text(encoding="utf-8").splitlines())
-        write(file, "".join(json.dumps({"id": str(i), "prediction": answer(i)}) + "\n" for i in range(count)))
-
-    republish(directory, lambda path: predictions(path, lambda index: str(index % 2)))
-    assert model_checks.finetuned_not_degenerate(home, SST2).passed
-    republish(directory, lambda path: predictions(path, lambda index: "1"))
-    refused(model_checks.finetuned_not_degenerate(home, SST2), "one prediction for everything on dev")
+    results = home.finetuning(DUMP, "sst2") / "results.json"
+    document = json.loads(results.read_text(encoding="utf-8"))
+    for degenerate in (False, True):
+        document["degenerate"] = degenerate
+        republish(results.parent, lambda path: write(path / "results.json", json.dumps(document)))
+        assert model_checks.finetuned_not_degenerate(home, SST2).passed is not degenerate
+    refused(model_checks.finetuned_not_degenerate(home, SST2), "one prediction for all dev examples")
 
 
 def test_report_whose_table_disagrees_with_the_models_is_refused(home):
