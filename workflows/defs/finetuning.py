@@ -26,7 +26,7 @@ from bert_pipeline.tasks.catalogue import Task
 from workflows.defs.automation import AFTER_CANDIDATE, AFTER_INPUTS
 from workflows.defs.data import OFFICIAL_FILES, dump
 from workflows.defs.pretraining import TRAINING_POOL, pretrained_model
-from workflows.lib.lineage import TASK_SOURCE_NAME, load_published_task
+from workflows.lib.lineage import TASK_SOURCE_NAME, content_key, load_published_task
 from workflows.lib.metadata import (
     manifest_metadata,
     materialization,
@@ -232,7 +232,7 @@ def finetuned_model(context: dg.AssetExecutionContext, home: BertHome, settings:
         inputs={
             "task": content_sha256(changed_settings(data.task)),
             "pretrained_model": load_manifest(model, kind="pretrained_model").sha256,
-            "task_data": load_manifest(home.task_data(name, task_name), kind="task_data").sha256,
+            "task_data": content_key(load_manifest(home.task_data(name, task_name), kind="task_data")),
         },
         log=context.log.info,
     )
