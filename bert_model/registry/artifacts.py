@@ -111,6 +111,10 @@ def upload(
 
         # READY comes last: until then nobody can use a model whose upload was interrupted.
         run = _training_run(client, manifest, name)
+        condition = f"name = '{name}' AND tags.content_sha256 = '{manifest.sha256}'"
+        for other in client.search_logged_models([run.info.experiment_id], filter_string=condition):
+            if other.status == "PENDING":  # an upload of the same files, interrupted
+                client.delete_logged_model(other.model_id)
         logged = client.create_logged_model(
             experiment_id=run.info.experiment_id,
             name=name,
