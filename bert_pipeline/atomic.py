@@ -149,7 +149,10 @@ def is_abandoned(draft: Path) -> bool:
     """Tell whether nobody holds the lock of a draft; where there are no locks, whether it has reached its age."""
     try:
         with locked(draft, wait=0, directory=True) as has_locks:
-            return has_locks or time.time() - draft.stat().st_mtime > ABANDONED_DAYS * 24 * 3600
+            if has_locks:
+                return True
+            with tempfile.TemporaryFile(dir=draft.parent) as probe:  # its time is of the same clock as the draft's
+                return os.fstat(probe.fileno()).st_mtime - draft.stat().st_mtime > ABANDONED_DAYS * 24 * 3600
     except UnavailableError:
         return False
 

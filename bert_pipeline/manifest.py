@@ -317,8 +317,8 @@ def _attempt(directory: Path, by_workers: bool) -> Iterator[_Attempt]:
         current = _attempt_name(json.loads(old)["provenance"]) if old else ""
     except (ValueError, KeyError, TypeError, AttributeError):
         current = ""  # a damaged manifest is replaced; the files that it meant are removed at their age
-    storage.check_writable(target / "first")  # before hours of work
-    _remove_abandoned_attempts(directory, current)
+    now = storage.check_writable(target / "first")  # before hours of work
+    _remove_abandoned_attempts(directory, current, now)
 
     committing = False
 
@@ -354,8 +354,8 @@ def _try_to_remove(attempt: Path) -> None:
         logger.warning("%s: not removed: %s", attempt, error)
 
 
-def _remove_abandoned_attempts(directory: Path, current: str) -> None:
-    """Remove attempts other than the `current` one whose age is over `ABANDONED_DAYS`.
+def _remove_abandoned_attempts(directory: Path, current: str, now: float) -> None:
+    """Remove attempts other than the `current` one whose age is over `ABANDONED_DAYS`; `now` is the store's time.
 
     That of an attempt that never published begins with its last file, that of a replaced one with the manifest that
     replaced it: others may still read its files. The manifest of today may be a later one, so it can stay for longer.
@@ -365,10 +365,8 @@ def _remove_abandoned_attempts(directory: Path, current: str) -> None:
     for attempt in {name.partition("/")[0] for name in names}:
         if not attempt.startswith(f"{ATTEMPT}-") or attempt == current:
             continue
-        if time.time() - max(published, storage.modified(directory / attempt)) > ABANDONED_DAYS * 24 * 3600:
-            logger.warning(
-                "%s: removing files that no manifest has named for %d days", directory / attempt, ABANDONED_DAYS
-            )
+        if now - max(published, storage.modified(directory / attempt)) > ABANDONED_DAYS * 24 * 3600:
+            logger.warning("%s: removing files that no manifest named for %d days", directory / attempt, ABANDONED_DAYS)
             _try_to_remove(directory / attempt)
 
 

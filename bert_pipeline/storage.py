@@ -250,11 +250,13 @@ def local_copy(name: Path | str) -> Iterator[Path]:
         yield local
 
 
-def check_writable(path: Path) -> None:
-    """Write and remove an empty file. A `BertError` says what the store, or the lack of a bucket, does not allow."""
+def check_writable(path: Path) -> float:
+    """Write and remove an empty file; return the store's time. A `BertError` says what keeps it from being written."""
     with _writing(path):
         _store(path).pipe_file(_key(path), b"")
+        now = modified(path)
         _store(path).rm_file(_key(path))
+    return now
 
 
 def path_below(directory: Path, name: str) -> Path:

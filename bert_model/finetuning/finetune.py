@@ -12,15 +12,9 @@ import numpy as np
 
 from bert_model.finetuning.analysis import analyze, error_of_confidence, errors_page, errors_path, results_table
 from bert_model.finetuning.config import GRID_KEYS, FinetuningConfig, with_epochs
-from bert_model.finetuning.results import SearchLog, dev_data, named_scores, results_document, search_identity
+from bert_model.finetuning.results import SearchLog, dev_data, named_scores, results_document
 from bert_model.finetuning.search import SearchResult, Trial, TrialResult, first_trials, search
-from bert_model.finetuning.task_model import (
-    TAGGER_NAME,
-    TaskModel,
-    check_model_fit,
-    load_task_model,
-    write_task_model,
-)
+from bert_model.finetuning.task_model import TAGGER_NAME, TaskModel, check_model_fit, load_task_model, write_task_model
 from bert_model.finetuning.trial import CHECKPOINT_SUFFIX, OUTPUT_SUFFIX, TrialJob
 from bert_model.finetuning.trial_runner import Progress, TrialRunner, Watch, recorded_threads, trial_directory
 from bert_model.finetuning.worker_pool import WorkerPool
@@ -30,7 +24,7 @@ from bert_model.metrics.uncertainty import STATISTICS_NAME, stacked
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import onednn_width, processor
 from bert_model.model.weights import WEIGHTS_NAME, weight_files
-from bert_model.training.metrics_log import DataInput
+from bert_model.training.metrics_log import LOG_DIRECTORY, DataInput
 from bert_pipeline.atomic import replace_text
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ArtifactError, UsageError
@@ -143,7 +137,7 @@ def finetune(
                 output,
                 experiment=experiment,
                 task=task.name,
-                identity=search_identity(configuration, inputs),
+                identity=content_sha256({"configuration": configuration, "inputs": inputs}),
                 # The last value of either form of identity is its hash.
                 tags={"input.model": next(reversed(identity.values())), "own_split": str(data.own_split).lower()},
                 params=configuration,
@@ -177,6 +171,7 @@ def finetune(
             (draft.path / STATISTICS_NAME).write_text(statistics.to_json() + "\n", encoding="utf-8")
             if log is not None:
                 draft.provenance["mlflow_run_id"] = log.tracker.run_id
+                draft.provenance[LOG_DIRECTORY] = str(log.directory.relative_to(output.parent))
         # Only now, as the weights and the page belong to this manifest and a failure above must leave neither.
         manifest = load_manifest(output, kind=KIND)
         runner.record_weights(manifest, files)

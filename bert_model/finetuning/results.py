@@ -15,10 +15,9 @@ from bert_model.finetuning.config import FinetuningConfig
 from bert_model.finetuning.search import SearchResult, Trial, TrialResult
 from bert_model.kinds import kind_of
 from bert_model.metrics.glue import ERRORS
-from bert_model.training.metrics_log import STATE_NAME, DataInput, RunStatus, read_lines, read_state
+from bert_model.training.metrics_log import LOG_DIRECTORY, STATE_NAME, DataInput, RunStatus, read_lines, read_state
 from bert_model.training.mlflow_sync import CLOSE_TIMEOUT_SECONDS, Tracker, sync
 from bert_pipeline.errors import DiskFullError
-from bert_pipeline.hashes import content_sha256
 from bert_pipeline.manifest import Manifest
 from bert_pipeline.progress import RateLimit
 from bert_pipeline.tasks.catalogue import Task
@@ -197,18 +196,10 @@ def named_scores(task: str, result: "TrialResult | TrialProgress") -> dict[str, 
     }
 
 
-def search_identity(configuration: Any, inputs: Mapping[str, Any]) -> str:
-    """Return the hash that names the log of a search, from what the manifest of its model records."""
-    return content_sha256({"configuration": configuration, "inputs": inputs})
-
-
-def replay_search(output: Path, manifest: Manifest) -> bool:
+def replay_search(manifest: Manifest) -> bool:
     """Copy to MLflow what an outage kept from it of the search that made a model; True if it then has everything."""
-    return sync(_log_directory(output, search_identity(manifest.configuration, manifest.inputs)))
-
-
-def _log_directory(output: Path, identity: str) -> Path:
-    return output.parent / LOGS / f"{output.name}-{identity[:16]}"
+    directory = manifest.provenance.get(LOG_DIRECTORY)
+    return directory is None or sync(manifest.path.parent / directory)
 
 
 @dataclasses.dataclass
@@ -244,7 +235,7 @@ class SearchLog:
 
         `inputs` are the data sets of the search and of each trial, `note` describes the search.
         """
-        self.directory = _log_directory(output, identity)
+        self.directory = output.parent / LOGS / f"{output.name}-{identity[:16]}"
         if not resumed or read_state(self.directory / STATE_NAME).get("status") == "FINISHED":
             shutil.rmtree(self.directory, ignore_errors=True)
         self.task, self.inputs = task, inputs

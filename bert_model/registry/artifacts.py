@@ -41,7 +41,7 @@ from bert_model.registry.versions import (
 )
 from bert_model.training.home import bert_home
 from bert_model.training.metrics_log import DataInput, metric_key, mlflow_run_id
-from bert_model.training.mlflow_store import NOTE_TAG, dataset_input, experiment_id, has_run
+from bert_model.training.mlflow_store import NOTE_TAG, dataset_input, experiment_id, has_run, moving_files
 from bert_model.zero_shot.exam import take_exam
 from bert_pipeline.atomic import atomic_directory, cached
 from bert_pipeline.errors import ArtifactError, BertError, InputError, UnavailableError, UsageError
@@ -111,6 +111,10 @@ def upload(
 
         # READY comes last: until then nobody can use a model whose upload was interrupted.
         run = _training_run(client, manifest, name)
+        condition = f"name = '{name}' AND tags.content_sha256 = '{manifest.sha256}'"
+        for other in client.search_logged_models([run.info.experiment_id], filter_string=condition):
+            if other.status == "PENDING":  # an upload of the same files, interrupted
+                client.delete_logged_model(other.model_id)
         logged = client.create_logged_model(
             experiment_id=run.info.experiment_id,
             name=name,
@@ -118,7 +122,8 @@ def upload(
             tags=document.tags(),
             model_type=manifest.kind,
         )
-        client.log_model_artifacts(logged.model_id, str(path))
+        with moving_files():
+            client.log_model_artifacts(logged.model_id, str(path))
         _log_scores(client, logged, manifest, document)
         return client.finalize_logged_model(logged.model_id, "READY")
 
@@ -159,6 +164,7 @@ def _log_scores(client: "MlflowClient", model: "LoggedModel", manifest: Manifest
     client.log_batch(run_id, metrics=metrics)
 
 
+@moving_files()
 def attach(client: "MlflowClient", version: RegisteredVersion, attachments: Mapping[str, bytes]) -> None:
     """Store small files next to a version's model, replacing those of the same names."""
     with tempfile.TemporaryDirectory() as scratch:

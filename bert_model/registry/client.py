@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from bert_model.registry.versions import PRETRAINED, REGISTERED_TAG, VERSION_NAME, RegisteredVersion, TaskScore, Version
 from bert_model.training.home import bert_home, tracking_uri
 from bert_model.training.metrics_log import first_line, without_password
-from bert_model.training.mlflow_store import ignoring, open_client
+from bert_model.training.mlflow_store import ignoring, moving_files, open_client
 from bert_pipeline.atomic import disk_errors, locked, replace_text
 from bert_pipeline.errors import UnavailableError, UsageError
 from bert_pipeline.hashes import content_sha256
@@ -194,6 +194,7 @@ def read_stored_file(client: "MlflowClient", name: str, version: int, file: str)
             return None
 
 
+@moving_files()
 def download(client: "MlflowClient", name: str, version: int, file: str, folder: Path | str) -> Path | None:
     """Download into `folder` what is stored next to a version's model, a file or a directory; None if it is missing.
 

@@ -18,6 +18,8 @@ from bert_pipeline.manifest import Manifest
 
 METRICS_NAME = "metrics.jsonl"
 STATE_NAME = "tracking.json"
+LOG_DIRECTORY = "log_directory"
+"""Entry of a model's provenance: where its log is, if not in the directory above it; relative to that."""
 
 CODE_VERSION_VARIABLE = "BERT_CODE_VERSION"
 """Environment variable with the code version of a training, set by the workflow; the log's first line records it."""
@@ -147,7 +149,7 @@ def mlflow_run_id(manifest: Manifest) -> str | None:
     if recorded := manifest.provenance.get("mlflow_run_id"):
         return str(recorded)
     with contextlib.suppress(BertError):
-        state = read_state(manifest.path.parent / STATE_NAME)
+        state = read_state(manifest.path.parent / manifest.provenance.get(LOG_DIRECTORY, "") / STATE_NAME)
         if state.get("tracking_uri") == without_password(tracking_uri()):
             return state.get("run_id")
     return None

@@ -5,6 +5,7 @@ import getpass
 import json
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,13 +34,18 @@ EXPERIMENT_NOTES = {
 """Experiment -> its description. Experiments of other names are the user's own."""
 
 HTTP_TIMEOUT_SECONDS = 10
+FILE_TIMEOUT_SECONDS = 3600
+"""The same for a file: a server that passes files on answers only once its store has all of one."""
 DIGEST_LENGTH = 36  # MLflow's own limit
+
+_TIMEOUT_VARIABLE = "MLFLOW_HTTP_REQUEST_TIMEOUT"
+_moving_files = threading.RLock()
 
 
 def open_client(uri: str = "") -> "MlflowClient":
     """Return an MlflowClient with bounded waiting. ImportError if MLflow is not installed."""
     # Set before the import, during which MLflow reads some of them; values that the user has set are kept.
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(HTTP_TIMEOUT_SECONDS))
+    os.environ.setdefault(_TIMEOUT_VARIABLE, str(HTTP_TIMEOUT_SECONDS))
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
@@ -52,6 +58,18 @@ def open_client(uri: str = "") -> "MlflowClient":
         if database.parent == bert_home():
             settle(bert_home())
     return mlflow.MlflowClient(tracking_uri=uri)
+
+
+@contextlib.contextmanager
+def moving_files() -> Iterator[None]:
+    """Wait FILE_TIMEOUT_SECONDS for each request, for one thread at a time: MLflow reads a variable at each request."""
+    with _moving_files:
+        seconds = os.environ[_TIMEOUT_VARIABLE]
+        os.environ[_TIMEOUT_VARIABLE] = str(max(int(seconds), FILE_TIMEOUT_SECONDS))
+        try:
+            yield
+        finally:
+            os.environ[_TIMEOUT_VARIABLE] = seconds
 
 
 def current_user() -> str:

@@ -54,6 +54,7 @@ from bert_model.training.mlflow_store import (
     dataset_input,
     experiment_id,
     has_run,
+    moving_files,
     open_client,
 )
 from bert_pipeline.atomic import disk_errors, replace_text
@@ -448,6 +449,7 @@ class _Follower(threading.Thread):
         # Noted last, so that an interrupted attempt is repeated.
         self.update(models=self.state["models"] | {str(step): model.model_id})
 
+    @moving_files()
     def _upload(self, checkpoint: Path, model_id: str) -> None:
         """Upload a checkpoint's model files, without the training state below it.
 
@@ -466,6 +468,7 @@ class _Follower(threading.Thread):
                 write_part(load_manifest(checkpoint), Path(folder), [path.name for path in files], kind=UPLOAD_KIND)
             self._client.log_model_artifacts(model_id, folder)
 
+    @moving_files()
     def _log_artifact(self, line: Mapping[str, Any]) -> None:
         path, target = self.directory / line["path"], line.get("artifact_path") or None
         if path.is_dir():

@@ -24,7 +24,7 @@ from bert_pipeline.progress import RateLimit
 from bert_pipeline.step import COPYING, STEPS, make
 from bert_pipeline.storage import local_copy, remove_tree, size_of, without_secrets
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
-from workflows.lib.lineage import SOURCES_NAME, dump_sources, files_of_sources
+from workflows.lib.lineage import SOURCES_NAME, content_key, dump_sources, files_of_sources
 from workflows.lib.metadata import (
     as_dagster_failures,
     columns_metadata,
@@ -162,10 +162,10 @@ def _publish_sources(sources: list[str], directory: Path) -> Manifest:
     for name, kind, place in files_of_sources(sources):
         if Path(place).is_relative_to(directory.resolve()):
             raise UsageError(f"{place}: belongs to this dump already; leave `sources` empty to keep it")
-        entry = {"format": kind, "path": place, "bytes": size_of(place)}
-        entries.append({"name": name, **entry} if name else entry)
+        entries.append({"name": name, "format": kind, "path": place, "bytes": size_of(place)})
     inputs = {f"{index:02d}": foreign_input(entry["path"]) for index, entry in enumerate(entries)}
-    with publishing(directory, kind="dump", configuration={}, inputs=inputs) as draft:
+    kinds = [[entry["name"], entry["format"]] for entry in entries]
+    with publishing(directory, kind="dump", configuration={"sources": kinds}, inputs=inputs) as draft:
         draft.counts = {"sources": len(entries), "source_bytes": sum(entry["bytes"] for entry in entries)}
         write_text_durably(draft.path / SOURCES_NAME, json.dumps(entries, indent=1) + "\n")
     return load_manifest(directory, kind="dump")
@@ -236,7 +236,7 @@ def corpus(
         home.corpus(name),
         lambda: build_corpus(sources, home.corpus(name), settings, tuple(beam_options)),
         settings=dataclasses.replace(settings, templates=""),  # its hash counts, wherever it is
-        inputs={"dump": source.sha256} | templates,
+        inputs={"dump": content_key(source)} | templates,
         log=context.log.info,
     )
     counts = manifest.counts

@@ -26,16 +26,8 @@ from bert_pipeline.tasks.catalogue import Task
 from workflows.defs.automation import AFTER_CANDIDATE, AFTER_INPUTS
 from workflows.defs.data import OFFICIAL_FILES, dump
 from workflows.defs.pretraining import TRAINING_POOL, pretrained_model
-from workflows.lib.lineage import TASK_SOURCE_NAME, load_published_task
-from workflows.lib.metadata import (
-    manifest_metadata,
-    materialization,
-    observe,
-    picture,
-    score_bars,
-    shortened,
-    table,
-)
+from workflows.lib.lineage import TASK_SOURCE_NAME, content_key, load_published_task
+from workflows.lib.metadata import manifest_metadata, materialization, observe, picture, score_bars, shortened, table
 from workflows.lib.resources import TASK_NAMES, BertHome, Made, dump_and_task, dump_label, sample_seed, step_asset
 
 if TYPE_CHECKING:
@@ -211,7 +203,7 @@ def finetuned_model(context: dg.AssetExecutionContext, home: BertHome, settings:
 
     # The search that is here may have ended while MLflow was down.
     with contextlib.suppress(BertError):
-        replay_search(directory, load_manifest(directory, kind="finetuned_model"))
+        replay_search(load_manifest(directory, kind="finetuned_model"))
 
     # A search of hours is repeated only if the weights, the examples, the task, the settings or the step differ.
     manifest = STEPS["finetuned_model"].make(
@@ -232,7 +224,7 @@ def finetuned_model(context: dg.AssetExecutionContext, home: BertHome, settings:
         inputs={
             "task": content_sha256(changed_settings(data.task)),
             "pretrained_model": load_manifest(model, kind="pretrained_model").sha256,
-            "task_data": load_manifest(home.task_data(name, task_name), kind="task_data").sha256,
+            "task_data": content_key(load_manifest(home.task_data(name, task_name), kind="task_data")),
         },
         log=context.log.info,
     )

@@ -14,7 +14,7 @@ from bert_pipeline.configuration import from_mapping
 from bert_pipeline.corpus.sources import parse_source, split_name
 from bert_pipeline.errors import ArtifactError
 from bert_pipeline.hashes import content_sha256, file_sha256
-from bert_pipeline.manifest import load_manifest
+from bert_pipeline.manifest import Manifest, load_manifest
 from bert_pipeline.storage import is_remote
 from bert_pipeline.tasks.catalogue import Task
 from workflows.lib.processes import ROOT, code_commit
@@ -48,6 +48,12 @@ def dump_sources(directory: Path) -> list[str]:
         # A source may have no name.
         return [f"{entry.get('name', '')}={entry['format']}:{entry['path']}".removeprefix("=") for entry in entries]
     return [f"wikipedia:{directory / name}" for name in manifest.files if EXPORT_FILE.search(name)]
+
+
+def content_key(manifest: Manifest) -> str:
+    """Return the hash of a dump or of task data, equal wherever the files are that it refers to and has hashes of."""
+    files = {name: entry for name, entry in manifest.files.items() if name not in (SOURCES_NAME, TASK_SOURCE_NAME)}
+    return content_sha256({**manifest.content, "files": files})
 
 
 def load_published_task(home: BertHome, dump: str, task: str) -> Any:

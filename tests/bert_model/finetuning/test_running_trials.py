@@ -30,6 +30,7 @@ from bert_model.kinds import kind_of
 from bert_model.kinds.encoded import num_training_steps
 from bert_model.kinds.text import Classification
 from bert_model.registry.model_card import write_readme
+from bert_model.training.metrics_log import mlflow_run_id
 from bert_model.training.mlflow_store import open_client
 from bert_pipeline import progress
 from bert_pipeline.errors import ArtifactError, TrainingError
@@ -338,15 +339,16 @@ def test_search_that_ended_during_an_outage_is_copied_with_its_trials(
     monkeypatch.setattr("bert_pipeline.progress.LINE_INTERVAL_SECONDS", 0.0 if is_watched else 1e9)
     manifest = tune("sst2", model, tmp_path / "out", experiment="live", seeds=[1, 2]).manifest
     assert "mlflow_run_id" not in manifest.provenance or manifest.provenance["mlflow_run_id"] is None
-    assert not replay_search(tmp_path / "out", manifest)
+    assert not replay_search(manifest)
 
     shutil.copy(empty_store, tmp_path / "mlflow.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     for _ in range(2):
-        assert replay_search(tmp_path / "out", load_manifest(tmp_path / "out"))
+        assert replay_search(load_manifest(tmp_path / "out"))
     client = open_client()
     runs = client.search_runs([client.get_experiment_by_name("live").experiment_id])
     (parent,) = (run for run in runs if run.data.tags["kind"] == "finetuning")
+    assert mlflow_run_id(manifest) == parent.info.run_id
     trials = [run for run in runs if run.data.tags["kind"] == "trial"]
     assert {run.data.tags["mlflow.parentRunId"] for run in trials} == {parent.info.run_id}
     assert sorted(run.data.params["seed"] for run in trials) == ["1", "2"]

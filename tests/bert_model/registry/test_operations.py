@@ -897,6 +897,10 @@ def test_upload_that_fails_is_one_sentence_and_may_be_repeated(home, name, train
             register(trained / "weak", name)
     assert operations.list_models(name) == []
     assert register(trained / "weak", name).version == 1
+    with operations.registry_client() as client:
+        experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+        (model,) = client.search_logged_models(experiments, filter_string=f"name = '{name}'")
+    assert model.status == "READY"
 
 
 def test_scores_have_the_step_of_the_published_checkpoint(home, base, tmp_path):

@@ -311,6 +311,26 @@ def test_checkpoint_that_is_removed_during_its_upload_is_uploaded_whole(links, s
     assert files == MODEL_FILES
 
 
+def test_files_may_take_longer_than_other_requests(store, tmp_path, monkeypatch):
+    def record(name):
+        def send(*arguments, **settings):
+            timeouts[name] = mlflow.environment_variables.MLFLOW_HTTP_REQUEST_TIMEOUT.get()
+            return real(*arguments, **settings)
+
+        real = getattr(mlflow.MlflowClient, name)
+        monkeypatch.setattr(mlflow.MlflowClient, name, send)
+
+    timeouts = {}
+    for name in ("log_artifact", "log_model_artifacts", "finalize_logged_model"):
+        record(name)
+    with open_tracker(tmp_path / "run") as run:
+        run.log_checkpoint(make_checkpoint(tmp_path, 5), 5, {"held_out/mlm_loss": 2.5})
+        run.log_artifact(Path(__file__))
+    assert timeouts.pop("finalize_logged_model") == 10
+    assert min(timeouts.values()) >= 600
+    assert len(timeouts) == 2
+
+
 def test_checkpoint_of_a_training_that_was_moved_is_uploaded(store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     checkpoint = make_checkpoint(Path("run/checkpoints"), 5)

@@ -16,10 +16,12 @@ from bert_model.presets import load_preset
 from bert_model.pretraining.config import ModelConfig
 from bert_model.registry.operations import default_name
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
+from workflows.defs.data import _publish_sources
 from workflows.defs.promotion import _register, registered_model
 from workflows.lib.lineage import (
     SOURCES_NAME,
     WIKIPEDIA_LICENSE,
+    content_key,
     lineage_tags,
     name_of_preset,
     packages_version,
@@ -108,6 +110,20 @@ def test_lineage_counts_every_file_of_both_packages(tmp_path):
             file.write_text("changed" if file == changed else "")
         versions.append(packages_version(tmp_path))
     assert [version != versions[0] for version in versions] == [False, True, True, False]
+
+
+def test_key_of_a_dump_follows_content_and_kind_of_its_files_not_their_place(home, tmp_path):
+    for folder in ("before", "now"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.txt").write_text("One sentence.\n", encoding="utf-8")
+    sources = [f"text:{tmp_path}/before/a.txt", f"text:{tmp_path}/now/a.txt", f"lines:{tmp_path}/now/a.txt"]
+    before, moved, other = (_publish_sources([source], home.dump("own-1")) for source in sources)
+    assert before.sha256 != moved.sha256
+    assert content_key(before) == content_key(moved) != content_key(other)
+    with publishing(home.dump("own-1"), kind="dump", configuration={}, inputs={}) as draft:
+        (draft.path / "pages-articles.xml").write_text("<mediawiki/>")
+    downloaded = load_manifest(home.dump("own-1"))
+    assert content_key(downloaded) == downloaded.sha256
 
 
 def test_license_that_was_named_once_is_kept(home, monkeypatch):
