@@ -34,7 +34,7 @@ EXPERIMENT_NOTES = {
 """Experiment -> its description. Experiments of other names are the user's own."""
 
 HTTP_TIMEOUT_SECONDS = 10
-FILE_TIMEOUT_SECONDS = 3600
+FILE_TIMEOUT_SECONDS = 900
 """The same for a file: a server that passes files on answers only once its store has all of one."""
 DIGEST_LENGTH = 36  # MLflow's own limit
 
