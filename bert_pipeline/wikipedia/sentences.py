@@ -219,7 +219,7 @@ _THAI_RUN = re.compile(
 
 
 def _starts_in_bracket(parts: Sequence[str], text: str) -> Sequence[bool]:
-    """Return for each part whether it starts inside a bracket that one of the next four parts closes; () if none."""
+    """Return for each part whether it starts inside a bracket that one of the next twelve parts closes; () if none."""
     has_others = not text.isascii() and _OTHER_BRACKET.search(text) is not None
     if "(" not in text and "[" not in text and not has_others:
         return ()
@@ -232,7 +232,7 @@ def _starts_in_bracket(parts: Sequence[str], text: str) -> Sequence[bool]:
     if not any(changes):
         return ()
     depths = list(itertools.accumulate(changes, lambda depth, change: max(0, depth + change), initial=0))
-    return [min(depths[index + 1 : index + 5]) < depths[index] for index in range(len(parts))]
+    return [min(depths[index + 1 : index + 13]) < depths[index] for index in range(len(parts))]
 
 
 _DEPTHS = dict.fromkeys(BRACKETS, 1) | dict.fromkeys(BRACKETS.values(), -1)
