@@ -1,5 +1,6 @@
 """Tags, tables and emphasis of wikitext: dropped, or rendered as text."""
 
+import html
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -42,10 +43,11 @@ def drop_opaque_tags(text: str, dropped: Counter[str]) -> str:
     text, num_short = _SHORT_REFERENCE.subn(DROPPED, text)
     dropped["reference"] += num_short
     pieces: list[str] = []
-    position = 0
+    position = line_start = 0
     unclosed: set[str] = set()  # names without a further end tag: each is searched for once
     while match := _OPAQUE_START.search(text, position):
         start = match.start()
+        line_start = max(line_start, text.rfind("\n", position, start) + 1)
         name = (match[1] or "").lower()
         # A comment
         if not name:
@@ -69,7 +71,11 @@ def drop_opaque_tags(text: str, dropped: Counter[str]) -> str:
             else:  # a mistake of the writer: what follows may be prose
                 unclosed.add(name)
                 kind = "invisible" if kind == "formula" else kind
-        pieces.append(_render_opaque_tag(name, text[match.end() : tag_end], content, kind, dropped))
+        # Alone on its line, or in a list, a formula is no word of a sentence
+        is_displayed = text[line_start] in ":;*#" or line_start == start and text[position : position + 1] in "\n"
+        attributes = text[match.end() : tag_end]
+        word = "" if name != "math" or is_displayed or "block" in attributes else _read_formula(content)
+        pieces.append(protect(word) or _render_opaque_tag(name, attributes, content, kind, dropped))
     pieces.append(text[position:])
     return _ALONE.sub(r"\n\1 ", "".join(pieces))
 
@@ -97,6 +103,23 @@ _INLINE_CODE = re.compile(r"\s(?:inline\b|enclose\s*+=\s*+[\"']?none)", re.IGNOR
 # A chemical formula that is a word of its sentence: <chem>H2O</chem>, <ce>SO4^{2-}</ce>; no reaction
 _COMPOUND = re.compile(r"\s*+([A-Z][A-Za-z0-9()\[\]]{0,40})(?:\^?+\{?+(\d?+[+-])\}?+)?+\s*+")
 _SUPERSCRIPTS = str.maketrans("0123456789+−–-()", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻⁽⁾")
+# A formula that is a word of its sentence: "x_1", "f(x) \ge 0", "\mathbb{R}^2"; TeX names most signs as HTML does
+_TEX_STYLE = re.compile(r"\\(?:math[a-z]{2,4}|text|operatorname|boldsymbol) *+\{([\w ]++)\}|\\[,;:! ]|~")
+_TEX_FRACTION = re.compile(r"\\[dt]?frac *+\{(\w++|\([\w +-]++\))\} *+\{(\w++)\}")
+_TEX_SIGN = re.compile(r"\\([A-Za-z]++)")
+_TEX_SIGNS = {"to": "rarr", "infty": "infin", "neq": "ne", "neg": "not", "lnot": "not", "exists": "exist"}
+_TEX_SIGNS |= {"cdot": "middot", "dots": "hellip", "ldots": "hellip"}
+_TEX_INDEX = re.compile(r"(?<=[\w)\]])(?:_([^\W_]|\{[\w, +-]++\})|\^(\d|\{[\d+-]++\}))")
+_PLAIN_FORMULA = re.compile(r"[^\\{}_^&`´✓ˆ-˝]{1,40}")
+
+
+def _read_formula(tex: str) -> str:
+    """Return a formula in plain letters; "" if they do not tell all of it, as of a root."""
+    text = _TEX_FRACTION.sub(r"\1/\2", _TEX_STYLE.sub(lambda style: f" {style[1] or ''}", tex))
+    text = _TEX_SIGN.sub(lambda sign: html.unescape(f"&{_TEX_SIGNS.get(sign[1], sign[1])};"), text)
+    text = _TEX_INDEX.sub(lambda index: (index[1] or index[2].translate(_SUPERSCRIPTS)).strip("{}"), text)
+    text = " ".join(text.split())
+    return text if _PLAIN_FORMULA.fullmatch(text) else ""
 
 
 def _render_opaque_tag(name: str, attributes: str, content: str, kind: str, dropped: Counter[str]) -> str:

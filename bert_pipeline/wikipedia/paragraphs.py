@@ -237,7 +237,7 @@ def is_prose(passage: str) -> bool:
         return False
     end = passage.rstrip(_CLOSERS)[-1:]
     if end in SENTENCE_ENDS:
-        return True
+        return any(map(str.isalnum, passage))
     # No full stop: only the length can tell a sentence from a label, or a list: "Tokyo - Kanagawa - Saitama - …".
     if end not in PAUSES and _LABEL.match(passage):
         return False

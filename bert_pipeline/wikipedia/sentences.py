@@ -87,15 +87,10 @@ def _propose(text: str, language: str) -> list[str]:
         return _cut(text, (match.end() for match in ends.finditer(text)))
     masked = _mask(text, language)
     parts = _segment(masked, language)
-    # Two quick searches for most texts instead of four
-    ends_with_unit = "m." in text and ("km. " in text or "mm. " in text or "cm. " in text)
-    ends_with_unit = ends_with_unit or "kg" in text and "kg. " in text or "т" in text and "и т" in text
-    if masked is text and not ends_with_unit:
+    missed = {match.end() for match in _MISSED_END.finditer(text)}
+    if masked is text and not missed:
         return parts
-    cuts = list(itertools.accumulate(map(len, parts)))[:-1]
-    if ends_with_unit:
-        cuts = sorted({*cuts, *(match.end() for match in _UNIT_AT_END.finditer(text))})
-    return _cut(text, cuts)
+    return _cut(text, sorted(missed.union(list(itertools.accumulate(map(len, parts)))[:-1])))
 
 
 def _segment(text: str, language: str) -> list[str]:
@@ -166,8 +161,11 @@ _OWN_ENDS = {
 """Language whose marks or spaces sentencex does not know -> the marks that end a sentence."""
 
 _KEPT_BEFORE_FIGURES = frozenset(_WORDS["kept_before_figures"].split())
-# "measures 38 mm. The next", "и т. д. Затем": sentencex takes them for abbreviations within a sentence
-_UNIT_AT_END = re.compile(r"(?:(?<=\d )(?:mm|cm|km|kg)|\bи (?:т\. ?[дп]|др|пр))\.\s++(?=[^\W\d_a-z])")
+# "measures 38 mm. The next", "и т. д. Затем", "for all x. Then": sentencex takes them for abbreviations before a word
+_MISSED_END = re.compile(
+    r"\.\s(?:(?:(?<=\d [cmk]m\.\s)|(?<=\d kg\.\s)|(?<=\bи (?:др|пр)\.\s)|(?<=\bи т\.[дп]\.\s)|(?<=\bи т\. [дп]\.\s))"
+    rf"(?=[^\W\d_a-z])|(?:(?<=\s[a-uw-z]\.\s)|(?<=\susw\.\s))(?=\(?(?:{_any_of(_WORDS['first_words'])})\b))"
+)
 _FIGURE_AFTER_END = re.compile(r"([.!?…] )\d")
 _OPENING_QUOTE = re.compile(r"(?<= )”(?=\w)")
 _GERSHAYIM = re.compile('(?<=[א-ת])"(?=[א-ת])')
@@ -221,7 +219,7 @@ _THAI_RUN = re.compile(
 
 
 def _starts_in_bracket(parts: Sequence[str], text: str) -> Sequence[bool]:
-    """Return for each part whether it starts inside a bracket that one of the next four parts closes; () if none."""
+    """Return for each part whether it starts inside a bracket that one of the next twelve parts closes; () if none."""
     has_others = not text.isascii() and _OTHER_BRACKET.search(text) is not None
     if "(" not in text and "[" not in text and not has_others:
         return ()
@@ -234,7 +232,7 @@ def _starts_in_bracket(parts: Sequence[str], text: str) -> Sequence[bool]:
     if not any(changes):
         return ()
     depths = list(itertools.accumulate(changes, lambda depth, change: max(0, depth + change), initial=0))
-    return [min(depths[index + 1 : index + 5]) < depths[index] for index in range(len(parts))]
+    return [min(depths[index + 1 : index + 13]) < depths[index] for index in range(len(parts))]
 
 
 _DEPTHS = dict.fromkeys(BRACKETS, 1) | dict.fromkeys(BRACKETS.values(), -1)

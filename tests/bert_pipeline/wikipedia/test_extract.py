@@ -112,7 +112,7 @@ def test_page_without_prose_has_no_passage_but_counts(wikitext):
 def test_dropped_elements_are_counted_by_kind():
     text = """{{Infobox|x}}
 == H ==
-Prose.<ref>x</ref><!-- c --> [[File:A.jpg|thumb]] <math>x</math> [http://x.org]
+Prose.<ref>x</ref><!-- c --> [[File:A.jpg|thumb]] <math>\\bar{x}</math> [http://x.org]
 * a
 * b
 {|
