@@ -25,6 +25,9 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 EVALUATION_SEED = 20181011
 """Seed of the masks of held-out instances: the same for every run, so that losses are comparable."""
 
+MAX_TOKENS = 16_384
+"""Tokens of a micro-batch at most, with padding: the logits of all its predictions are in memory at once."""
+
 MAX_EXPONENT = 700.0
 """Limit of a loss before the exponential, which overflows beyond 709."""
 
@@ -51,7 +54,8 @@ def evaluate(
         phase.held_out, limit=config.evaluation_max_instances, rank=group.rank, world_size=group.world_size
     )
     for samples in shares:
-        for part in split_micro_batches(samples, config.micro_batch_size):
+        size = min(config.micro_batch_size, max(1, MAX_TOKENS // int(samples.lengths.max())))
+        for part in split_micro_batches(samples, size):
             batch = make_batch(part, phase.masking, vocabulary, seed=EVALUATION_SEED, device=group.device)
             totals += batch_totals(model, batch.to(group.device), config.precision)
             after_batch()
