@@ -4,6 +4,7 @@ Every random choice is keyed on the seed and the step, so an update is a functio
 the same bits as an uninterrupted one.
 """
 
+import dataclasses
 import logging
 import math
 import time
@@ -96,8 +97,11 @@ class Trainer:
     def __post_init__(self) -> None:
         config, group = self.config, self.group
         self.best: dict[str, Any] = {}  # step, score and criterion of the checkpoint to be published
-        self.precision = resolve_precision(config.precision, group.device)
-        packs = can_pack(self.model.config, group.device, self.precision)
+        # The devices of the ranks may differ: rank 0 chooses for all, and all pack or none.
+        self.precision = group.call_on_main(lambda: resolve_precision(config.precision, group.device))
+        self.config = dataclasses.replace(config, precision=self.precision)
+        can = can_pack(self.model.config, group.device, self.precision)
+        packs = group.all_reduce_numbers(can) == [group.world_size]
         self.packing = Packing(config, group) if packs else None
         self.compiles = packs if config.compile == "auto" else config.compile
         # torch.compile and oneDNN, which computes bfloat16 on a CPU, prepare and keep a kernel for each size.
