@@ -384,7 +384,8 @@ class Trainer:
         if phase.index < len(self.config.phases) - 1 or key not in self.metrics:
             return
         score = -self.metrics[key] if self.config.choose == "loss" else self.metrics[key]
-        if not self.best or score > self.best["score"]:
+        # Any comparison with NaN is false: as the best, it would remain so.
+        if math.isfinite(score) and not score <= self.best.get("score", -math.inf):
             self.best = {"step": step, "score": score, "criterion": self.criterion}
 
     @property
