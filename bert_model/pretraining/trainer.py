@@ -237,7 +237,8 @@ class Trainer:
         """Choose the size of the phase's micro-batches, and compile for it."""
 
         def compute(batch: MicroBatch) -> None:
-            with self.gradients.accumulating(is_last=False):
+            # Eagerly, as in the first phase: in a later one each size that is tried would be compiled.
+            with torch.compiler.set_stance("force_eager"), self.gradients.accumulating(is_last=False):
                 self._accumulate(batch, 1.0, 1.0)
 
         moments = 0 if self.optimizer.state else sum(8 * parameter.numel() for parameter in self.model.parameters())
