@@ -28,9 +28,6 @@ EVALUATION_SEED = 20181011
 MAX_TOKENS = 16_384
 """Tokens of a micro-batch at most, with padding: the logits of all its predictions are in memory at once."""
 
-MAX_EXPONENT = 700.0
-"""Limit of a loss before the exponential, which overflows beyond 709."""
-
 
 @torch.no_grad()
 def evaluate(
@@ -70,7 +67,7 @@ def evaluate(
     metrics = {
         "held_out/mlm_loss": loss,
         "held_out/mlm_accuracy": 100.0 * correct / max(predictions, 1.0),
-        "held_out/perplexity": math.exp(min(loss, MAX_EXPONENT)),
+        "held_out/perplexity": math.exp(min(loss, 700.0)),  # it overflows beyond 709
     }
     # The accuracy of a constant answer is recorded too: it depends on the data, not on the model.
     if config.objective == "mlm_nsp":
