@@ -25,8 +25,8 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 EVALUATION_SEED = 20181011
 """Seed of the masks of held-out instances: the same for every run, so that losses are comparable."""
 
-MAX_EXPONENT = 700.0
-"""Limit of a loss before the exponential, which overflows beyond 709."""
+MAX_TOKENS = 16_384
+"""Tokens of a micro-batch at most, with padding: the logits of all its predictions are in memory at once."""
 
 
 @torch.no_grad()
@@ -51,7 +51,8 @@ def evaluate(
         phase.held_out, limit=config.evaluation_max_instances, rank=group.rank, world_size=group.world_size
     )
     for samples in shares:
-        for part in split_micro_batches(samples, config.micro_batch_size):
+        size = min(config.micro_batch_size, max(1, MAX_TOKENS // int(samples.lengths.max())))
+        for part in split_micro_batches(samples, size):
             batch = make_batch(part, phase.masking, vocabulary, seed=EVALUATION_SEED, device=group.device)
             totals += batch_totals(model, batch.to(group.device), config.precision)
             after_batch()
@@ -66,7 +67,7 @@ def evaluate(
     metrics = {
         "held_out/mlm_loss": loss,
         "held_out/mlm_accuracy": 100.0 * correct / max(predictions, 1.0),
-        "held_out/perplexity": math.exp(min(loss, MAX_EXPONENT)),
+        "held_out/perplexity": math.exp(min(loss, 700.0)),  # it overflows beyond 709
     }
     # The accuracy of a constant answer is recorded too: it depends on the data, not on the model.
     if config.objective == "mlm_nsp":

@@ -130,7 +130,8 @@ class Packing:
             return MAX_TOKENS
         peaks = []
         for tokens in TRIAL_TOKENS:
-            predictions = _aligned(int(tokens * phase.masking.masked_lm_prob))
+            # At least as many as those of `choose_capacity`, which has room for an instance of predictions alone.
+            predictions = _aligned(length + int(tokens * phase.masking.masked_lm_prob))
             torch.cuda.reset_peak_memory_stats(device)
             compute(pack(NO_INSTANCES, Capacity(tokens, tokens // length, predictions, length)).to(device))
             peaks.append(torch.cuda.max_memory_allocated(device))

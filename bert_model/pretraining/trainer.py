@@ -4,6 +4,7 @@ Every random choice is keyed on the seed and the step, so an update is a functio
 the same bits as an uninterrupted one.
 """
 
+import dataclasses
 import logging
 import math
 import time
@@ -96,8 +97,11 @@ class Trainer:
     def __post_init__(self) -> None:
         config, group = self.config, self.group
         self.best: dict[str, Any] = {}  # step, score and criterion of the checkpoint to be published
-        self.precision = resolve_precision(config.precision, group.device)
-        packs = can_pack(self.model.config, group.device, self.precision)
+        # The devices of the ranks may differ: rank 0 chooses for all, and all pack or none.
+        self.precision = group.call_on_main(lambda: resolve_precision(config.precision, group.device))
+        self.config = dataclasses.replace(config, precision=self.precision)
+        can = can_pack(self.model.config, group.device, self.precision)
+        packs = group.all_reduce_numbers(can) == [group.world_size]
         self.packing = Packing(config, group) if packs else None
         self.compiles = packs if config.compile == "auto" else config.compile
         # torch.compile and oneDNN, which computes bfloat16 on a CPU, prepare and keep a kernel for each size.
@@ -233,7 +237,8 @@ class Trainer:
         """Choose the size of the phase's micro-batches, and compile for it."""
 
         def compute(batch: MicroBatch) -> None:
-            with self.gradients.accumulating(is_last=False):
+            # Eagerly, as in the first phase: in a later one each size that is tried would be compiled.
+            with torch.compiler.set_stance("force_eager"), self.gradients.accumulating(is_last=False):
                 self._accumulate(batch, 1.0, 1.0)
 
         moments = 0 if self.optimizer.state else sum(8 * parameter.numel() for parameter in self.model.parameters())
@@ -380,7 +385,8 @@ class Trainer:
         if phase.index < len(self.config.phases) - 1 or key not in self.metrics:
             return
         score = -self.metrics[key] if self.config.choose == "loss" else self.metrics[key]
-        if not self.best or score > self.best["score"]:
+        # Any comparison with NaN is false: as the best, it would remain so.
+        if math.isfinite(score) and not score <= self.best.get("score", -math.inf):
             self.best = {"step": step, "score": score, "criterion": self.criterion}
 
     @property

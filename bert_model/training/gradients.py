@@ -185,10 +185,11 @@ class _LossSums(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model: Any = model
+        # DDP would send the buffers in every step, which are constants.
+        self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
 
     def forward(self, *arguments: Any, **named: Any) -> tuple[Tensor, Tensor]:
-        sums: tuple[Tensor, Tensor] = self.model.loss_sums(*arguments, **named)
-        return sums
+        return self.model.loss_sums(*arguments, **named)
 
 
 class ShardedGradients(GradientSum):

@@ -4,6 +4,7 @@ Nothing here needs MLflow. What reaches MLflow, a log or an error message passes
 """
 
 import contextlib
+import itertools
 import json
 import os
 import posixpath
@@ -98,9 +99,9 @@ def read_history(directory: Path) -> list[dict[str, Any]]:
 def set_log_aside(directory: Path) -> None:
     """Rename `metrics.jsonl` to `metrics-N.jsonl`; a new MLflow run follows the next one."""
     (directory / STATE_NAME).unlink(missing_ok=True)
-    number = 1 + len(list(directory.glob("metrics-*.jsonl")))
+    names = (directory / f"metrics-{number}.jsonl" for number in itertools.count(1))
     with contextlib.suppress(FileNotFoundError):
-        (directory / METRICS_NAME).rename(directory / f"metrics-{number}.jsonl")
+        (directory / METRICS_NAME).rename(next(name for name in names if not name.exists()))
 
 
 class DataInput(TypedDict):

@@ -53,6 +53,20 @@ def test_rank_0_alone_copies_a_sharded_model_to_host_memory_and_names_it_as_othe
         assert json.loads((directory / "config.json").read_text())["architectures"] == ["BertForPreTraining"]
 
 
+def pretrain_on_another_device(config, output):
+    own = "bfloat16" if os.environ["RANK"] == "0" else "float32"
+    trainer.resolve_precision = lambda precision, device: own if precision == "auto" else precision  # type: ignore
+    autocast, precisions = trainer.autocast, set()
+    trainer.autocast = lambda device, precision: (precisions.add(precision), autocast(device, precision))[1]  # type: ignore
+    train(config, output)
+    assert precisions == {"bfloat16"}
+
+
+def test_rank_0_resolves_the_precision_of_all(data, tmp_path):
+    config = short(data, precision="auto")
+    assert run_ranks(2, pretrain_on_another_device, config, tmp_path / "training") == [0, 0]
+
+
 def test_run_moves_between_ddp_fsdp_and_one_process(data, tmp_path):
     model = small_model(**NO_DROPOUT)
     alone, moved = tmp_path / "alone", tmp_path / "moved"

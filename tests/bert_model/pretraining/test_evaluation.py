@@ -10,6 +10,7 @@ from small_training import configuration
 
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.initialization import new_model
+from bert_model.pretraining import evaluation
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.data import InstanceSplit
 from bert_model.pretraining.evaluation import evaluate, measure_held_out
@@ -40,6 +41,14 @@ def test_evaluation_does_not_depend_on_micro_batches(data):
     assert num_batches > num_other_batches > 0
     assert one == pytest.approx(other, rel=1e-5)
     assert one["held_out/instances"] == 21
+
+
+def test_micro_batches_of_long_texts_have_fewer_instances(data, monkeypatch):
+    expected, num_batches = metrics_of(data, micro_batch_size=32)
+    monkeypatch.setattr(evaluation, "MAX_TOKENS", 2 * 16)
+    metrics, num_small_batches = metrics_of(data, micro_batch_size=32)
+    assert (num_batches, num_small_batches) == (2, 8 + 3)  # of row groups of 16 and 5 instances
+    assert metrics == pytest.approx(expected, rel=1e-5)
 
 
 def test_masks_depend_on_the_configuration_but_not_on_its_seed(data):

@@ -205,9 +205,9 @@ def test_choice_after_the_last_checkpoint_is_said_to_choose_nothing(data, tmp_pa
     assert "choose=loss: no checkpoint was compared by it; the last one is published" in caplog.text
 
 
-@pytest.mark.parametrize("choose", ["loss", "exam"])
-def test_best_checkpoint_of_the_last_phase_is_published(data, pairs, tmp_path, monkeypatch, choose):
-    by_step = {3: 0.1, 6: 0.1, 8: 0.1, 9: 3.0, 12: 1.0, 14: 2.0}  # those of the first phase are of shorter instances
+@pytest.mark.parametrize(("choose", "first"), [("loss", 3.0), ("loss", math.nan), ("exam", 3.0)])
+def test_best_checkpoint_of_the_last_phase_is_published(data, pairs, tmp_path, monkeypatch, choose, first):
+    by_step = {3: 0.1, 6: 0.1, 8: 0.1, 9: first, 12: 1.0, 14: 2.0}  # those of the first phase are of shorter instances
     steps = iter(by_step.values())
 
     def evaluate(*_, **__):

@@ -4,6 +4,7 @@ import functools
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,15 +28,17 @@ from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
 from bert_model.model.initialization import empty_model
 from bert_model.pretraining import packing, trainer
-from bert_model.pretraining.batch import make_batch
+from bert_model.pretraining.batch import NO_INSTANCES, make_batch
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.data import Samples
 from bert_model.pretraining.packing import (
     ALIGNED_ROWS,
     TRIAL_TOKENS,
     Capacity,
+    Packing,
     can_pack,
     choose_capacity,
+    pack,
     packed_batches,
     share_rows,
     split,
@@ -136,6 +139,33 @@ def test_memory_is_extrapolated_from_two_sizes():
     assert tokens_that_fit(peaks, int((1000 + 10 * 20_000) / 0.85)) == pytest.approx(20_000, abs=1)
     assert tokens_that_fit(peaks, 10**9) == 65_536
     assert tokens_that_fit(peaks, 0) == 0
+
+
+@pytest.mark.parametrize("length", [128, 8192])
+def test_chosen_size_fits_into_the_memory(data, length, monkeypatch):
+    peaks: list[int] = []
+    memory = 24 * 10**9
+
+    def bytes_of(rows, predictions):
+        return 10**9 + 10**6 * (rows + predictions)
+
+    monkeypatch.setattr(packing.PackedBatch, "to", lambda batch, device: batch)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: peaks[-1])
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (memory, memory))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
+    config = from_mapping(PretrainingConfig, configuration(data, **PACKED | {"micro_batch_tokens": "auto"}))
+    sizes = Packing(config, Group(rank=0, world_size=1, device=torch.device("cuda")))
+    masking = MaskingConfig(max_predictions_per_seq=length * 15 // 100)
+    phase: Any = SimpleNamespace(
+        index=0,
+        masking=masking,
+        config=SimpleNamespace(max_seq_length=length, global_batch_size=1024),
+        train=SimpleNamespace(sample=lambda: samples_of([length] * 50)),
+    )
+    sizes.choose(phase, lambda batch: peaks.append(bytes_of(len(batch.packed.input_ids), len(batch.labels))), 0)
+    chosen = sizes.capacities["0"]
+    assert 0.6 * memory < bytes_of(chosen.rows, chosen.predictions) <= 0.86 * memory
 
 
 @pytest.mark.parametrize(
@@ -375,6 +405,14 @@ def test_compiled_training_of_two_phases_compiles_four_graphs_a_phase_and_no_mor
     monkeypatch.setattr(trainer, "compile_layers", functools.partial(compile_layers, backend="aot_eager"))
     torch._dynamo.utils.counters.clear()
     graphs: list[int] = []
+
+    def choose(sizes, phase, compute, memory_to_come):
+        for tokens in (64, 192):  # as the trials of a GPU's memory
+            compute(pack(NO_INSTANCES, Capacity(tokens, 4, 64, phase.config.max_seq_length)))
+        return choose_sizes(sizes, phase, compute, memory_to_come)
+
+    choose_sizes = Packing.choose
+    monkeypatch.setattr(Packing, "choose", choose)
 
     def after_step(step):
         graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])

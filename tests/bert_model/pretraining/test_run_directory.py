@@ -122,9 +122,11 @@ def test_run_that_begins_anew_with_another_configuration_has_a_log_of_its_own(tm
     assert open_again(1) == "new"  # killed before its first checkpoint
     assert log.read_text().count("\n") == 2
     assert state.exists()
+    (tmp_path / "metrics-2.jsonl").write_text("an earlier log")
     assert open_again(2) == "new"
     assert not log.exists()
     assert (tmp_path / "metrics-1.jsonl").read_text().count("\n") == 2
+    assert (tmp_path / "metrics-2.jsonl").read_text() == "an earlier log"
     assert not state.exists()
 
 

@@ -180,6 +180,7 @@ def sum_missing_gradient():
     with process_group(60, "cpu") as group:
         for kind in ("buffer", "ddp"):
             model = PartlyUsed()
+            model.register_buffer("constant", torch.tensor(group.rank))
             gradients = build_gradient_sum(kind, model, group, num_numbers=1)
 
             def backward(gradients=gradients):
@@ -188,6 +189,7 @@ def sum_missing_gradient():
             if kind == "ddp":
                 with pytest.raises(TrainingError, match="summed 0 of 2 gradients, because the loss does not depend on"):
                     gradients.prepare(backward)
+                assert model.constant == group.rank  # buffers are not sent
                 continue
             backward()
             gradients.all_reduce()
