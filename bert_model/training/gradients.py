@@ -189,7 +189,8 @@ class _LossSums(nn.Module):
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
 
     def forward(self, *arguments: Any, **named: Any) -> tuple[Tensor, Tensor]:
-        return self.model.loss_sums(*arguments, **named)
+        sums: tuple[Tensor, Tensor] = self.model.loss_sums(*arguments, **named)
+        return sums
 
 
 class ShardedGradients(GradientSum):
