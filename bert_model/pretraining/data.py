@@ -280,7 +280,8 @@ def rank_rows(lengths: Integers, *, rank: int, world_size: int) -> Integers:
     order = np.argsort(-lengths, kind="stable")
     rounds, places = np.divmod(np.arange(len(order)), world_size)
     owner = np.where(rounds % 2 == 0, places, world_size - 1 - places)
-    return order[owner == rank]
+    rows: Integers = order[owner == rank]
+    return rows
 
 
 def concatenate(parts: list[Samples]) -> Samples:
