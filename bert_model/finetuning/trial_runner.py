@@ -87,9 +87,8 @@ def trial_directory(output: Path, identity: str) -> Iterator[Path]:
             with contextlib.suppress(UnavailableError), locked(other / LOCK_NAME, wait=0):
                 if trials := _finished_trials(other):
                     logger.warning(
-                        "%s: %d finished trials of other data, settings, versions or kernels are removed",
-                        output,
-                        len(trials),
+                        f"{output}: {len(trials)} finished trials of other data, settings, versions or kernels are "
+                        "removed"
                     )
                 shutil.rmtree(other, ignore_errors=True)
 
@@ -220,15 +219,9 @@ class TrialRunner:
         )
         if steps < FEW_STEPS and not self.data.generated:  # the sample is small on purpose
             logger.warning(
-                "%s: %d optimizer steps (%d examples, batch %d, %g epochs) are too few to fine-tune well, expected %d "
-                "or more; give smaller batch_sizes or more epochs (epochs=[] makes %d steps of a small training set)",
-                self.data.task.name,
-                steps,
-                len(self.data.train),
-                batch_size,
-                epochs,
-                FEW_STEPS,
-                SMALL_SET_STEPS,
+                f"{self.data.task.name}: {steps} optimizer steps ({len(self.data.train)} examples, batch {batch_size}, "
+                f"{epochs:g} epochs) are too few to fine-tune well, expected {FEW_STEPS} or more; give smaller "
+                f"batch_sizes or more epochs (epochs=[] makes {SMALL_SET_STEPS} steps of a small training set)"
             )
 
     def run_trials(self, trials: Sequence[Trial]) -> list[TrialResult]:

@@ -138,11 +138,11 @@ def build_instances(
             shares = draft.counts[split]
             if shares.get("capped_share", 0) > 0.01:
                 log.warning(
-                    "--max-predictions-per-seq %s is too small for %.0f %% of the %s instances: %.1f %% of the tokens "
-                    "are predicted, not %g %%; leave it out, which takes the share of --max-seq-length",
-                    config.max_predictions_per_seq, 100 * shares["capped_share"], split, 100 * shares["masked_share"],
-                    100 * config.masked_lm_prob,
-                )  # fmt: skip
+                    f"--max-predictions-per-seq {config.max_predictions_per_seq} is too small for "
+                    f"{100 * shares['capped_share']:.0f} % of the {split} instances: "
+                    f"{100 * shares['masked_share']:.1f} % of the tokens are predicted, not "
+                    f"{100 * config.masked_lm_prob:g} %; leave it out, which takes the share of --max-seq-length"
+                )
     return load_manifest(output, kind="instances")
 
 
@@ -151,17 +151,16 @@ def _warn_of_one_label(split: str, counts: collections.Counter[str]) -> None:
     if counts["instances"] and not counts["random_next"]:
         remedy = "hold out more (bert corpus --held-out-per-mille)" if split == "held_out" else "give more"
         log.warning(
-            "none of the %s pairs of the %s split has a random next sentence, because it comes from another document "
-            "of the shard and there is only one (documents in all: %s): %s, or separate the documents of a text file "
-            "by blank lines and name it lines:",
-            f"{counts['instances']:,}", split, f"{counts['documents']:,}", remedy,
-        )  # fmt: skip
+            f"none of the {counts['instances']:,} pairs of the {split} split has a random next sentence, because it "
+            "comes from another document of the shard and there is only one (documents in all: "
+            f"{counts['documents']:,}): {remedy}, or separate the documents of a text file by blank lines and name it "
+            "lines:"
+        )
     elif counts["instances"] and counts["random_next"] == counts["instances"]:
         log.warning(
-            "all %s pairs of the %s split have a random next sentence, because each document is a single sentence: "
-            "were paragraphs read as documents? Running text is named book:",
-            f"{counts['instances']:,}", split,
-        )  # fmt: skip
+            f"all {counts['instances']:,} pairs of the {split} split have a random next sentence, because each "
+            "document is a single sentence: were paragraphs read as documents? Running text is named book:"
+        )
 
 
 def _make_shard(
