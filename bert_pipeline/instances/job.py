@@ -163,19 +163,6 @@ def _warn_of_one_label(split: str, counts: collections.Counter[str]) -> None:
         )
 
 
-def _make_shard(
-    index: int,
-    shard: Path,
-    *,
-    output: Path,
-    vocabulary_sha256: str,
-    config: InstancesConfig,
-    texts: Sequence[mixture.WeightedText],
-) -> Sequence[Result]:
-    with _single_threaded_tokenizers():
-        return [make_shard(index, shard, output, _sentence_encoder(output, vocabulary_sha256), config, texts)]
-
-
 @functools.lru_cache(maxsize=1)
 def _sentence_encoder(directory: Path, sha256: str) -> SentenceEncoder:
     """Load a tokenizer once per worker; the hash tells apart vocabularies that are written to one directory."""
@@ -196,22 +183,24 @@ def _single_threaded_tokenizers() -> Iterator[None]:
             os.environ[_TOKENIZERS_PARALLELISM] = before
 
 
-def make_shard(
+def _make_shard(
     index: int,
     shard: Path,
+    *,
     output: Path,
-    encoder: SentenceEncoder,
+    vocabulary_sha256: str,
     config: InstancesConfig,
-    texts: Sequence[mixture.WeightedText] = (),
-) -> Result:
+    texts: Sequence[mixture.WeightedText],
+) -> Sequence[Result]:
     """Write the instance shards, of both splits, of one corpus shard; returns their rows, hashes and counts.
 
     `texts` are the weights of the training documents, if they are not all 1.
     """
-    tokenizer = encoder.tokenizer
-    (tokenized, num_read), failed = without_failures(
-        shard, lambda leave_out: tokenize_shard(shard, encoder, leave_out), encoder.encode
-    )
+    with _single_threaded_tokenizers():
+        encoder = _sentence_encoder(output, vocabulary_sha256)
+        (tokenized, num_read), failed = without_failures(
+            shard, lambda leave_out: tokenize_shard(shard, encoder, leave_out), encoder.encode
+        )
     summary: Result = {"name": shard.name, "rows": num_read + len(failed), "failed": failed, "files": {}}
     for split, documents in tokenized.items():
         if texts and split == "train":
@@ -229,7 +218,7 @@ def make_shard(
             writers = open_writers(stack, output / split, index, config) if len(pairs) else {}
             for start in range(0, len(pairs), INSTANCES_PER_ROW_GROUP):
                 batch = pairs.take(slice(start, start + INSTANCES_PER_ROW_GROUP))
-                columns = make_instances(documents, batch, tokenizer, config, counts)
+                columns = make_instances(documents, batch, encoder.tokenizer, config, counts)
                 histogram += np.bincount(columns.lengths, minlength=len(histogram))
                 for writer in writers.values():
                     writer.write(columns)
@@ -248,7 +237,7 @@ def make_shard(
             "chunks_without_partner": pairs.num_without_partner,
         }
         log.debug("shard %05d: %d %s instances", index, len(pairs), split)
-    return summary
+    return [summary]
 
 
 _READ = ("documents_read", "words_read", "instances")
