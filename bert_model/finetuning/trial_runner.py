@@ -37,7 +37,7 @@ from bert_model.kinds.encoded import num_training_steps
 from bert_model.metrics.uncertainty import UnitStatistics
 from bert_model.model.bert import BertModel
 from bert_model.model.config import BertConfig
-from bert_model.model.heads import HEAD_CLASSES, states_of
+from bert_model.model.heads import HEAD_CLASSES, chosen_states
 from bert_model.model.weights import CLASSIFIER, fill_model, read_weights, save_tensors
 from bert_pipeline.atomic import disk_errors, locked, replace_text
 from bert_pipeline.errors import ArtifactError, UnavailableError, UsageError
@@ -345,13 +345,14 @@ class TrialRunner:
     def _compute_features(self, jobs: Sequence[TrialJob]) -> None:
         """Compute the states that feature-based trials read and that are missing, for all inputs at once."""
         # All configured inputs share one forward pass; trials of one initialization share its directory.
-        states = tuple(states_of(self.config.feature_inputs, self.model_config.num_hidden_layers + 1))
+        num_states = self.model_config.num_hidden_layers + 1
+        states = {state for name in self.config.feature_inputs for state in chosen_states(name, num_states)}
         # One job for each missing directory, not for each trial that reads it.
         trials = {job.states: job.trial for job in jobs if job.states is not None}
         feature_jobs = [
             FeatureJob(
                 trial=trial,
-                states=states,
+                states=tuple(sorted(states)),
                 model=self.model,
                 model_config=self.model_config,
                 data=self.sets,
