@@ -199,7 +199,6 @@ class TfrecordInstances(contextlib.AbstractContextManager["TfrecordInstances"]):
         self.num_row_groups = len(self._groups)
         whole, rest = divmod(self.num_instances, RECORDS_PER_ROW_GROUP)
         self.row_group_sizes = (RECORDS_PER_ROW_GROUP,) * whole + ((rest,) if rest else ())
-        self.has_static_masks = True
         self.max_seq_length = self.max_predictions_per_seq = 0
         # The first record gives the widths; `read_row_group` compares all others with them.
         if self.num_instances:
