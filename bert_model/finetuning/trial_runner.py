@@ -354,7 +354,6 @@ class TrialRunner:
                 trial=trial,
                 states=tuple(sorted(states)),
                 model=self.model,
-                model_config=self.model_config,
                 data=self.sets,
                 sets=("train", *self.encoded),
                 output=directory,
