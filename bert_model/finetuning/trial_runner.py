@@ -149,7 +149,7 @@ class TrialRunner:
         watch: Watch | None = None,
         log: SearchLog | None = None,
     ) -> None:
-        self.data, self.model, self.model_config, self.tokenizer = data, model, model_config, tokenizer
+        self.data, self.model, self.tokenizer = data, model, tokenizer
         self.config, self.pool, self.scratch = config, pool, scratch
         self.progress, self.watch, self.log = progress, watch, log
         task = data.task
@@ -345,7 +345,7 @@ class TrialRunner:
     def _compute_features(self, jobs: Sequence[TrialJob]) -> None:
         """Compute the states that feature-based trials read and that are missing, for all inputs at once."""
         # All configured inputs share one forward pass; trials of one initialization share its directory.
-        num_states = self.model_config.num_hidden_layers + 1
+        num_states = self.task_config.num_hidden_layers + 1
         states = {state for name in self.config.feature_inputs for state in chosen_states(name, num_states)}
         # One job for each missing directory, not for each trial that reads it.
         trials = {job.states: job.trial for job in jobs if job.states is not None}
