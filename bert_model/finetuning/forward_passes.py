@@ -143,8 +143,6 @@ class FeatureJob:
     """The hidden states to store."""
     model: Path
     """Directory of the model."""
-    model_config: BertConfig
-    """Its configuration."""
     data: Path
     """Directory with the encoded sets."""
     sets: tuple[str, ...]
@@ -157,9 +155,9 @@ class FeatureJob:
         with limited_threads(num_threads):
             # One encoder for all sets: loading it costs more than the states of a small one.
             if self.trial.initialization.weights == "random":
-                encoder = new_model(BertModel, self.model_config, seed=self.trial.seed)
+                encoder = new_model(BertModel, BertConfig.from_directory(self.model), seed=self.trial.seed)
             else:
-                encoder, _ = load_model(BertModel, self.model, config=self.model_config, log=False)
+                encoder, _ = load_model(BertModel, self.model, log=False)
             encoder.to(torch.device(device))
             for name in self.sets:
                 compute_states(encoder, EncodedSet.load(self.data / name), self.states, directory=self.output / name)

@@ -226,10 +226,8 @@ def _labels_of_head(directory: Path, task: Task, config: BertConfig) -> tuple[st
     if unnamed or (not task.hub_names and all(label.isdecimal() for label in task.labels)):
         assumed = task.hub_labels or task.labels
         logger.warning(
-            "%s: does not name the outputs of its head, whose order is assumed to be %s; if it is another, write the "
-            "names into id2label",
-            directory / CONFIG_NAME,
-            ", ".join(assumed),
+            f"{directory / CONFIG_NAME}: does not name the outputs of its head, whose order is assumed to be "
+            f"{', '.join(assumed)}; if it is another, write the names into id2label"
         )
         return assumed
 

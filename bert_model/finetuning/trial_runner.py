@@ -37,7 +37,7 @@ from bert_model.kinds.encoded import num_training_steps
 from bert_model.metrics.uncertainty import UnitStatistics
 from bert_model.model.bert import BertModel
 from bert_model.model.config import BertConfig
-from bert_model.model.heads import HEAD_CLASSES, states_of
+from bert_model.model.heads import HEAD_CLASSES, chosen_states
 from bert_model.model.weights import CLASSIFIER, fill_model, read_weights, save_tensors
 from bert_pipeline.atomic import disk_errors, locked, replace_text
 from bert_pipeline.errors import ArtifactError, UnavailableError, UsageError
@@ -87,9 +87,8 @@ def trial_directory(output: Path, identity: str) -> Iterator[Path]:
             with contextlib.suppress(UnavailableError), locked(other / LOCK_NAME, wait=0):
                 if trials := _finished_trials(other):
                     logger.warning(
-                        "%s: %d finished trials of other data, settings, versions or kernels are removed",
-                        output,
-                        len(trials),
+                        f"{output}: {len(trials)} finished trials of other data, settings, versions or kernels are "
+                        "removed"
                     )
                 shutil.rmtree(other, ignore_errors=True)
 
@@ -150,7 +149,7 @@ class TrialRunner:
         watch: Watch | None = None,
         log: SearchLog | None = None,
     ) -> None:
-        self.data, self.model, self.model_config, self.tokenizer = data, model, model_config, tokenizer
+        self.data, self.model, self.tokenizer = data, model, tokenizer
         self.config, self.pool, self.scratch = config, pool, scratch
         self.progress, self.watch, self.log = progress, watch, log
         task = data.task
@@ -220,15 +219,9 @@ class TrialRunner:
         )
         if steps < FEW_STEPS and not self.data.generated:  # the sample is small on purpose
             logger.warning(
-                "%s: %d optimizer steps (%d examples, batch %d, %g epochs) are too few to fine-tune well, expected %d "
-                "or more; give smaller batch_sizes or more epochs (epochs=[] makes %d steps of a small training set)",
-                self.data.task.name,
-                steps,
-                len(self.data.train),
-                batch_size,
-                epochs,
-                FEW_STEPS,
-                SMALL_SET_STEPS,
+                f"{self.data.task.name}: {steps} optimizer steps ({len(self.data.train)} examples, batch {batch_size}, "
+                f"{epochs:g} epochs) are too few to fine-tune well, expected {FEW_STEPS} or more; give smaller "
+                f"batch_sizes or more epochs (epochs=[] makes {SMALL_SET_STEPS} steps of a small training set)"
             )
 
     def run_trials(self, trials: Sequence[Trial]) -> list[TrialResult]:
@@ -352,15 +345,15 @@ class TrialRunner:
     def _compute_features(self, jobs: Sequence[TrialJob]) -> None:
         """Compute the states that feature-based trials read and that are missing, for all inputs at once."""
         # All configured inputs share one forward pass; trials of one initialization share its directory.
-        states = tuple(states_of(self.config.feature_inputs, self.model_config.num_hidden_layers + 1))
+        num_states = self.task_config.num_hidden_layers + 1
+        states = {state for name in self.config.feature_inputs for state in chosen_states(name, num_states)}
         # One job for each missing directory, not for each trial that reads it.
         trials = {job.states: job.trial for job in jobs if job.states is not None}
         feature_jobs = [
             FeatureJob(
                 trial=trial,
-                states=states,
+                states=tuple(sorted(states)),
                 model=self.model,
-                model_config=self.model_config,
                 data=self.sets,
                 sets=("train", *self.encoded),
                 output=directory,

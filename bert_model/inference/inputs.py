@@ -140,6 +140,10 @@ def input_row(record: Record, form: str, number: int) -> Record:
     error = record.error
     if not error and not record.is_blank:
         try:
+            # Ids are copied into the answers, so they must be what JSON and TSV can hold.
+            if not is_id and stated is not None:
+                raise InputError(f"{record.where}: id is {stated!r}, expected a text or a whole number")
+            unicode_text(str(stated), "id", record.where)
             fields |= check_input(record.fields, form, record.where)
         except InputError as problem:
             error = str(problem)
@@ -174,18 +178,11 @@ def _refuse_columns(source: Source, form: str) -> None:
 
 
 def check_input(fields: Mapping[str, Any], form: str, where: str) -> PredictionInput:
-    """Return the fields that a form has; InputError names one, or the id, that is missing or of the wrong type."""
+    """Return the fields that a form has; InputError names one that is missing or of the wrong type."""
     # Words of a tagged sentence are kept as they are; a text is split later, by `split_words`.
     has_words = form == "tagging" and "words" in fields
     names = ["words"] if has_words else [name.rstrip("*") for name in FIELDS[form]]
     checked: PredictionInput = {"document": fields.get("document")} if has_words else {}
-
-    # Ids are copied into the answers, so they must be what JSON and TSV can hold.
-    example_id = fields.get("id", fields.get("idx"))
-    if isinstance(example_id, bool) or not isinstance(example_id, str | int | None):
-        raise InputError(f"{where}: id is {example_id!r}, expected a text or a whole number")
-    unicode_text(str(example_id), "id", where)
-
     names = [name.rstrip("?") for name in names if not name.endswith("?") or fields.get(name.rstrip("?")) is not None]
     if missing := [name for name in names if fields.get(name) is None]:
         present = ", ".join(map(str, fields)) or "nothing"

@@ -9,7 +9,6 @@ width: H for a weighted sum, K * H for a concatenation.
 import functools
 import logging
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -245,11 +244,6 @@ def chosen_states(feature_input: str, num_states: int) -> list[int]:
         "concat_last_four": last_four,
         "weighted_sum_all": list(range(1, num_states)),
     }[feature_input]
-
-
-def states_of(feature_inputs: Iterable[str], num_states: int) -> list[int]:
-    """Return the hidden states that any of the inputs reads, in order."""
-    return sorted({state for name in feature_inputs for state in chosen_states(name, num_states)})
 
 
 HEAD_CLASSES: dict[str, type[BertForTask]] = {

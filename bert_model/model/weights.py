@@ -157,8 +157,6 @@ def fill_model(
     # Names in the files begin with `bert.`, which a bare BertModel's parameters lack.
     model_class = in_shape(model_class, config)
     tensors, source, target = weights.tensors, weights.architecture, architecture_of(model_class)
-    if target not in HEADS:
-        raise UsageError(f"{target}: not a model class that weights are loaded into (known: {', '.join(HEADS)})")
     model = empty_model(model_class, config)
     prefix = ENCODER_PREFIXES[isinstance(config, ModernConfig)] if issubclass(model_class, BertModel) else ""
     parameters = {prefix + name: parameter for name, parameter in model.named_parameters()}

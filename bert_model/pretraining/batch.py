@@ -173,26 +173,20 @@ def mask_samples(
     width = -(-width // pad_to_multiple) * pad_to_multiple  # S
     input_ids = pad(samples.input_ids, samples.offsets, width)  # (B, S)
     if samples.masked_offsets is not None:  # static masks
-        assert samples.masked_lm_positions is not None
-        assert samples.masked_lm_ids is not None
-        counts = np.diff(samples.masked_offsets)  # (B,)
-        max_count = int(counts.max(initial=1))  # M
-        positions = pad(samples.masked_lm_positions, samples.masked_offsets, max_count)  # (B, M)
-        labels = pad(samples.masked_lm_ids, samples.masked_offsets, max_count)  # (B, M)
+        positions, labels, offsets = samples.masked_lm_positions, samples.masked_lm_ids, samples.masked_offsets
+        assert positions is not None
+        assert labels is not None
     else:  # dynamic masks: new ones in every epoch
         keys = sample_keys(seed, samples.epochs, samples.sample_indices)
         words = samples.continues_word
         continues = None if words is None else pad(words, samples.offsets, width)  # (B, S)
         masked = mask_batch(input_ids, lengths, keys, vocabulary, masking, continues)
-        counts = masked.masked_lm_weights.sum(axis=1).astype(np.int64)  # (B,)
-        max_count = int(counts.max(initial=1))  # M
-        input_ids = masked.input_ids
-        positions, labels = masked.masked_lm_positions[:, :max_count], masked.masked_lm_ids[:, :max_count]  # (B, M)
-    # On a GPU M is aligned like S.
-    extra = -max_count % pad_to_multiple
-    if extra:
-        positions, labels = (np.pad(item, ((0, 0), (0, extra))) for item in (positions, labels))
-    labels = np.where(np.arange(labels.shape[1]) < counts[:, None], labels, IGNORED_LABEL).astype(np.int64)
+        input_ids, offsets = masked.input_ids, masked.masked_offsets
+        positions, labels = masked.masked_lm_positions, masked.masked_lm_ids
+    counts = np.diff(offsets)  # (B,)
+    max_count = -(-int(counts.max(initial=1)) // pad_to_multiple) * pad_to_multiple  # M, on a GPU aligned like S
+    positions, labels = (pad(values, offsets, max_count) for values in (positions, labels))  # (B, M)
+    labels = np.where(np.arange(max_count) < counts[:, None], labels, IGNORED_LABEL).astype(np.int64)
     # Segment ids: 1 from the first token of B to the last, 0 in the padding, as google's files have.
     places = np.arange(width)
     segments = ((places >= samples.segment_b_start[:, None]) & (places < lengths[:, None])).astype(np.int64)

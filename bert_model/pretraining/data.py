@@ -10,7 +10,6 @@ part) -> make_batch (tensors).
 Shapes: N instances.
 """
 
-import dataclasses
 import functools
 import logging
 import threading
@@ -18,14 +17,14 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from bert_model.training.home import artifact_cache
 from bert_pipeline.errors import ArtifactError, ConfigurationError
-from bert_pipeline.instances.columns import InstanceColumns, offsets_of
+from bert_pipeline.instances.columns import InstanceColumns, join, offsets_of
 from bert_pipeline.instances.directory import (
     Shard,
     check_vocabulary,
@@ -290,12 +289,4 @@ def concatenate(parts: list[Samples]) -> Samples:
         return parts[0]
     if len({part.is_masked for part in parts}) > 1:
         raise ArtifactError("some shards hold static masks and some do not; make the instances again in one run")
-    joined: dict[str, npt.NDArray[Any]] = {}
-    for field in dataclasses.fields(Samples):
-        arrays = [getattr(part, field.name) for part in parts]
-        if field.name.endswith("offsets") and arrays[0] is not None:
-            # Offsets begin at 0 in every part, so lengths are joined and summed up again.
-            joined[field.name] = offsets_of(np.concatenate([np.diff(array) for array in arrays]))
-        elif arrays[0] is not None:
-            joined[field.name] = np.concatenate(arrays)
-    return Samples(**joined)
+    return join(parts)

@@ -14,7 +14,7 @@ from bert_model.model.bert import BertForPreTraining
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.training.distributed import Group, autocast
 from bert_model.zero_shot.exam import ngram_baseline_correct, score_pairs
-from bert_model.zero_shot.result import ExamResult, PairScores, exam_result
+from bert_model.zero_shot.result import ExamResult, PairScores, exam_result, mean_accuracy
 from bert_pipeline.errors import ConfigurationError, InputError
 from bert_pipeline.exam.ngrams import NGRAM_BASELINE_NAME
 from bert_pipeline.exam.pairs import Pair, read_pairs, sample_pairs
@@ -88,8 +88,9 @@ class FastExam:
             return {}
         seconds = self._clock() - started
         self._spent, self._longest = self._spent + seconds, max(self._longest, seconds)
-        kinds = {f"exam/{kind}": score.accuracy for kind, score in scores.by_kind().items()}
-        return kinds | {"exam/accuracy": scores.accuracy()}
+        kinds = scores.by_kind()
+        accuracies = {f"exam/{kind}": score.accuracy for kind, score in kinds.items()}
+        return accuracies | {"exam/accuracy": mean_accuracy(kinds)}
 
 
 def whole_exam(

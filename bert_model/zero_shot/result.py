@@ -99,10 +99,6 @@ class PairScores:
         """Return the score of each kind, in the order of their names."""
         return kind_scores(self.pairs, self.correct)
 
-    def accuracy(self) -> float:
-        """Return the mean accuracy over kinds, from 0 to 100; NaN without pairs."""
-        return mean_accuracy(self.by_kind())
-
 
 def correct_pairs(good: np.ndarray, bad: np.ndarray) -> np.ndarray:
     """Return 1 where `good` is higher, 0 where it is lower, and 0.5 where they are equal."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -46,7 +47,10 @@ class InstanceColumns:
         return self.masked_lm_positions is not None
 
 
-def join(parts: Sequence[InstanceColumns]) -> InstanceColumns:
+Columns = TypeVar("Columns", bound=InstanceColumns)
+
+
+def join(parts: Sequence[Columns]) -> Columns:
     """Return the instances of several columns as one, in order."""
     joined: dict[str, np.ndarray] = {}
     for name, first in vars(parts[0]).items():
@@ -55,7 +59,7 @@ def join(parts: Sequence[InstanceColumns]) -> InstanceColumns:
             joined[name] = offsets_of(np.concatenate([np.diff(offsets) for offsets in arrays]))
         elif arrays:
             joined[name] = np.concatenate(arrays)
-    return InstanceColumns(**joined)
+    return type(parts[0])(**joined)
 
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:

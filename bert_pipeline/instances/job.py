@@ -138,11 +138,11 @@ def build_instances(
             shares = draft.counts[split]
             if shares.get("capped_share", 0) > 0.01:
                 log.warning(
-                    "--max-predictions-per-seq %s is too small for %.0f %% of the %s instances: %.1f %% of the tokens "
-                    "are predicted, not %g %%; leave it out, which takes the share of --max-seq-length",
-                    config.max_predictions_per_seq, 100 * shares["capped_share"], split, 100 * shares["masked_share"],
-                    100 * config.masked_lm_prob,
-                )  # fmt: skip
+                    f"--max-predictions-per-seq {config.max_predictions_per_seq} is too small for "
+                    f"{100 * shares['capped_share']:.0f} % of the {split} instances: "
+                    f"{100 * shares['masked_share']:.1f} % of the tokens are predicted, not "
+                    f"{100 * config.masked_lm_prob:g} %; leave it out, which takes the share of --max-seq-length"
+                )
     return load_manifest(output, kind="instances")
 
 
@@ -151,30 +151,16 @@ def _warn_of_one_label(split: str, counts: collections.Counter[str]) -> None:
     if counts["instances"] and not counts["random_next"]:
         remedy = "hold out more (bert corpus --held-out-per-mille)" if split == "held_out" else "give more"
         log.warning(
-            "none of the %s pairs of the %s split has a random next sentence, because it comes from another document "
-            "of the shard and there is only one (documents in all: %s): %s, or separate the documents of a text file "
-            "by blank lines and name it lines:",
-            f"{counts['instances']:,}", split, f"{counts['documents']:,}", remedy,
-        )  # fmt: skip
+            f"none of the {counts['instances']:,} pairs of the {split} split has a random next sentence, because it "
+            "comes from another document of the shard and there is only one (documents in all: "
+            f"{counts['documents']:,}): {remedy}, or separate the documents of a text file by blank lines and name it "
+            "lines:"
+        )
     elif counts["instances"] and counts["random_next"] == counts["instances"]:
         log.warning(
-            "all %s pairs of the %s split have a random next sentence, because each document is a single sentence: "
-            "were paragraphs read as documents? Running text is named book:",
-            f"{counts['instances']:,}", split,
-        )  # fmt: skip
-
-
-def _make_shard(
-    index: int,
-    shard: Path,
-    *,
-    output: Path,
-    vocabulary_sha256: str,
-    config: InstancesConfig,
-    texts: Sequence[mixture.WeightedText],
-) -> Sequence[Result]:
-    with _single_threaded_tokenizers():
-        return [make_shard(index, shard, output, _sentence_encoder(output, vocabulary_sha256), config, texts)]
+            f"all {counts['instances']:,} pairs of the {split} split have a random next sentence, because each "
+            "document is a single sentence: were paragraphs read as documents? Running text is named book:"
+        )
 
 
 @functools.lru_cache(maxsize=1)
@@ -197,22 +183,24 @@ def _single_threaded_tokenizers() -> Iterator[None]:
             os.environ[_TOKENIZERS_PARALLELISM] = before
 
 
-def make_shard(
+def _make_shard(
     index: int,
     shard: Path,
+    *,
     output: Path,
-    encoder: SentenceEncoder,
+    vocabulary_sha256: str,
     config: InstancesConfig,
-    texts: Sequence[mixture.WeightedText] = (),
-) -> Result:
+    texts: Sequence[mixture.WeightedText],
+) -> Sequence[Result]:
     """Write the instance shards, of both splits, of one corpus shard; returns their rows, hashes and counts.
 
     `texts` are the weights of the training documents, if they are not all 1.
     """
-    tokenizer = encoder.tokenizer
-    (tokenized, num_read), failed = without_failures(
-        shard, lambda leave_out: tokenize_shard(shard, encoder, leave_out), encoder.encode
-    )
+    with _single_threaded_tokenizers():
+        encoder = _sentence_encoder(output, vocabulary_sha256)
+        (tokenized, num_read), failed = without_failures(
+            shard, lambda leave_out: tokenize_shard(shard, encoder, leave_out), encoder.encode
+        )
     summary: Result = {"name": shard.name, "rows": num_read + len(failed), "failed": failed, "files": {}}
     for split, documents in tokenized.items():
         if texts and split == "train":
@@ -230,7 +218,7 @@ def make_shard(
             writers = open_writers(stack, output / split, index, config) if len(pairs) else {}
             for start in range(0, len(pairs), INSTANCES_PER_ROW_GROUP):
                 batch = pairs.take(slice(start, start + INSTANCES_PER_ROW_GROUP))
-                columns = make_instances(documents, batch, tokenizer, config, counts)
+                columns = make_instances(documents, batch, encoder.tokenizer, config, counts)
                 histogram += np.bincount(columns.lengths, minlength=len(histogram))
                 for writer in writers.values():
                     writer.write(columns)
@@ -249,7 +237,7 @@ def make_shard(
             "chunks_without_partner": pairs.num_without_partner,
         }
         log.debug("shard %05d: %d %s instances", index, len(pairs), split)
-    return summary
+    return [summary]
 
 
 _READ = ("documents_read", "words_read", "instances")

@@ -1,7 +1,7 @@
 """Masked-LM choices for whole batches: drawn once and stored (static), or drawn for each batch (dynamic).
 
 The mask of an instance depends on its own key and tokens alone, never on the rest of its batch.
-Shapes: B instances, S tokens of the longest, P = config.max_predictions(S).
+Shapes: B instances, S tokens of the longest, M predictions of all.
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from bert_pipeline.configuration import Proportion, configuration
 from bert_pipeline.errors import ConfigurationError, InputError
+from bert_pipeline.instances.columns import offsets_of
 from bert_pipeline.randomness import below, combine, fraction
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -79,16 +80,16 @@ class MaskingConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MaskedBatch:
-    """Masked instances, and the tokens to predict."""
+    """Masked instances, and the tokens to predict as `InstanceColumns` has them."""
 
     input_ids: np.ndarray
     """(B, S) int32: masked."""
     masked_lm_positions: np.ndarray
-    """(B, P) int32: ascending, zero padded."""
+    """(M,) int32: within the instance, ascending."""
     masked_lm_ids: np.ndarray
-    """(B, P) int32: the original tokens, zero padded."""
-    masked_lm_weights: np.ndarray
-    """(B, P) float32: 1 for a prediction, 0 for padding."""
+    """(M,) int32: the original tokens."""
+    masked_offsets: np.ndarray
+    """(B + 1,) int64: where each instance starts in the two others."""
 
 
 def sample_keys(seed: int, epoch: np.ndarray | int, sample_indices: np.ndarray) -> np.ndarray:
@@ -229,8 +230,7 @@ def _replace(
     vocabulary: Tokenizer,
     config: MaskingConfig,
 ) -> MaskedBatch:
-    # List the M chosen positions of all instances as pairs of row and slot.
-    shape = (len(input_ids), config.max_predictions(input_ids.shape[1]))
+    # List the M chosen positions of all instances with their rows.
     rows, slots = np.nonzero(np.arange(positions.shape[1]) < counts[:, None])  # (M,)
     at = positions[rows, slots]
     originals = input_ids[rows, at]
@@ -240,16 +240,11 @@ def _replace(
     replacement = np.where(share < config.mask_share, vocabulary.mask_id, originals)
     is_random = share >= config.mask_share + config.same_share
     replacement[is_random] = below(combine(bits[is_random], 0), vocabulary.vocab_size)
-
-    # Unused slots stay 0 with weight 0, as in google's format.
-    batch = MaskedBatch(
-        input_ids=input_ids.copy(),
-        masked_lm_positions=np.zeros(shape, dtype=np.int32),
-        masked_lm_ids=np.zeros(shape, dtype=np.int32),
-        masked_lm_weights=np.zeros(shape, dtype=np.float32),
+    masked = input_ids.copy()
+    masked[rows, at] = replacement
+    return MaskedBatch(
+        input_ids=masked,
+        masked_lm_positions=at.astype(np.int32),
+        masked_lm_ids=originals,
+        masked_offsets=offsets_of(counts),
     )
-    batch.input_ids[rows, at] = replacement
-    batch.masked_lm_positions[rows, slots] = at
-    batch.masked_lm_ids[rows, slots] = originals
-    batch.masked_lm_weights[rows, slots] = 1.0
-    return batch

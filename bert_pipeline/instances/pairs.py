@@ -363,11 +363,8 @@ def make_instances(
             counts["continuing"] += int(continuing(input_ids, vocabulary, continues).sum())
         limit = masking.max_predictions(config.max_seq_length)
         counts["capped"] += int(np.count_nonzero(np.rint(lengths * masking.masked_lm_prob) > limit))
-        input_ids = batch.input_ids
-        # Of the P slots of each instance keep those that are filled.
-        num_masked = batch.masked_lm_weights.sum(axis=1).astype(np.int64)
-        masked["masked_lm_positions"], masked["masked_offsets"] = unpad(batch.masked_lm_positions, num_masked)
-        masked["masked_lm_ids"], _ = unpad(batch.masked_lm_ids, num_masked)
+        masked = {**vars(batch)}
+        input_ids = masked.pop("input_ids")
     elif continues is not None:
         masked["continues_word"], _ = unpad(continues, lengths)
     flat, offsets = unpad(input_ids, lengths)
@@ -382,11 +379,11 @@ def make_instances(
 
 def _count_masks(batch: MaskedBatch, mask_id: int) -> dict[str, int]:
     """Count the outcomes of static masking."""
-    rows, slots = np.nonzero(batch.masked_lm_weights)
-    seen = batch.input_ids[rows, batch.masked_lm_positions[rows, slots]]
+    rows = np.repeat(np.arange(len(batch.input_ids)), np.diff(batch.masked_offsets))  # (M,)
+    seen = batch.input_ids[rows, batch.masked_lm_positions]
     is_mask = seen == mask_id
     # A random token that equals the original counts as the same: the model cannot tell the two apart.
-    is_same = ~is_mask & (seen == batch.masked_lm_ids[rows, slots])
+    is_same = ~is_mask & (seen == batch.masked_lm_ids)
     return {
         "masked_tokens": len(rows),
         "masked_as_mask": int(is_mask.sum()),

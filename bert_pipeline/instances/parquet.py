@@ -74,7 +74,6 @@ class ParquetInstances(contextlib.AbstractContextManager["ParquetInstances"]):
         metadata = self._file.metadata
         self.num_instances, self.num_row_groups = metadata.num_rows, metadata.num_row_groups
         self.row_group_sizes = tuple(metadata.row_group(index).num_rows for index in range(self.num_row_groups))
-        self.has_static_masks = "masked_lm_positions" in self._file.schema_arrow.names
 
     def read_row_group(self, index: int) -> InstanceColumns:
         """Read one row group. ArtifactError if its bytes are damaged."""
@@ -83,7 +82,7 @@ class ParquetInstances(contextlib.AbstractContextManager["ParquetInstances"]):
         masked: dict[str, np.ndarray] = {}
         if "continues_word" in columns:
             masked["continues_word"] = columns["continues_word"].flatten().to_numpy(zero_copy_only=False)
-        if self.has_static_masks:
+        if "masked_lm_positions" in columns:
             for name in ("masked_lm_positions", "masked_lm_ids"):
                 masked[name] = columns[name].flatten().to_numpy()
             # Positions and ids have the same offsets, so one column gives them.

@@ -85,36 +85,30 @@ class TfrecordWriter(contextlib.AbstractContextManager["TfrecordWriter"]):
 
     def write(self, columns: InstanceColumns) -> None:
         """Append instances. ValueError if they have no masks or do not fit."""
-        for start in range(0, columns.num_instances, RECORDS_PER_ROW_GROUP):
-            records = self._encode(columns, start, min(start + RECORDS_PER_ROW_GROUP, columns.num_instances))
-            parts = ((_record_header(len(record)), record, masked_crc32c(record)) for record in records)
-            self._stream.write(b"".join(itertools.chain.from_iterable(parts)))
-        self.rows += columns.num_instances
-
-    def _encode(self, columns: InstanceColumns, start: int, stop: int) -> list[bytes]:
-        if columns.masked_offsets is None or columns.masked_lm_positions is None or columns.masked_lm_ids is None:
+        masked_offsets = columns.masked_offsets
+        if masked_offsets is None or columns.masked_lm_positions is None or columns.masked_lm_ids is None:
             raise ValueError("instances without masks; google's TFRecord stores masks")
-        offsets = columns.offsets[start : stop + 1]
-        lengths = np.diff(offsets)
         column = np.arange(self.max_seq_length)
-        is_token = column < lengths[:, None]  # (N, S)
-        masked_offsets = columns.masked_offsets[start : stop + 1]
+        is_token = column < columns.lengths[:, None]  # (N, S)
         slots = np.arange(self.max_predictions_per_seq) < np.diff(masked_offsets)[:, None]  # (N, P)
         # All records at once: each feature is an array (N, width), encoded by rows.
         features = {
-            "input_ids": pad(columns.input_ids, offsets, self.max_seq_length),
+            "input_ids": pad(columns.input_ids, columns.offsets, self.max_seq_length),
             "input_mask": is_token,
-            "segment_ids": is_token & (column >= columns.segment_b_start[start:stop, None]),
+            "segment_ids": is_token & (column >= columns.segment_b_start[:, None]),
             "masked_lm_positions": pad(columns.masked_lm_positions, masked_offsets, self.max_predictions_per_seq),
             "masked_lm_ids": pad(columns.masked_lm_ids, masked_offsets, self.max_predictions_per_seq),
-            "next_sentence_labels": columns.is_random_next[start:stop, None],
+            "next_sentence_labels": columns.is_random_next[:, None],
         }
         # google's script has the weights before the last feature, so they are inserted there.
         encoded = [_encode_feature(name, _varints(values)) for name, values in features.items()]
         floats = slots.astype("<f4")
         encoded.insert(5, _encode_feature(_WEIGHTS, [row.tobytes() for row in floats]))
         messages = (b"".join(parts) for parts in zip(*encoded))
-        return [b"\n" + _varint(len(message)) + message for message in messages]
+        records = (b"\n" + _varint(len(message)) + message for message in messages)
+        parts = ((_record_header(len(record)), record, masked_crc32c(record)) for record in records)
+        self._stream.write(b"".join(itertools.chain.from_iterable(parts)))
+        self.rows += columns.num_instances
 
     def __exit__(self, *_: object) -> None:
         try:
@@ -199,7 +193,6 @@ class TfrecordInstances(contextlib.AbstractContextManager["TfrecordInstances"]):
         self.num_row_groups = len(self._groups)
         whole, rest = divmod(self.num_instances, RECORDS_PER_ROW_GROUP)
         self.row_group_sizes = (RECORDS_PER_ROW_GROUP,) * whole + ((rest,) if rest else ())
-        self.has_static_masks = True
         self.max_seq_length = self.max_predictions_per_seq = 0
         # The first record gives the widths; `read_row_group` compares all others with them.
         if self.num_instances:

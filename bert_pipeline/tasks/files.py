@@ -56,7 +56,8 @@ class TaskFiles:
     train: tuple[Path, ...]
     dev: dict[str, tuple[Path, ...]]
     test: dict[str, tuple[Path, ...]]
-    to_split: tuple[Path, ...] = ()
+    own_split: bool = False
+    """Whether the training files are those of the first dev split too, and to be split."""
     absent: tuple[str, ...]
 
 
@@ -139,7 +140,7 @@ def _single_file(paths: tuple[Path, ...], dev_split: str, dev_fraction: float, p
         raise InputError(
             f"{problem}; with dev_fraction (0.2, say) {paths[0].name} alone would be split into train and dev"
         )
-    return TaskFiles(train=paths, dev={dev_split: paths}, test={}, to_split=paths, absent=())
+    return TaskFiles(train=paths, dev={dev_split: paths}, test={}, own_split=True, absent=())
 
 
 def _folder(task: Task, path: Path) -> Path:

@@ -129,13 +129,10 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
         return examples
 
     # One file may have to serve for training and for the first dev split; other dev files are read as they are.
-    if files.to_split:
-        split_name = next(iter(files.dev))
-        source = ", ".join(map(str, files.to_split))
-        train, dev_part = split_by_group(read(files.to_split, for_training=True), dev_fraction, source)
-        dev = {split_name: dev_part}
-    else:
-        train, dev = read(files.train, for_training=True), {}
+    train = read(files.train, for_training=True)
+    dev: dict[str, list[Any]] = {}
+    if files.own_split:
+        train, dev[next(iter(files.dev))] = split_by_group(train, dev_fraction, ", ".join(map(str, files.train)))
     dev |= {split: read(paths) for split, paths in files.dev.items() if split not in dev}
     test = {split: read(paths, labeled=None) for split, paths in files.test.items()}
 
@@ -145,7 +142,7 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
         train=train,
         dev=dev,
         test=test,
-        own_split=bool(files.to_split),
+        own_split=files.own_split,
         sha256=file_hashes([*splits.values()]),
         absent=files.absent,
         counts=counts,

@@ -53,17 +53,15 @@ def with_static_masks(columns: InstanceColumns, tokenizer: Tokenizer, max_seq_le
     padded = pad(columns.input_ids, columns.offsets, max_seq_length)
     keys = sample_keys(1, 0, np.arange(columns.num_instances))
     masked = mask_batch(padded, columns.lengths, keys, tokenizer, MaskingConfig())
-    counts = masked.masked_lm_weights.sum(axis=1).astype(np.int64)
     input_ids, offsets = unpad(masked.input_ids, columns.lengths)
-    positions, masked_offsets = unpad(masked.masked_lm_positions, counts)
     return InstanceColumns(
         input_ids=input_ids,
         offsets=offsets,
         segment_b_start=columns.segment_b_start,
         is_random_next=columns.is_random_next,
-        masked_lm_positions=positions,
-        masked_lm_ids=unpad(masked.masked_lm_ids, counts)[0],
-        masked_offsets=masked_offsets,
+        masked_lm_positions=masked.masked_lm_positions,
+        masked_lm_ids=masked.masked_lm_ids,
+        masked_offsets=masked.masked_offsets,
     )
 
 

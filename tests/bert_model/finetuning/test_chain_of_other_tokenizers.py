@@ -77,8 +77,7 @@ def test_whole_words_are_masked_or_none_of_their_tokens(workplace):
     config = MaskingConfig(whole_word_masking=True, masked_lm_prob=0.4)
     batch = mask_batch(ids, columns.lengths, keys, tokenizer, config, joins)
     chosen = np.zeros(ids.shape, dtype=bool)
-    rows, slots = np.nonzero(batch.masked_lm_weights)
-    chosen[rows, batch.masked_lm_positions[rows, slots]] = True
+    chosen[np.repeat(np.arange(len(ids)), np.diff(batch.masked_offsets)), batch.masked_lm_positions] = True
     special = np.isin(ids, [tokenizer.cls_id, tokenizer.sep_id])
     inside = joins[:, 1:] & ~special[:, :-1]  # a cut word after [CLS] begins there
     assert chosen.sum() > len(ids)

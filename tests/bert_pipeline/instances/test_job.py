@@ -106,23 +106,26 @@ def test_content_does_not_depend_on_number_of_workers(vocabulary, tmp_path):
         assert (one.provenance["workers"], four.provenance["workers"]) == (1, 4)
 
 
+make_shard, attempts = jobs_instances._make_shard, []
+
+
+def make_shard_again(index, shard, *, output, **settings):
+    """Make a shard twice after an attempt that fails."""
+    attempts.append(index)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TfrecordWriter, "write", lambda *_: (_ for _ in ()).throw(OSError("worker lost")))
+        with pytest.raises(OSError, match="worker lost"):
+            make_shard(index, shard, output=output, **settings)
+    (output / "train" / f"instances-{index:05d}.parquet.torn").write_bytes(b"PAR1")
+    first = make_shard(index, shard, output=output, **settings)
+    again = make_shard(index, shard, output=output, **settings)
+    assert again == first
+    return again
+
+
 def test_repeated_shard_has_equal_bytes(corpus, static_both, vocabulary, tmp_path, monkeypatch):
     """A runner may run failed work again, and start slow work a second time."""
-    make, attempts = jobs_instances.make_shard, []
-
-    def interrupted(index, shard, output, encoder, config, texts):
-        attempts.append(index)
-        with monkeypatch.context() as patch:
-            patch.setattr(TfrecordWriter, "write", lambda *_: (_ for _ in ()).throw(OSError("worker lost")))
-            with pytest.raises(OSError, match="worker lost"):
-                make(index, shard, output, encoder, config)
-        (output / "train" / f"instances-{index:05d}.parquet.torn").write_bytes(b"PAR1")
-        first = make(index, shard, output, encoder, config)
-        again = make(index, shard, output, encoder, config)
-        assert again == first
-        return again
-
-    monkeypatch.setattr(jobs_instances, "make_shard", interrupted)
+    monkeypatch.setattr(jobs_instances, "_make_shard", make_shard_again)
     manifest = build_instances(
         corpus, vocabulary, tmp_path / "again", InstancesConfig(**static_both.configuration), ONE_WORKER
     )

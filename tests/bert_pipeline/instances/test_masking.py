@@ -44,6 +44,12 @@ def mask(ids, lengths, keys, **values):
     return mask_batch(ids, lengths, keys, VOCABULARY, MaskingConfig(**values))
 
 
+def seen_by_the_model(batch):
+    """The masked ids at the predicted positions, (M,)."""
+    rows = np.repeat(np.arange(len(batch.input_ids)), np.diff(batch.masked_offsets))
+    return batch.input_ids[rows, batch.masked_lm_positions]
+
+
 def words_of(ids):
     """Plain reference: lists of positions, a "##" piece joined to the word before it but not across [SEP]."""
     words = []
@@ -85,20 +91,17 @@ def test_mask_invariants(lengths, seed, whole_words, most, share):
     values = {"whole_word_masking": whole_words, "max_predictions_per_seq": most, "masked_lm_prob": share}
     batch = mask(ids, lengths, keys, **values)
     assert batch.input_ids.dtype == batch.masked_lm_positions.dtype == batch.masked_lm_ids.dtype == np.int32
-    assert batch.masked_lm_positions.shape == batch.masked_lm_ids.shape == batch.masked_lm_weights.shape
-    assert batch.masked_lm_positions.shape == (len(lengths), most)
+    assert batch.masked_lm_positions.shape == batch.masked_lm_ids.shape == (batch.masked_offsets[-1],)
     for row, length in enumerate(lengths.tolist()):
-        count = int(batch.masked_lm_weights[row].sum())
-        positions = batch.masked_lm_positions[row, :count].tolist()
+        own = slice(*batch.masked_offsets[row : row + 2])
+        positions = batch.masked_lm_positions[own].tolist()
+        count = len(positions)
         budget = min(most, max(1, round(length * share)))
         num_candidates = sum(len(word) for word in words_of(ids[row, :length]))
         assert positions == sorted(set(positions))
-        assert not batch.masked_lm_positions[row, count:].any()
-        assert not batch.masked_lm_ids[row, count:].any()
-        assert batch.masked_lm_weights[row].tolist() == [1.0] * count + [0.0] * (most - count)
         assert not {VOCABULARY.cls_id, VOCABULARY.sep_id} & set(ids[row, positions].tolist())
         assert all(position < length for position in positions)
-        assert batch.masked_lm_ids[row, :count].tolist() == ids[row, positions].tolist()
+        assert batch.masked_lm_ids[own].tolist() == ids[row, positions].tolist()
         elsewhere = np.setdiff1d(np.arange(WIDTH), positions)
         assert np.array_equal(batch.input_ids[row, elsewhere], ids[row, elsewhere])
         if whole_words:
@@ -119,7 +122,8 @@ def test_mask_does_not_depend_on_batch(whole_words):
         narrow = ids[row : row + 1, : lengths[row]]
         alone = mask(narrow, lengths[row : row + 1], keys[row : row + 1], **values)
         assert np.array_equal(alone.input_ids[0], whole.input_ids[row, : lengths[row]])
-        assert np.array_equal(alone.masked_lm_positions[0], whole.masked_lm_positions[row])
+        own = slice(*whole.masked_offsets[row : row + 2])
+        assert np.array_equal(alone.masked_lm_positions, whole.masked_lm_positions[own])
 
 
 def test_keys_differ_between_seeds_epochs_and_samples():
@@ -144,22 +148,20 @@ def test_replacements_have_requested_shares(name):
     mix = tuple(float(part) / 100 for part in name.split("/"))
     config = from_mapping(MaskingConfig, {"mix": name})
     batch = mask_batch(ids, lengths, sample_keys(1, 0, np.arange(4000)), VOCABULARY, config)
-    rows, slots = np.nonzero(batch.masked_lm_weights)
-    seen = batch.input_ids[rows, batch.masked_lm_positions[rows, slots]]
-    is_mask, is_same = seen == VOCABULARY.mask_id, seen == batch.masked_lm_ids[rows, slots]
+    seen = seen_by_the_model(batch)
+    is_mask, is_same = seen == VOCABULARY.mask_id, seen == batch.masked_lm_ids
     # A random replacement is [MASK] or the token itself once in a hundred times each.
     other = mix[2] / 100
     observed = [is_mask.sum(), is_same.sum(), (~is_mask & ~is_same).sum()]
-    expected = np.array([mix[0] + other, mix[1] + other, mix[2] - 2 * other]) * len(rows)
+    expected = np.array([mix[0] + other, mix[1] + other, mix[2] - 2 * other]) * len(seen)
     for found, wanted in zip(observed, expected):
-        assert found == wanted or stats.binomtest(int(found), len(rows), wanted / len(rows)).pvalue > LEVEL
+        assert found == wanted or stats.binomtest(int(found), len(seen), wanted / len(seen)).pvalue > LEVEL
 
 
 def test_random_replacements_are_uniform_over_the_vocabulary():
     ids, lengths = make_batch([WIDTH] * 4000)
     batch = mask(ids, lengths, sample_keys(2, 0, np.arange(4000)), mask_share=0.0, same_share=0.0, random_share=1.0)
-    rows, slots = np.nonzero(batch.masked_lm_weights)
-    counts = np.bincount(batch.input_ids[rows, batch.masked_lm_positions[rows, slots]], minlength=100)
+    counts = np.bincount(seen_by_the_model(batch), minlength=100)
     assert stats.chisquare(counts).pvalue > LEVEL
 
 
@@ -167,8 +169,7 @@ def test_every_candidate_is_chosen_equally_often():
     ids, lengths = make_batch([50])
     many = np.repeat(ids, 20_000, axis=0)
     batch = mask(many, np.repeat(lengths, 20_000), sample_keys(3, 0, np.arange(20_000)))
-    rows, slots = np.nonzero(batch.masked_lm_weights)
-    counts = np.bincount(batch.masked_lm_positions[rows, slots], minlength=WIDTH)
+    counts = np.bincount(batch.masked_lm_positions, minlength=WIDTH)
     candidates = [position for word in words_of(ids[0, :50]) for position in word]
     assert counts.sum() == counts[candidates].sum() == 20_000 * 8
     # Eight of an instance's positions are distinct, so their spread is smaller than that of independent draws.
@@ -186,14 +187,13 @@ def test_whole_words_are_chosen_as_the_reference_chooses_them():
         sample_keys(4, 0, np.arange(many)),
         whole_word_masking=True,
     )
-    rows, slots = np.nonzero(batch.masked_lm_weights)
-    ours = np.bincount(batch.masked_lm_positions[rows, slots], minlength=WIDTH)
+    ours = np.bincount(batch.masked_lm_positions, minlength=WIDTH)
     rng = random.Random(4)
     choices = [reference_choice(ids[0, :60].tolist(), 9, rng) for _ in range(many)]
     theirs = np.bincount(np.concatenate(choices), minlength=WIDTH)
     starts = [word[0] for word in words_of(ids[0, :60])]
     assert stats.chi2_contingency([ours[starts], theirs[starts]]).pvalue > LEVEL
-    sizes = np.bincount(batch.masked_lm_weights.sum(axis=1).astype(int), minlength=10)
+    sizes = np.bincount(np.diff(batch.masked_offsets), minlength=10)
     reference_sizes = np.bincount([len(choice) for choice in choices], minlength=10)
     seen = (sizes + reference_sizes) > 0
     assert seen.sum() == 1 or stats.chi2_contingency([sizes[seen], reference_sizes[seen]]).pvalue > LEVEL
@@ -205,7 +205,7 @@ def test_piece_at_start_of_segment_b_is_a_word():
     many = np.repeat(ids, 500, axis=0)
     keys = sample_keys(1, 0, np.arange(500))
     batch = mask(many, np.full(500, 8), keys, whole_word_masking=True, max_predictions_per_seq=1)
-    assert set(batch.masked_lm_positions[:, 0].tolist()) == {1, 2, 3, 5, 6}
+    assert set(batch.masked_lm_positions.tolist()) == {1, 2, 3, 5, 6}
 
 
 @pytest.mark.parametrize(

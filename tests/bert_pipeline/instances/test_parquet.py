@@ -49,7 +49,7 @@ def test_instances_round_trip_by_row_group(tmp_path, static):
         assert shard.row_group_sizes == (4096, 4096, 100)
         assert shard.num_row_groups == 3
         assert shard.num_instances == 8292
-        assert shard.has_static_masks == static
+        assert shard.read_row_group(0).is_masked == static
         for index in (2, 0, 1):
             assert_same(shard.read_row_group(index), columns[index])
 
