@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import dagster as dg
 
+from bert_model.inference.inputs import read_rows, rejected_path
 from bert_pipeline.errors import InputError
 from bert_pipeline.manifest import Manifest, foreign_input, load_manifest, publishing
 from bert_pipeline.step import STEPS
@@ -124,7 +125,6 @@ def recorded_inputs(files: Sequence[Path], model: Mapping[str, str]) -> dict[str
 
 
 def _answer(task: str, model: Path, files: Sequence[Path], inputs: dict[str, Any], directory: Path) -> Manifest:
-    from bert_model.inference.inputs import rejected_path
     from bert_model.inference.predict import answer_file, load_predictor
 
     predictor = load_predictor(task, [model])
@@ -150,7 +150,6 @@ def _answer(task: str, model: Path, files: Sequence[Path], inputs: dict[str, Any
 
 def sample_answers(manifest: Manifest, files: Sequence[Path], task: Task) -> list[dict[str, Any]]:
     """Return the first inputs with their answers as table rows."""
-    from bert_model.inference.inputs import read_rows
 
     def cell(value: Any) -> str:
         return shortened(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 240)

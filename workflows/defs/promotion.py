@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeAlias
 import dagster as dg
 
 from bert_model.finetuning.caveats import describe
+from bert_model.registry.model_card import stated_license, write_readme
 from bert_model.registry.promotion import Decision, GateConfig
 from bert_model.training.metrics_log import read_history
 from bert_pipeline.errors import ArtifactError, BertError
@@ -77,7 +78,6 @@ def _register(
     context: dg.AssetExecutionContext, license: str, home: BertHome, dump: str, task: str | None = None
 ) -> Any:
     """Register the pre-trained model of a dump, or with `task` its fine-tuned one, and write its README.md."""
-    from bert_model.registry.model_card import stated_license, write_readme
     from bert_model.registry.operations import register
 
     pretrained = home.current_model(dump)

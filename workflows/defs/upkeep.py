@@ -18,6 +18,7 @@ from typing import Annotated
 import dagster as dg
 from pydantic import Field, NonNegativeInt, PositiveInt
 
+from bert_model.registry.model_card import CARD_NAME
 from bert_model.training.home import relocate
 from bert_pipeline.atomic import atomic_directory, is_abandoned, replace_text
 from bert_pipeline.errors import ArtifactError, UsageError
@@ -60,8 +61,6 @@ def create_backup(home: BertHome, directory: Path) -> Manifest:
     Services may run meanwhile: each database is copied as a snapshot by SQLite. ArtifactError when `directory` exists
     or there is nothing to copy.
     """
-    from bert_model.registry.model_card import CARD_NAME
-
     if directory.exists():
         raise ArtifactError(f"{directory}: exists; give a new directory for each backup")
     dagster_home = dagster_directory(home)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import dagster as dg
 
 from bert_model.training.home import bert_home, credentials_apart, sqlite_uri
+from bert_model.training.mlflow_store import open_client
 from bert_pipeline.errors import ArtifactError, BertError, UsageError, suggest
 from bert_pipeline.manifest import MANIFEST_NAME
 from bert_pipeline.step import STEPS
@@ -31,6 +32,8 @@ TASK_NAMES = tuple(TASKS)
 DEFAULT_DUMP = "samplewiki-1"
 """The generated sample encyclopedia: the partition that needs no file and no network."""
 
+PUBLISHED_DUMP = re.compile(r"([a-z][a-z0-9_]*)-(\d{8}|latest)")
+"""Wiki and date of the dumps that the asset `dump` downloads, such as enwiki-20261101."""
 SAMPLE_DUMP = re.compile(r"samplewiki-(\d{1,9})")
 _DUMP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -278,8 +281,6 @@ class BertHome(dg.ConfigurableResource[Any]):
 
     def mlflow_run(self, run_id: str) -> dg.MetadataValue[Any]:
         """Return the link to a run. From a path without the experiment MLflow leads on to its mode for LLMs."""
-        from bert_model.training.mlflow_store import open_client
-
         experiment = ""
         with contextlib.suppress(Exception):  # any error of a server, a database or a network
             experiment = f"experiments/{open_client(self.tracking_uri).get_run(run_id).info.experiment_id}/"
