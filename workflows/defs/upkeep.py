@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +24,7 @@ from bert_pipeline.atomic import atomic_directory, is_abandoned, replace_text
 from bert_pipeline.errors import ArtifactError, UsageError
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest, publishing
 from bert_pipeline.storage import is_file, remove_tree, without_secrets
+from bert_pipeline.tasks.catalogue import NAME_PATTERN
 from workflows.lib.doctor import BACKUPS_VARIABLE, LAST_BACKUP, examine, page_of, repair
 from workflows.lib.instance import (
     UNFINISHED,
@@ -35,10 +36,9 @@ from workflows.lib.instance import (
 )
 from workflows.lib.resources import (
     DEFAULT_DUMP,
+    DUMP_NAME,
     PARTITION_TAG,
     BertHome,
-    checked_dump_name,
-    checked_task_name,
     dump_partitions,
     op_job,
     task_partitions,
@@ -249,9 +249,10 @@ def remove_partitions(
 ) -> None:
     """Record where the files of old dumps are, and delete the partitions of these dumps and those of unusable names."""
     instance = context.instance
+    # The UI's dialog adds any name.
     unusable = {
-        definition: [name for name in instance.get_dynamic_partitions(str(definition.name)) if is_refused(name, check)]
-        for definition, check in ((dump_partitions, checked_dump_name), (task_partitions, checked_task_name))
+        definition: [name for name in instance.get_dynamic_partitions(str(definition.name)) if not usable(name)]
+        for definition, usable in ((dump_partitions, DUMP_NAME.fullmatch), (task_partitions, NAME_PATTERN.fullmatch))
     }
     archived = dumps_to_archive(instance, dumps, keep)
     verb = "would remove" if dry_run else "removed"
@@ -278,7 +279,7 @@ def dumps_to_archive(instance: dg.DagsterInstance, named: Sequence[str], keep: i
     dumps = [dump for dump in instance.get_dynamic_partitions(str(dump_partitions.name)) if dump != DEFAULT_DUMP]
     if unknown := [dump for dump in named if dump not in dumps]:
         raise UsageError(f"dumps: {unknown[0]!r} is no partition that can be archived; expected names of {dumps}")
-    usable = [dump for dump in dumps if not is_refused(dump, checked_dump_name)]
+    usable = [dump for dump in dumps if DUMP_NAME.fullmatch(dump)]
     old = usable[:-keep] if keep else []
     chosen = [dump for dump in usable if dump in named or dump in old]
 
@@ -291,15 +292,6 @@ def dumps_to_archive(instance: dg.DagsterInstance, named: Sequence[str], keep: i
         if backfill.status.value in BACKFILL_IN_PROGRESS:
             raise UsageError(f"backfill {backfill.backfill_id} is in progress; wait for its end, or cancel it")
     return chosen
-
-
-def is_refused(name: str, check: Callable[[str], str]) -> bool:
-    """Return whether `check` refuses a name; the UI's dialog adds any."""
-    try:
-        check(name)
-    except UsageError:
-        return True
-    return False
 
 
 def archive(instance: dg.DagsterInstance, home: BertHome, dump: str) -> None:

@@ -35,7 +35,7 @@ DEFAULT_DUMP = "samplewiki-1"
 PUBLISHED_DUMP = re.compile(r"([a-z][a-z0-9_]*)-(\d{8}|latest)")
 """Wiki and date of the dumps that the asset `dump` downloads, such as enwiki-20261101."""
 SAMPLE_DUMP = re.compile(r"samplewiki-(\d{1,9})")
-_DUMP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+DUMP_NAME = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 PARTITION_TAG = "dagster/partition"
 """The tag of a run that holds its partition."""
@@ -47,7 +47,7 @@ dump_task_partitions = dg.MultiPartitionsDefinition({"dump": dump_partitions, "t
 
 def checked_dump_name(name: str) -> str:
     """Return `name` if it can name a partition and a directory; UsageError otherwise."""
-    if not _DUMP_NAME.fullmatch(name) or ".." in name:
+    if not DUMP_NAME.fullmatch(name):
         raise UsageError(
             f"dump {name!r}: expected letters, digits, dots, dashes and underscores, such as enwiki-20261101"
         )
