@@ -254,15 +254,9 @@ def markdown_report(results: Results) -> str:
 def _table(results: Results, style: str) -> str:
     """Return the table as text; task, metric and note are aligned to the left."""
     headings = results.headings
-    rows = [[_cell(row[key]) for key in headings] for row in results.rows]
+    rows = [["" if cell is None else str(cell) for cell in row.values()] for row in results.shown_rows()]
     numbers = [index for index, key in enumerate(headings) if key not in ("task", "metric", "note")]
     return format_table(headings.values(), rows, style, numbers=numbers)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
 def _notes(results: Results) -> list[str]:
