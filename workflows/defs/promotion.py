@@ -292,7 +292,7 @@ def describe_move(home: BertHome, name: str, version: int, former: int) -> dict[
 ModelName: TypeAlias = Annotated[str, "Registered model, such as bert-tiny or bert-tiny-sst2."]
 
 
-@op_job("promote", "Print the decision on a version; promote it if dry_run is off.", GATES)
+@op_job("promote", GATES)
 def evaluate_promotion(
     context: dg.OpExecutionContext,
     home: BertHome,
@@ -301,7 +301,7 @@ def evaluate_promotion(
     version: Annotated[int, "Version to promote; 0 takes the newest."] = 0,
     dry_run: Annotated[bool, "Print the decision and change nothing."] = True,
 ) -> None:
-    """Evaluate the promotion gates for a version, and promote it unless this is a dry run."""
+    """Print the decision on a version; promote it if dry_run is off."""
     from bert_model.registry.operations import promote
 
     decision = promote(name, version or None, dry_run, config=settings)
@@ -310,9 +310,9 @@ def evaluate_promotion(
         decision.require()
 
 
-@op_job("rollback", "Give the alias champion back to its former holder.")
+@op_job("rollback")
 def rollback_champion(context: dg.OpExecutionContext, home: BertHome, name: ModelName) -> None:
-    """Restore the previous champion."""
+    """Give the alias champion back to its former holder."""
     from bert_model.registry.operations import rollback
 
     version = rollback(name)

@@ -173,14 +173,14 @@ class DoctorLaunchpad(dg.Config):
     repair: bool = Field(default=False, description="Repair what is safe to repair.")
 
 
-@op_job("backup", "Back up the home as `workflows.backup` does; keep the newest backups only.")
+@op_job("backup")
 def back_up(
     context: dg.OpExecutionContext,
     home: BertHome,
     folder: Annotated[str, "Empty: the folder that BERT_BACKUPS names."] = "",
     keep: Annotated[PositiveInt, "Of this home's backups in the folder, the newest ones that stay."] = 7,
 ) -> None:
-    """Write a backup to a new directory of the folder, and remove the oldest ones."""
+    """Back up the home as `workflows.backup` does; keep the newest backups only."""
     if not (name := folder or os.environ.get(BACKUPS_VARIABLE)):
         raise UsageError(f"folder: no folder is given, and {BACKUPS_VARIABLE} is not set; name one on another disk")
     backups = Path(name).absolute()
@@ -235,11 +235,7 @@ RANGE_TAG = "dagster/asset_partition_range_start"
 """Tag of a run that materializes a range of partitions at once."""
 
 
-@op_job(
-    "archive_partitions",
-    "Remove old dumps, and names that no asset accepts, from the lists of partitions; all files stay, and "
-    "BERT_HOME/archive/<dump>.json says where. Adding the partition again brings it back.",
-)
+@op_job("archive_partitions")
 def remove_partitions(
     context: dg.OpExecutionContext,
     home: BertHome,
@@ -247,7 +243,10 @@ def remove_partitions(
     keep: Annotated[NonNegativeInt, "Archive all but this many dumps, those added last; 0 archives only `dumps`."] = 0,
     dry_run: Annotated[bool, "Log what would be removed and change nothing."] = True,
 ) -> None:
-    """Record where the files of old dumps are, and delete the partitions of these dumps and those of unusable names."""
+    """Remove old dumps, and names that no asset accepts, from the lists of partitions.
+
+    All files stay, and BERT_HOME/archive/<dump>.json says where. Adding the partition again brings it back.
+    """
     instance = context.instance
     # The UI's dialog adds any name.
     unusable = {

@@ -201,16 +201,16 @@ def source_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def op_job(
-    name: str, description: str, defaults: Mapping[str, Any] = MappingProxyType({})
+    name: str, defaults: Mapping[str, Any] = MappingProxyType({})
 ) -> Callable[[Callable[..., None]], dg.JobDefinition]:
     """Return the decorator that makes a function a job of one op, with the launchpad of `configured`.
 
-    Such a job is short: it does not wait behind the queued trainings.
+    Its docstring is the job's description in the UI. Such a job is short: it does not wait behind the queued trainings.
     """
 
     def declare(function: Callable[..., None]) -> dg.JobDefinition:
         graph = dg.GraphDefinition(name=name, node_defs=[dg.op(configured(function, defaults))])
-        return graph.to_job(description=description, tags={"dagster/priority": "10"})
+        return graph.to_job(description=inspect.getdoc(function), tags={"dagster/priority": "10"})
 
     return declare
 
