@@ -76,8 +76,7 @@ def observe_sources(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveRes
             yield dg.ObserveResult(PUBLISHED_DUMPS, data_version=dg.DataVersion(newest), metadata=metadata)
 
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", dg.BetaWarning)
+with warnings.catch_warnings(action="ignore", category=dg.BetaWarning):
     shared: Any = {"group_name": "data", "owners": ["team:data"], "metadata": source_of(observe_sources)}
     sources = dg.multi_observable_source_asset(
         name="sources",

@@ -194,8 +194,7 @@ def step_asset(*, defaults: Mapping[str, Any] | None = None, **options: Any) -> 
 def source_of(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the metadata by which the UI leads to the source of an asset."""
     file, line = inspect.getsourcefile(function), inspect.getsourcelines(function)[1]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dg.BetaWarning)
+    with warnings.catch_warnings(action="ignore", category=dg.BetaWarning):
         reference = dg.LocalFileCodeReference(file_path=str(file), line_number=line)
         return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[reference])}
 
