@@ -350,28 +350,24 @@ def instances(
     return materialization(content_sha256(versions), metadata)
 
 
-def sample_instances(manifest: Manifest) -> list[dict[str, Any]]:
-    """Return the first five training instances as text."""
+def sample_instances(manifest: Manifest) -> Iterator[dict[str, Any]]:
+    """Yield the first five training instances as text."""
     paths = shard_paths(manifest, "train")
     if not paths:
-        return []
+        return
 
     # The first row group of the first shard is enough for a few rows.
     tokenizer = Tokenizer.from_directory(manifest.path)
     with local_copy(paths[0]) as path, open_shard(path) as shard:
         columns = shard.read_row_group(0)
-    rows = []
     for index in range(min(5, len(columns.is_random_next))):
         ids = columns.input_ids[columns.offsets[index] : columns.offsets[index + 1]]
-        rows.append(
-            {
-                "tokens": len(ids),
-                "segment_b_start": int(columns.segment_b_start[index]),
-                "is_random_next": bool(columns.is_random_next[index]),
-                "text": shortened(" ".join(tokenizer.tokens[token] for token in ids), 240),
-            }
-        )
-    return rows
+        yield {
+            "tokens": len(ids),
+            "segment_b_start": int(columns.segment_b_start[index]),
+            "is_random_next": bool(columns.is_random_next[index]),
+            "text": shortened(" ".join(tokenizer.tokens[token] for token in ids), 240),
+        }
 
 
 # --- exam ---

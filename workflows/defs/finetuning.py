@@ -4,7 +4,7 @@ import contextlib
 import json
 import statistics
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -159,13 +159,11 @@ def _publish_task_data(directory: Path, path: Path, dev_fraction: float, data: A
     return load_manifest(directory, kind="task_data")
 
 
-def _sample_examples(examples: list[Any]) -> list[dict[str, Any]]:
-    rows = []
+def _sample_examples(examples: list[Any]) -> Iterator[dict[str, Any]]:
     for example in examples[:5]:
         label = getattr(example, "label", getattr(example, "tags", getattr(example, "answers", "")))
         text = shortened("\n".join(example.texts), 240)
-        rows.append({"example_id": example.example_id, "text": text, "label": shortened(str(label), 80)})
-    return rows
+        yield {"example_id": example.example_id, "text": text, "label": shortened(str(label), 80)}
 
 
 # --- finetuned_model ---
