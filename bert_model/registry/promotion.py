@@ -9,7 +9,7 @@ with its interval over resampled examples and seeds.
 import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -242,7 +242,7 @@ def decide(
     """Evaluate the gates for a version. Without a champion there is no comparison, and it only needs to be sound."""
     config, inspection = config or GateConfig(), inspection or Inspection()
     candidate, champion = _judged(candidate, config), champion and _judged(champion, config)
-    tasks = _compare(candidate, champion)
+    tasks = tuple(_compare(candidate, champion))
     drawn = [_drawn_differences(task, statistics or {}, seed) for seed, task in enumerate(tasks)]
     counted = [draws for draws in drawn if draws is not None]
     decision = Decision(
@@ -299,11 +299,10 @@ def _judged(version: RegisteredVersion, config: GateConfig) -> RegisteredVersion
     return dataclasses.replace(version, scores=tuple(score for score in version.scores if score.task not in ignored))
 
 
-def _compare(candidate: RegisteredVersion, champion: RegisteredVersion | None) -> tuple[TaskComparison, ...]:
+def _compare(candidate: RegisteredVersion, champion: RegisteredVersion | None) -> Iterator[TaskComparison]:
     """Pair the scores of both versions by task, and note why a pair does not count."""
     new_scores = {score.task: score for score in candidate.scores}
     old_scores = {score.task: score for score in champion.scores} if champion else {}
-    tasks = []
     # A task that only one version has is listed too, with the reason why it does not count.
     for task in dict.fromkeys([*new_scores, *old_scores]):
         new, old = new_scores.get(task), old_scores.get(task)
@@ -321,8 +320,7 @@ def _compare(candidate: RegisteredVersion, champion: RegisteredVersion | None) -
             counts = True
             note = "" if new.configuration_sha256 == old.configuration_sha256 else "other fine-tuning settings"
         metric = (new or old_scores[task]).metric
-        tasks.append(TaskComparison(task=task, metric=metric, candidate=new, champion=old, counts=counts, note=note))
-    return tuple(tasks)
+        yield TaskComparison(task=task, metric=metric, candidate=new, champion=old, counts=counts, note=note)
 
 
 def _data_of(score: TaskScore, candidate: RegisteredVersion) -> str:
