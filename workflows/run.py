@@ -15,16 +15,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.execution.api import execute_run
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
+
 from bert_model.presets import load_preset, preset_names
 from bert_pipeline.configuration import SettingsAction, print_settings
 from bert_pipeline.errors import ArtifactError, InputError, UsageError, exit_code_of, suggest
 from bert_pipeline.signals import term_as_interrupt
+from workflows.lib.console import TIME_LEFT, log_of_libraries
+from workflows.lib.instance import database_errors, end_abandoned_runs, open_instance, wait_for_pools
 from workflows.lib.launchpad import DEFAULT_PRESET, PRESET_VARIABLE, asset_configs
 from workflows.lib.lineage import files_of_sources, registered_name
+from workflows.lib.processes import PROCESS_TAG, run_mark
 from workflows.lib.resources import (
     CODE_LOCATION,
     DEFAULT_DUMP,
     JOBS,
+    PUBLISHED_DUMP,
     STAGE_ASSETS,
     STAGES,
     TASK_NAMES,
@@ -33,6 +42,7 @@ from workflows.lib.resources import (
     checked_dump_name,
     checked_tasks,
     dump_partitions,
+    dump_task_key,
     read_own_tasks,
     sample_seed,
 )
@@ -166,8 +176,6 @@ def check_dump_is_known(dump: str, arguments: argparse.Namespace) -> None:
         return
     problem = "has no data yet; run the stage data first"
     if arguments.stage in ("data", "all"):
-        from workflows.defs.data import PUBLISHED_DUMP
-
         if arguments.dump_file or sample_seed(dump) is not None or PUBLISHED_DUMP.fullmatch(dump):
             return
         problem = "is no known, generated or published dump, such as enwiki-20261101; give --dump-file for another"
@@ -177,9 +185,6 @@ def check_dump_is_known(dump: str, arguments: argparse.Namespace) -> None:
 
 def run_stages(plan: Plan, stages: Sequence[str]) -> int:
     """Run stages one after the other, up to the first that fails, and print the outcome."""
-    from workflows.lib.console import TIME_LEFT, log_of_libraries
-    from workflows.lib.instance import database_errors, end_abandoned_runs, open_instance
-
     seconds: dict[str, float] = {}
     home = BertHome()
     details = home.run_log(plan.dump)
@@ -209,9 +214,7 @@ def run_stages(plan: Plan, stages: Sequence[str]) -> int:
 
 def run_stage(plan: Plan, stage: str, instance: Any) -> list[str]:
     """Materialize the assets of one stage, partition by partition; return the partitions that failed."""
-    from workflows.definitions import defs
-    from workflows.lib.console import TIME_LEFT
-    from workflows.lib.resources import dump_task_key
+    from workflows.definitions import defs  # here, where an error of the variables that it reads becomes a sentence
 
     assets = STAGE_ASSETS[stage]
     job = defs().resolve_job_def(next(job for job, members in JOBS.items() if set(assets) <= set(members)))
@@ -244,14 +247,6 @@ def execute_assets(
     `execute_in_process` creates runs without an origin, which timeline and pages of jobs leave out, and which cannot be
     executed again.
     """
-    import dagster as dg
-    from dagster._core.definitions.job_base import InMemoryJob
-    from dagster._core.execution.api import execute_run
-    from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
-
-    from workflows.lib.instance import wait_for_pools
-    from workflows.lib.processes import PROCESS_TAG, run_mark
-
     # Before the run is created: one that has not begun is ended by nobody, and would keep its dump from retraining.
     pools = set[str]().union(*(job.get_node_named(asset).definition.pools for asset in assets))
     wait_for_pools(instance, pools, functools.partial(print, file=sys.stderr, flush=True))

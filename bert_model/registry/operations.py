@@ -7,11 +7,12 @@ file against its manifest, and loads nothing but safetensors, JSON and text.
 import contextlib
 import dataclasses
 import datetime
+import functools
 import hashlib
 import json
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -138,7 +139,9 @@ def register(
                 kept = {"rolled_back": "true"} if version is not None and version.rolled_back else {}  # its content was
                 version = _create_version(client, manifest, name, document, curves, kept)
             elif (license := document.lineage.get("license")) and (replaces_license or not version.license):
-                _set_license(client, version, license)
+                # The tag comes last: it tells that the card has the license too.
+                _change_card(client, version, functools.partial(with_license, license=license))
+                client.set_model_version_tag(name, str(version.version), "license", license)
             client.set_registered_model_alias(name, CANDIDATE, str(version.version))
             client.set_model_version_tag(name, str(version.version), REGISTERED_TAG, _now())
             return read_version(client, name, version.version)
@@ -167,16 +170,12 @@ def _refuse_other_task(versions: Sequence[RegisteredVersion], task: str, name: s
         )
 
 
-def _set_license(client: "MlflowClient", version: RegisteredVersion, license: str) -> None:
-    """Give a registered version its license, or another one, in card and tag; the tag tells that both have it."""
-    card, damage = artifacts.read_card(client, version)
-    if damage is None:
-        _rewrite_card(client, version, with_license(card, license))
-    client.set_model_version_tag(version.name, str(version.version), "license", license)
-
-
-def _rewrite_card(client: "MlflowClient", version: RegisteredVersion, card: str) -> None:
-    """Replace a version's model card, with its hash and the description that is its beginning."""
+def _change_card(client: "MlflowClient", version: RegisteredVersion, change: Callable[[str], str]) -> None:
+    """Replace a version's model card by a changed one, with its hash and the description that is its beginning."""
+    former, damage = artifacts.read_card(client, version)
+    card = change(former)
+    if damage is not None or version.tags[CARD_TAG] == card_sha256(card):  # a gate tells of damage
+        return
     # An outage is no damage: until the file is there, both hashes count, and the next call writes the card again.
     hashes = f"{card_sha256(card)} {version.tags[CARD_TAG]}"
     client.set_model_version_tag(version.name, str(version.version), CARD_TAG, hashes)
@@ -228,8 +227,10 @@ def promote(
     with registry_client() as client:
         chosen = resolve_version(client, name, version)
         if not dry_run and chosen.kind == PRETRAINED:
+            # The scores of its fine-tunings, which are registered after it.
             with registry_lock(name):  # a registration may rewrite the card too
-                _update_card(client, chosen)
+                scores = with_finetuning_scores(client, chosen).scores
+                _change_card(client, chosen, functools.partial(with_scores, scores=scores))
             chosen = read_version(client, name, chosen.version)
         # Both download versions: too long to hold the lock.
         inspection = artifacts.inspect(client, chosen)
@@ -305,14 +306,6 @@ def _refuse_other_score(manifest: Manifest, document: Version) -> None:
             f"{statistics.mean():.4f} as computed from {STATISTICS_NAME}; results.json or task.json was changed: "
             "fine-tune it again"
         )
-
-
-def _update_card(client: "MlflowClient", version: RegisteredVersion) -> None:
-    """Write the scores of a pre-trained model's fine-tunings, which are registered after it, into its card."""
-    card, damage = artifacts.read_card(client, version)
-    scored = with_scores(card, with_finetuning_scores(client, version).scores)
-    if damage is None and scored != card:  # a gate tells of damage
-        _rewrite_card(client, version, scored)
 
 
 def _move_champion(client: "MlflowClient", champion: RegisteredVersion | None, chosen: RegisteredVersion) -> None:

@@ -9,7 +9,7 @@ with its interval over resampled examples and seeds.
 import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -241,7 +241,8 @@ def decide(
 ) -> Decision:
     """Evaluate the gates for a version. Without a champion there is no comparison, and it only needs to be sound."""
     config, inspection = config or GateConfig(), inspection or Inspection()
-    tasks = _compare(candidate, champion, config)
+    candidate, champion = _judged(candidate, config), champion and _judged(champion, config)
+    tasks = tuple(_compare(candidate, champion))
     drawn = [_drawn_differences(task, statistics or {}, seed) for seed, task in enumerate(tasks)]
     counted = [draws for draws in drawn if draws is not None]
     decision = Decision(
@@ -261,8 +262,8 @@ def decide(
     gates = [
         _scored(candidate, config),
         _not_degenerate(candidate, config),
-        _beats_baseline(candidate, config),
-        _not_contaminated(candidate, config),
+        _beats_baseline(candidate),
+        _not_contaminated(candidate),
         _no_problem("intact", inspection.damage, "every file and the model card have their hashes"),
         _no_problem("reproduces_logits", inspection.logits, "the stored weights compute what the trained ones did"),
         _no_problem("licensed", None if candidate.license else "it names no license", candidate.license),
@@ -292,13 +293,16 @@ def decide(
     return dataclasses.replace(decision, gates=tuple(sorted(waived, key=lambda gate: GATES.index(gate.name))))
 
 
-def _compare(
-    candidate: RegisteredVersion, champion: RegisteredVersion | None, config: GateConfig
-) -> tuple[TaskComparison, ...]:
+def _judged(version: RegisteredVersion, config: GateConfig) -> RegisteredVersion:
+    """Return a version with the scores that promotion considers; tasks are ignored for pre-trained models only."""
+    ignored = config.ignored_tasks if version.kind == PRETRAINED else ()
+    return dataclasses.replace(version, scores=tuple(score for score in version.scores if score.task not in ignored))
+
+
+def _compare(candidate: RegisteredVersion, champion: RegisteredVersion | None) -> Iterator[TaskComparison]:
     """Pair the scores of both versions by task, and note why a pair does not count."""
-    new_scores = candidate.judged_scores(config.ignored_tasks)
-    old_scores = champion.judged_scores(config.ignored_tasks) if champion else {}
-    tasks = []
+    new_scores = {score.task: score for score in candidate.scores}
+    old_scores = {score.task: score for score in champion.scores} if champion else {}
     # A task that only one version has is listed too, with the reason why it does not count.
     for task in dict.fromkeys([*new_scores, *old_scores]):
         new, old = new_scores.get(task), old_scores.get(task)
@@ -316,8 +320,7 @@ def _compare(
             counts = True
             note = "" if new.configuration_sha256 == old.configuration_sha256 else "other fine-tuning settings"
         metric = (new or old_scores[task]).metric
-        tasks.append(TaskComparison(task=task, metric=metric, candidate=new, champion=old, counts=counts, note=note))
-    return tuple(tasks)
+        yield TaskComparison(task=task, metric=metric, candidate=new, champion=old, counts=counts, note=note)
 
 
 def _data_of(score: TaskScore, candidate: RegisteredVersion) -> str:
@@ -333,8 +336,7 @@ def _min_tasks(candidate: RegisteredVersion, config: GateConfig) -> int:
 
 
 def _scored(candidate: RegisteredVersion, config: GateConfig) -> Gate:
-    scores = candidate.judged_scores(config.ignored_tasks)
-    min_tasks = _min_tasks(candidate, config)
+    scores, min_tasks = candidate.scores, _min_tasks(candidate, config)
     problems = []
     if not scores:
         none = "none of its fine-tunings is registered" if candidate.kind == PRETRAINED else "it was never evaluated"
@@ -343,28 +345,28 @@ def _scored(candidate: RegisteredVersion, config: GateConfig) -> Gate:
         problems.append(f"{len(scores)} tasks, expected at least {min_tasks}")
 
     # A mean that is not finite, rests on too few seeds, or has unknown data cannot be compared later.
-    for task, score in scores.items():
+    for score in scores:
         if not math.isfinite(score.mean):
-            problems.append(f"{task}: its score is {score.mean}")
+            problems.append(f"{score.task}: its score is {score.mean}")
         elif score.num_seeds < config.min_seeds:
-            problems.append(f"{task}: {score.num_seeds} seeds, expected at least {config.min_seeds}")
+            problems.append(f"{score.task}: {score.num_seeds} seeds, expected at least {config.min_seeds}")
         elif not _data_of(score, candidate):
-            problems.append(f"{task}: its score does not name the data it was measured on")
-    seeds = min((score.num_seeds for score in scores.values()), default=0)
+            problems.append(f"{score.task}: its score does not name the data it was measured on")
+    seeds = min((score.num_seeds for score in scores), default=0)
     detail = "; ".join(problems) or f"{len(scores)} task(s), each over {seeds} or more seeds"
     return Gate(name="scored", passed=not problems, detail=detail)
 
 
 def _not_degenerate(candidate: RegisteredVersion, config: GateConfig) -> Gate:
-    collapsed = [task for task, score in candidate.judged_scores(config.ignored_tasks).items() if score.degenerate]
+    collapsed = [score.task for score in candidate.scores if score.degenerate]
     limit = config.max_degenerate_tasks if candidate.kind == PRETRAINED else 0
     detail = f"one prediction for all dev examples: {', '.join(collapsed)}" if collapsed else "its predictions differ"
     return Gate(name="not_degenerate", passed=len(collapsed) <= limit, detail=detail)
 
 
-def _beats_baseline(candidate: RegisteredVersion, config: GateConfig) -> Gate:
+def _beats_baseline(candidate: RegisteredVersion) -> Gate:
     """Refuse a score at chance: of a task model its own, of a pre-trained one the mean over tasks, and an exam."""
-    scores = [s for s in candidate.judged_scores(config.ignored_tasks).values() if s.majority is not None]
+    scores = [score for score in candidate.scores if score.majority is not None]
     problems, detail = [], "no baseline is known"
     if scores:
         mean, baseline = (sum(values) / len(scores) for values in zip(*((s.mean, s.majority or 0.0) for s in scores)))
@@ -379,8 +381,8 @@ def _beats_baseline(candidate: RegisteredVersion, config: GateConfig) -> Gate:
     return Gate(name="beats_baseline", passed=not problems, detail="; ".join(problems) or detail)
 
 
-def _not_contaminated(candidate: RegisteredVersion, config: GateConfig) -> Gate:
-    repeats = {task: score.repeats for task, score in candidate.judged_scores(config.ignored_tasks).items()}
+def _not_contaminated(candidate: RegisteredVersion) -> Gate:
+    repeats = {score.task: score.repeats for score in candidate.scores}
     share = sum(repeats.values()) / len(repeats) if repeats else 0.0
     detail = (
         f"{share:.1%} of the scored examples are known to be in the training set, expected at most {MAX_REPEATS:.0%}"

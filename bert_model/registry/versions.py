@@ -6,7 +6,7 @@ tags, card and tables are derived from it, and the gates read it.
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -317,11 +317,6 @@ class RegisteredVersion:
     def model_id(self) -> str:
         """Id of the logged model that holds the files."""
         return self.source.removeprefix("models:/")
-
-    def judged_scores(self, ignored_tasks: Sequence[str] = ()) -> dict[str, TaskScore]:
-        """Return task -> score for the tasks that promotion considers; `ignored_tasks` apply to pre-trained models."""
-        ignored = ignored_tasks if self.kind == PRETRAINED else ()
-        return {score.task: score for score in self.scores if score.task not in ignored}
 
     def __str__(self) -> str:
         return f"{self.name} version {self.version}"

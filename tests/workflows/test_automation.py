@@ -283,15 +283,15 @@ def test_latest_dump_is_looked_for_at_each_materialization(clean_environment, mo
             (draft.path / "simplewiki-pages-articles.xml").write_text("<mediawiki/>")
         return load_manifest(output)
 
-    monkeypatch.setattr("bert_pipeline.download.download_wikipedia", download)
-    monkeypatch.setattr("bert_pipeline.download.newest_finished_dump", lambda wiki, **_: dates.pop(0))
+    monkeypatch.setattr(data, "download_wikipedia", download)
+    monkeypatch.setattr(data, "newest_finished_dump", lambda wiki, **_: dates.pop(0))
     home = BertHome()
     for _ in range(3):
         call(data.dump, "simplewiki-latest", home)
     assert downloaded == ["20261001", "20261101"]
 
     # Without the site, the one that is there is kept.
-    monkeypatch.setattr("bert_pipeline.download.newest_finished_dump", mock.Mock(side_effect=InputError("no answer")))
+    monkeypatch.setattr(data, "newest_finished_dump", mock.Mock(side_effect=InputError("no answer")))
     call(data.dump, "simplewiki-latest", home)
     assert downloaded == ["20261001", "20261101"]
     with pytest.raises(dg.Failure, match="no answer"):
@@ -299,7 +299,7 @@ def test_latest_dump_is_looked_for_at_each_materialization(clean_environment, mo
 
 
 def test_files_of_a_dump_are_kept_where_none_are_named(clean_environment, tmp_path, monkeypatch):
-    monkeypatch.setattr("bert_pipeline.download.download_wikipedia", mock.Mock(side_effect=AssertionError))
+    monkeypatch.setattr(data, "download_wikipedia", mock.Mock(side_effect=AssertionError))
     home, file = BertHome(), tmp_path / "part.xml"
     file.write_text("<mediawiki/>")
     for sources in ([str(file)], []):
@@ -310,7 +310,7 @@ def test_files_of_a_dump_are_kept_where_none_are_named(clean_environment, tmp_pa
 def test_vocabulary_of_a_model_names_no_secret(clean_environment, tmp_path, monkeypatch):
     (tmp_path / "model").mkdir()
     make_tokenizer(60).save(tmp_path / "model")
-    monkeypatch.setattr("bert_model.registry.resolve.resolve_model", lambda _: tmp_path / "model")
+    monkeypatch.setattr(data, "resolve_model", lambda _: tmp_path / "model")
     home = BertHome()
     call(data.vocabulary, "enwiki-1", home, from_model="https://me:s3cret@example.org/model?sig=ab")
     assert load_manifest(home.vocabulary("enwiki-1")).provenance["from_model"] == "https://example.org/model"

@@ -20,6 +20,7 @@ import dagster as dg
 from dagster import AutomationCondition
 
 from bert_model.training.metrics_log import without_password
+from bert_pipeline.download import newest_finished_dump, why_unfinished
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from workflows.defs.data import dump_sites, wiki_name
 from workflows.lib.console import failure_sentence
@@ -247,8 +248,6 @@ def request_runs(instance: dg.DagsterInstance, home: BertHome, dumps: dict[str, 
     "then it becomes a partition and is trained on.",
 )
 def monthly_retraining(context: dg.ScheduleEvaluationContext, home: BertHome) -> dg.RunRequest | dg.SkipReason:
-    from bert_pipeline.download import why_unfinished
-
     wiki, month = wiki_name(), context.scheduled_execution_time.replace(day=1)
     reasons = []
     # A dump may be finished, or its training fail, after the last tick of its month.
@@ -275,8 +274,6 @@ def monthly_retraining(context: dg.ScheduleEvaluationContext, home: BertHome) ->
     "no partition yet becomes one and is trained on.",
 )
 def new_dump_on_site(context: dg.SensorEvaluationContext, home: BertHome) -> dg.SensorResult | dg.SkipReason:
-    from bert_pipeline.download import newest_finished_dump
-
     try:
         date = newest_finished_dump(wiki_name(), sites=dump_sites())
     except InputError as error:

@@ -12,17 +12,25 @@ from typing import Annotated, Any, TypeAlias
 import dagster as dg
 
 from bert_model.presets import SampleConfig
+from bert_model.registry.resolve import resolve_model
 from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.configuration import to_mapping
+from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA
 from bert_pipeline.corpus.splits import CorpusConfig
+from bert_pipeline.download import SITES, download_wikipedia, newest_finished_dump
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.exam.pairs import ExamConfig, read_pairs, sample_pairs
 from bert_pipeline.hashes import content_sha256, file_sha256
+from bert_pipeline.instances.directory import open_shard, shard_paths
 from bert_pipeline.instances.pairs import InstancesConfig
+from bert_pipeline.instances.parquet import INSTANCE_SCHEMA, MASKED_INSTANCE_SCHEMA
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, foreign_input, load_manifest, publishing
 from bert_pipeline.progress import RateLimit
+from bert_pipeline.sample import generate_sample
 from bert_pipeline.step import COPYING, STEPS, make
 from bert_pipeline.storage import local_copy, remove_tree, size_of, without_secrets
+from bert_pipeline.vocabulary.quality import describe_scripts
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 from workflows.lib.lineage import SOURCES_NAME, content_key, dump_sources, files_of_sources
 from workflows.lib.metadata import (
@@ -33,7 +41,7 @@ from workflows.lib.metadata import (
     shortened,
     table,
 )
-from workflows.lib.resources import BertHome, Made, sample_seed, source_of, step_asset
+from workflows.lib.resources import PUBLISHED_DUMP, BertHome, Made, sample_seed, source_of, step_asset
 
 BeamOptions: TypeAlias = Annotated[list[str], "Options of the Beam job, as after `--`."]
 
@@ -43,8 +51,6 @@ SITES_VARIABLE = "BERT_DUMP_SITES"
 WIKI_VARIABLE = "BERT_WIKI"
 DEFAULT_WIKI = "simplewiki"
 WIKI = re.compile(r"[a-z][a-z0-9_]{0,89}")
-PUBLISHED_DUMP = re.compile(r"([a-z][a-z0-9_]*)-(\d{8}|latest)")
-"""Wiki and date of the dumps that the asset `dump` downloads, such as enwiki-20261101."""
 PUBLISHED_DUMPS, OFFICIAL_FILES = "published_dumps", "official_files"
 SOURCES = {
     PUBLISHED_DUMPS: "The newest finished dump of the wiki in BERT_WIKI, on the sites in BERT_DUMP_SITES.",
@@ -54,8 +60,6 @@ SOURCES = {
 
 def observe_sources(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
     """Hash the task files, and ask the dump site; what was made of an older version is shown as stale."""
-    from bert_pipeline.download import newest_finished_dump
-
     chosen = {key.to_user_string() for key in context.selected_asset_keys}
     with as_dagster_failures():
         if OFFICIAL_FILES in chosen:
@@ -72,8 +76,7 @@ def observe_sources(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveRes
             yield dg.ObserveResult(PUBLISHED_DUMPS, data_version=dg.DataVersion(newest), metadata=metadata)
 
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", dg.BetaWarning)
+with warnings.catch_warnings(action="ignore", category=dg.BetaWarning):
     shared: Any = {"group_name": "data", "owners": ["team:data"], "metadata": source_of(observe_sources)}
     sources = dg.multi_observable_source_asset(
         name="sources",
@@ -93,8 +96,6 @@ def wiki_name() -> str:
 
 def dump_sites() -> tuple[str, ...]:
     """Return the sites that dumps are downloaded from: BERT_DUMP_SITES, comma-separated, or the public ones."""
-    from bert_pipeline.download import SITES
-
     sites = tuple(site.strip() for site in os.environ.get(SITES_VARIABLE, "").split(",") if site.strip())
     return sites or SITES
 
@@ -172,8 +173,6 @@ def _publish_sources(sources: list[str], directory: Path) -> Manifest:
 
 
 def _generate(seed: int, config: SampleConfig, directory: Path, context: dg.AssetExecutionContext) -> Manifest:
-    from bert_pipeline.sample import generate_sample
-
     def build() -> Manifest:
         what = f"{config.num_articles} invented articles and task files over them"
         context.log.info(f"generating {context.partition_key}: {what}")
@@ -184,8 +183,6 @@ def _generate(seed: int, config: SampleConfig, directory: Path, context: dg.Asse
 
 
 def _download(wiki: str, date: str, directory: Path, context: dg.AssetExecutionContext) -> Manifest:
-    from bert_pipeline.download import download_wikipedia, newest_finished_dump
-
     # Resolved now, so that the artifact is that of a date, and next month's another one.
     if date == "latest":
         try:
@@ -222,7 +219,6 @@ def corpus(
     sentences. Duplicates are dropped, and a share of the documents, chosen by hash, is held out.
     """
     from bert_pipeline.corpus.job import build_corpus
-    from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA
 
     name = context.partition_key
     source = load_manifest(home.dump(name))
@@ -265,7 +261,6 @@ def vocabulary(
     With `from_model` it is that model's: weights can be trained further with their own vocabulary alone.
     """
     from bert_pipeline.vocabulary.job import build_vocabulary
-    from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
     name = context.partition_key
     if from_model:
@@ -288,9 +283,6 @@ def vocabulary(
 
 def _copy_vocabulary(context: dg.AssetExecutionContext, model: str, directory: Path) -> Manifest:
     """Publish the vocabulary of a model as this dump's."""
-    from bert_model.registry.resolve import resolve_model
-    from bert_pipeline.vocabulary.tokenizer import Tokenizer
-
     tokenizer = Tokenizer.from_directory(resolve_model(model))
     configuration = {"vocab_size": tokenizer.vocab_size, "do_lower_case": tokenizer.do_lower_case}
     inputs = {"model": {"name": tokenizer.vocabulary_name, "sha256": tokenizer.sha256}}
@@ -310,8 +302,6 @@ def _copy_vocabulary(context: dg.AssetExecutionContext, model: str, directory: P
 
 def _quality_rows(manifest: Manifest) -> list[dict[str, Any]]:
     """Return how well the vocabulary fits the documents named in the first column; [] for that of a model."""
-    from bert_pipeline.vocabulary.quality import describe_scripts
-
     if (report := manifest.counts.get("quality")) is None:
         return []
     shown = {key: ", ".join(value) if isinstance(value, list) else value for key, value in report.items()}
@@ -331,7 +321,6 @@ def instances(
 ) -> Made:
     """Sentence pairs for masked-LM and next-sentence prediction, unpadded, one directory for each sequence length."""
     from bert_pipeline.instances.job import build_instances
-    from bert_pipeline.instances.parquet import INSTANCE_SCHEMA, MASKED_INSTANCE_SCHEMA
 
     name = context.partition_key
     metadata: dict[str, Any] = {}
@@ -361,31 +350,24 @@ def instances(
     return materialization(content_sha256(versions), metadata)
 
 
-def sample_instances(manifest: Manifest) -> list[dict[str, Any]]:
-    """Return the first five training instances as text."""
-    from bert_pipeline.instances.directory import open_shard, shard_paths
-    from bert_pipeline.vocabulary.tokenizer import Tokenizer
-
+def sample_instances(manifest: Manifest) -> Iterator[dict[str, Any]]:
+    """Yield the first five training instances as text."""
     paths = shard_paths(manifest, "train")
     if not paths:
-        return []
+        return
 
     # The first row group of the first shard is enough for a few rows.
     tokenizer = Tokenizer.from_directory(manifest.path)
     with local_copy(paths[0]) as path, open_shard(path) as shard:
         columns = shard.read_row_group(0)
-    rows = []
     for index in range(min(5, len(columns.is_random_next))):
         ids = columns.input_ids[columns.offsets[index] : columns.offsets[index + 1]]
-        rows.append(
-            {
-                "tokens": len(ids),
-                "segment_b_start": int(columns.segment_b_start[index]),
-                "is_random_next": bool(columns.is_random_next[index]),
-                "text": shortened(" ".join(tokenizer.tokens[token] for token in ids), 240),
-            }
-        )
-    return rows
+        yield {
+            "tokens": len(ids),
+            "segment_b_start": int(columns.segment_b_start[index]),
+            "is_random_next": bool(columns.is_random_next[index]),
+            "text": shortened(" ".join(tokenizer.tokens[token] for token in ids), 240),
+        }
 
 
 # --- exam ---

@@ -4,13 +4,15 @@ import contextlib
 import json
 import statistics
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import dagster as dg
 
+from bert_model.finetuning.analysis import errors_path
 from bert_model.finetuning.caveats import describe as describe_caveats
+from bert_model.finetuning.results import replay_search
 from bert_model.presets import TaskRunsConfig
 from bert_model.registry.versions import TaskScore
 from bert_model.training.metrics_log import mlflow_run_id
@@ -23,6 +25,8 @@ from bert_pipeline.progress import RateLimit
 from bert_pipeline.step import STEPS
 from bert_pipeline.storage import is_file
 from bert_pipeline.tasks.catalogue import Task
+from bert_pipeline.tasks.files import missing_task_data
+from bert_pipeline.tasks.task import load_task_data
 from workflows.defs.automation import AFTER_CANDIDATE, AFTER_INPUTS
 from workflows.defs.data import OFFICIAL_FILES, dump
 from workflows.defs.pretraining import TRAINING_POOL, pretrained_model
@@ -62,8 +66,6 @@ def task_data(
     generated sample. An own task is described by a YAML file in BERT_TASKS, with its files in the same folder. A task
     without files is skipped by name: nothing downstream of it runs, and the report says why.
     """
-    from bert_pipeline.tasks.task import load_task_data
-
     name, task_name = dump_and_task(context.partition_key)
     directory = home.task_data(name, task_name)
     folders = {"squad": squad, "swag": swag, "conll": ner}
@@ -103,8 +105,6 @@ def _find_task(
 
     `folders` maps readers of tasks to the launchpad's folders; the other tasks are in that of GLUE.
     """
-    from bert_pipeline.tasks.files import missing_task_data
-
     try:
         task = home.task(name)
     except UsageError as error:
@@ -159,13 +159,11 @@ def _publish_task_data(directory: Path, path: Path, dev_fraction: float, data: A
     return load_manifest(directory, kind="task_data")
 
 
-def _sample_examples(examples: list[Any]) -> list[dict[str, Any]]:
-    rows = []
+def _sample_examples(examples: list[Any]) -> Iterator[dict[str, Any]]:
     for example in examples[:5]:
         label = getattr(example, "label", getattr(example, "tags", getattr(example, "answers", "")))
         text = shortened("\n".join(example.texts), 240)
-        rows.append({"example_id": example.example_id, "text": text, "label": shortened(str(label), 80)})
-    return rows
+        yield {"example_id": example.example_id, "text": text, "label": shortened(str(label), 80)}
 
 
 # --- finetuned_model ---
@@ -183,10 +181,8 @@ def finetuned_model(context: dg.AssetExecutionContext, home: BertHome, settings:
     With `comparison` the same search runs from random weights, once with the same steps and once with four times as
     many; the majority class is a further baseline. All scores are on the field's scale of 0 to 100.
     """
-    from bert_model.finetuning.analysis import errors_path
     from bert_model.finetuning.display import describe_trial
     from bert_model.finetuning.finetune import finetune
-    from bert_model.finetuning.results import replay_search
     from bert_model.finetuning.worker_pool import shared_pool
 
     name, task_name = dump_and_task(context.partition_key)

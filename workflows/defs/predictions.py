@@ -5,12 +5,13 @@ import itertools
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import dagster as dg
 
+from bert_model.inference.inputs import read_rows, rejected_path
 from bert_pipeline.errors import InputError
 from bert_pipeline.manifest import Manifest, foreign_input, load_manifest, publishing
 from bert_pipeline.step import STEPS
@@ -86,7 +87,6 @@ def predictions(
         inputs=recorded,
         log=context.log.info,
     )
-    sample = sample_answers(manifest, files, described)
     context.log.info(f"{manifest.counts['answers']:,} answers in {manifest.path}")
     if rejected := manifest.counts.get("rejected", 0):
         context.log.warning(f"{rejected:,} rows are not answered; see the *.rejected.jsonl files in {manifest.path}")
@@ -95,7 +95,7 @@ def predictions(
         "model_version": version.version,
         "mlflow_version": home.mlflow_version(version.name, version.version),
         "time/answers_per_second": float(manifest.provenance["answers_per_second"]),
-        "answers_sample": table(sample),
+        "answers_sample": table(itertools.islice(answered_rows(manifest, files, described), NUM_SAMPLES)),
     }
     return materialization(manifest.sha256, metadata)
 
@@ -124,7 +124,6 @@ def recorded_inputs(files: Sequence[Path], model: Mapping[str, str]) -> dict[str
 
 
 def _answer(task: str, model: Path, files: Sequence[Path], inputs: dict[str, Any], directory: Path) -> Manifest:
-    from bert_model.inference.inputs import rejected_path
     from bert_model.inference.predict import answer_file, load_predictor
 
     predictor = load_predictor(task, [model])
@@ -148,24 +147,18 @@ def _answer(task: str, model: Path, files: Sequence[Path], inputs: dict[str, Any
     return load_manifest(directory, kind="predictions")
 
 
-def sample_answers(manifest: Manifest, files: Sequence[Path], task: Task) -> list[dict[str, Any]]:
-    """Return the first inputs with their answers as table rows."""
-    from bert_model.inference.inputs import read_rows
+def answered_rows(manifest: Manifest, files: Sequence[Path], task: Task) -> Iterator[dict[str, Any]]:
+    """Yield the first inputs of each file with their answers as table rows."""
 
     def cell(value: Any) -> str:
         return shortened(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 240)
 
-    rows: list[dict[str, Any]] = []
     for path in files:
         inputs = itertools.islice(read_rows(str(path), manifest.configuration["form"], task), NUM_CANDIDATE_ROWS)
         items = {str(row.fields["id"]): row.fields for row in inputs}
         with open(manifest.path / f"{path.name}.jsonl", encoding="utf-8") as lines:
             for answer in map(json.loads, itertools.islice(lines, NUM_CANDIDATE_ROWS)):
                 item = items.get(str(answer["id"]))
-                if item is None or answer["prediction"] is None:
-                    continue
-                fields = {key: cell(value) for key, value in item.items() if value is not None}
-                rows.append({"file": path.name, **fields, "answer": cell(answer)})
-                if len(rows) == NUM_SAMPLES:
-                    return rows
-    return rows
+                if item is not None and answer["prediction"] is not None:
+                    fields = {key: cell(value) for key, value in item.items() if value is not None}
+                    yield {"file": path.name, **fields, "answer": cell(answer)}

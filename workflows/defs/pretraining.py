@@ -12,7 +12,9 @@ import yaml
 
 from bert_model.presets import LaunchConfig, with_phases_in
 from bert_model.pretraining.config import PretrainingConfig
+from bert_model.registry.resolve import resolve_model
 from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, mlflow_run_id, read_history
+from bert_model.training.mlflow_sync import sync
 from bert_pipeline.atomic import replace_text
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ArtifactError, BertError
@@ -72,8 +74,6 @@ def pretrained_model(
     if not settings.exam:
         settings = dataclasses.replace(settings, exam=_made_pairs(context, home, name))
     if settings.initial_model:
-        from bert_model.registry.resolve import resolve_model
-
         context.log.info(f"continuing from {without_secrets(settings.initial_model)}")
         # An alias may move while ranks start; the directory of a version does not.
         settings = dataclasses.replace(settings, initial_model=str(resolve_model(settings.initial_model)))
@@ -88,8 +88,6 @@ def pretrained_model(
     else:
         context.log.info(f"training {output.name} is finished already; nothing to do")
         # It may have ended while MLflow was down.
-        from bert_model.training.mlflow_sync import sync
-
         sync(output)
     # Assets downstream find the current training by this pointer.
     current = {"training": output.name, "sha256": manifest.sha256}

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeAlias
 import dagster as dg
 
 from bert_model.finetuning.caveats import describe
+from bert_model.registry.model_card import stated_license, write_readme
 from bert_model.registry.promotion import Decision, GateConfig
 from bert_model.training.metrics_log import read_history
 from bert_pipeline.errors import ArtifactError, BertError
@@ -77,7 +78,6 @@ def _register(
     context: dg.AssetExecutionContext, license: str, home: BertHome, dump: str, task: str | None = None
 ) -> Any:
     """Register the pre-trained model of a dump, or with `task` its fine-tuned one, and write its README.md."""
-    from bert_model.registry.model_card import stated_license, write_readme
     from bert_model.registry.operations import register
 
     pretrained = home.current_model(dump)
@@ -292,7 +292,7 @@ def describe_move(home: BertHome, name: str, version: int, former: int) -> dict[
 ModelName: TypeAlias = Annotated[str, "Registered model, such as bert-tiny or bert-tiny-sst2."]
 
 
-@op_job("promote", "Print the decision on a version; promote it if dry_run is off.", GATES)
+@op_job("promote", GATES)
 def evaluate_promotion(
     context: dg.OpExecutionContext,
     home: BertHome,
@@ -301,7 +301,7 @@ def evaluate_promotion(
     version: Annotated[int, "Version to promote; 0 takes the newest."] = 0,
     dry_run: Annotated[bool, "Print the decision and change nothing."] = True,
 ) -> None:
-    """Evaluate the promotion gates for a version, and promote it unless this is a dry run."""
+    """Print the decision on a version; promote it if dry_run is off."""
     from bert_model.registry.operations import promote
 
     decision = promote(name, version or None, dry_run, config=settings)
@@ -310,9 +310,9 @@ def evaluate_promotion(
         decision.require()
 
 
-@op_job("rollback", "Give the alias champion back to its former holder.")
+@op_job("rollback")
 def rollback_champion(context: dg.OpExecutionContext, home: BertHome, name: ModelName) -> None:
-    """Restore the previous champion."""
+    """Give the alias champion back to its former holder."""
     from bert_model.registry.operations import rollback
 
     version = rollback(name)

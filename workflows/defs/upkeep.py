@@ -11,18 +11,20 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import dagster as dg
 from pydantic import Field, NonNegativeInt, PositiveInt
 
+from bert_model.registry.model_card import CARD_NAME
 from bert_model.training.home import relocate
 from bert_pipeline.atomic import atomic_directory, is_abandoned, replace_text
 from bert_pipeline.errors import ArtifactError, UsageError
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest, publishing
 from bert_pipeline.storage import is_file, remove_tree, without_secrets
+from bert_pipeline.tasks.catalogue import NAME_PATTERN
 from workflows.lib.doctor import BACKUPS_VARIABLE, LAST_BACKUP, examine, page_of, repair
 from workflows.lib.instance import (
     UNFINISHED,
@@ -34,10 +36,9 @@ from workflows.lib.instance import (
 )
 from workflows.lib.resources import (
     DEFAULT_DUMP,
+    DUMP_NAME,
     PARTITION_TAG,
     BertHome,
-    checked_dump_name,
-    checked_task_name,
     dump_partitions,
     op_job,
     task_partitions,
@@ -60,8 +61,6 @@ def create_backup(home: BertHome, directory: Path) -> Manifest:
     Services may run meanwhile: each database is copied as a snapshot by SQLite. ArtifactError when `directory` exists
     or there is nothing to copy.
     """
-    from bert_model.registry.model_card import CARD_NAME
-
     if directory.exists():
         raise ArtifactError(f"{directory}: exists; give a new directory for each backup")
     dagster_home = dagster_directory(home)
@@ -174,14 +173,14 @@ class DoctorLaunchpad(dg.Config):
     repair: bool = Field(default=False, description="Repair what is safe to repair.")
 
 
-@op_job("backup", "Back up the home as `workflows.backup` does; keep the newest backups only.")
+@op_job("backup")
 def back_up(
     context: dg.OpExecutionContext,
     home: BertHome,
     folder: Annotated[str, "Empty: the folder that BERT_BACKUPS names."] = "",
     keep: Annotated[PositiveInt, "Of this home's backups in the folder, the newest ones that stay."] = 7,
 ) -> None:
-    """Write a backup to a new directory of the folder, and remove the oldest ones."""
+    """Back up the home as `workflows.backup` does; keep the newest backups only."""
     if not (name := folder or os.environ.get(BACKUPS_VARIABLE)):
         raise UsageError(f"folder: no folder is given, and {BACKUPS_VARIABLE} is not set; name one on another disk")
     backups = Path(name).absolute()
@@ -236,11 +235,7 @@ RANGE_TAG = "dagster/asset_partition_range_start"
 """Tag of a run that materializes a range of partitions at once."""
 
 
-@op_job(
-    "archive_partitions",
-    "Remove old dumps, and names that no asset accepts, from the lists of partitions; all files stay, and "
-    "BERT_HOME/archive/<dump>.json says where. Adding the partition again brings it back.",
-)
+@op_job("archive_partitions")
 def remove_partitions(
     context: dg.OpExecutionContext,
     home: BertHome,
@@ -248,11 +243,15 @@ def remove_partitions(
     keep: Annotated[NonNegativeInt, "Archive all but this many dumps, those added last; 0 archives only `dumps`."] = 0,
     dry_run: Annotated[bool, "Log what would be removed and change nothing."] = True,
 ) -> None:
-    """Record where the files of old dumps are, and delete the partitions of these dumps and those of unusable names."""
+    """Remove old dumps, and names that no asset accepts, from the lists of partitions.
+
+    All files stay, and BERT_HOME/archive/<dump>.json says where. Adding the partition again brings it back.
+    """
     instance = context.instance
+    # The UI's dialog adds any name.
     unusable = {
-        definition: [name for name in instance.get_dynamic_partitions(str(definition.name)) if is_refused(name, check)]
-        for definition, check in ((dump_partitions, checked_dump_name), (task_partitions, checked_task_name))
+        definition: [name for name in instance.get_dynamic_partitions(str(definition.name)) if not usable(name)]
+        for definition, usable in ((dump_partitions, DUMP_NAME.fullmatch), (task_partitions, NAME_PATTERN.fullmatch))
     }
     archived = dumps_to_archive(instance, dumps, keep)
     verb = "would remove" if dry_run else "removed"
@@ -279,7 +278,7 @@ def dumps_to_archive(instance: dg.DagsterInstance, named: Sequence[str], keep: i
     dumps = [dump for dump in instance.get_dynamic_partitions(str(dump_partitions.name)) if dump != DEFAULT_DUMP]
     if unknown := [dump for dump in named if dump not in dumps]:
         raise UsageError(f"dumps: {unknown[0]!r} is no partition that can be archived; expected names of {dumps}")
-    usable = [dump for dump in dumps if not is_refused(dump, checked_dump_name)]
+    usable = [dump for dump in dumps if DUMP_NAME.fullmatch(dump)]
     old = usable[:-keep] if keep else []
     chosen = [dump for dump in usable if dump in named or dump in old]
 
@@ -292,15 +291,6 @@ def dumps_to_archive(instance: dg.DagsterInstance, named: Sequence[str], keep: i
         if backfill.status.value in BACKFILL_IN_PROGRESS:
             raise UsageError(f"backfill {backfill.backfill_id} is in progress; wait for its end, or cancel it")
     return chosen
-
-
-def is_refused(name: str, check: Callable[[str], str]) -> bool:
-    """Return whether `check` refuses a name; the UI's dialog adds any."""
-    try:
-        check(name)
-    except UsageError:
-        return True
-    return False
 
 
 def archive(instance: dg.DagsterInstance, home: BertHome, dump: str) -> None:

@@ -57,8 +57,7 @@ def check_of(asset: str, *, warns: bool = False, blocks: bool = True) -> Callabl
                 metadata=verdict.metadata,
             )
 
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dg.PreviewWarning)
+        with warnings.catch_warnings(action="ignore", category=dg.PreviewWarning):
             declare = dg.asset_check(
                 asset=asset,
                 name=name,

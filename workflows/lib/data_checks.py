@@ -13,11 +13,16 @@ import pyarrow as pa
 from bert_model.training.home import artifact_cache
 from bert_pipeline.corpus.batches import count_flaws
 from bert_pipeline.corpus.documents import content_digest
+from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.errors import BertError
+from bert_pipeline.exam.pairs import read_pairs
 from bert_pipeline.failed_records import DROPPED_NAME, FAILED
 from bert_pipeline.hashes import file_sha256
+from bert_pipeline.instances.directory import open_shard, shard_paths, verify_shard
 from bert_pipeline.manifest import Manifest, load_manifest, local_artifact
 from bert_pipeline.storage import is_file, open_binary
+from bert_pipeline.vocabulary.quality import MAX_ENGLISH_UNKNOWN_SHARE, MAX_UNKNOWN_SHARE
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 from workflows.lib.checks import Check, Verdict, check_of, failed, fails_if_unreadable
 from workflows.lib.lineage import dump_sources
 from workflows.lib.resources import BertHome, sample_seed
@@ -184,8 +189,6 @@ def corpus_not_shrunken(home: BertHome, dump: str) -> Verdict:
 @check_of("vocabulary")
 def vocabulary_layout(home: BertHome, dump: str) -> Verdict:
     """The vocabulary has its configured size, the special tokens, and no token twice."""
-    from bert_pipeline.vocabulary.tokenizer import Tokenizer
-
     manifest = load_manifest(home.vocabulary(dump), kind="vocabulary", verify="sha256")
     tokenizer = Tokenizer.from_directory(home.vocabulary(dump))
     configured = manifest.configuration.get("vocab_size", tokenizer.vocab_size)
@@ -199,9 +202,6 @@ def vocabulary_layout(home: BertHome, dump: str) -> Verdict:
 @check_of("vocabulary")
 def vocabulary_unknown_rate(home: BertHome, dump: str) -> Verdict:
     """Held-out text is nearly free of [UNK]: at most 0.1 % of the tokens in English (a warning up to 2 %)."""
-    from bert_pipeline.vocabulary.quality import MAX_ENGLISH_UNKNOWN_SHARE, MAX_UNKNOWN_SHARE
-    from bert_pipeline.vocabulary.tokenizer import Tokenizer
-
     tokenizer = Tokenizer.from_directory(home.vocabulary(dump))
     languages: collections.Counter[str] = collections.Counter()
     sentences: list[str] = []
@@ -253,8 +253,6 @@ def each_length(check: Callable[[Path], Verdict]) -> Check:
 @each_length
 def instances_well_formed(directory: Path) -> Verdict:
     """Every instance of every length is [CLS] A [SEP] B [SEP], or without pairs [CLS] A [SEP], and fits."""
-    from bert_pipeline.vocabulary.tokenizer import Tokenizer
-
     manifest = load_manifest(directory, kind="instances", verify="sha256")
     tokenizer = Tokenizer.from_directory(directory)
     counts = {"train": 0, "held_out": 0}
@@ -293,8 +291,6 @@ def next_sentence_balance(directory: Path) -> Verdict:
 @check_of("exam")
 def exam_of_held_out_documents(home: BertHome, dump: str) -> Verdict:
     """The pairs are made from held-out documents, and there are some for choosing and some for reporting."""
-    from bert_pipeline.exam.pairs import read_pairs
-
     directory = home.exam(dump)
     if not directory.is_dir():
         return Verdict(True, "no pairs: the preset has no section `exam`, or the text gives none")
@@ -367,15 +363,11 @@ def _wrongly_masked(columns: Any, tokenizer: Any) -> str:
 
 
 def _documents(corpus: Path) -> Iterator[Any]:
-    from bert_pipeline.corpus.parquet import read_documents
-
     for path in load_manifest(corpus, kind="corpus").file_paths("documents-"):
         yield from read_documents(path)
 
 
 def _instance_columns(manifest: Manifest, split: str) -> Iterator[tuple[Path, Any]]:
-    from bert_pipeline.instances.directory import open_shard, shard_paths, verify_shard
-
     for path in shard_paths(manifest, split):
         verify_shard(manifest, path)
         with open_shard(path) as shard:

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -109,16 +109,14 @@ def _left(topic: str, items: Sequence[object], what: str) -> Finding:
     return Finding(topic, f"{', '.join(map(str, items))}: {what}" if items else "none left behind", bool(items))
 
 
-def _held_locks(home: BertHome) -> list[str]:
-    """Return the locks of a home that are held, such as "ui (held by process 12 on host)"."""
-    held = []
+def _held_locks(home: BertHome) -> Iterator[str]:
+    """Yield the locks of a home that are held, such as "ui (held by process 12 on host)"."""
     for path in sorted((home.path / "locks").glob("*.lock")):
         try:
             with locked(path, wait=0, busy=UnavailableError(path.stem)):
                 pass
         except UnavailableError as error:
-            held.append(str(error))
-    return held
+            yield str(error)
 
 
 def _pools(home: BertHome) -> Finding:

@@ -10,6 +10,8 @@ from typing import Any
 from bert_model.model.config import BertConfig, size_name
 from bert_model.presets import RunPreset
 from bert_model.pretraining.config import INITIAL_SIZE
+from bert_model.registry.client import model_name
+from bert_model.registry.resolve import resolve_model
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.corpus.sources import parse_source, split_name
 from bert_pipeline.errors import ArtifactError
@@ -17,6 +19,7 @@ from bert_pipeline.hashes import content_sha256, file_sha256
 from bert_pipeline.manifest import Manifest, load_manifest
 from bert_pipeline.storage import is_remote
 from bert_pipeline.tasks.catalogue import Task
+from bert_pipeline.tasks.task import load_task_data
 from workflows.lib.processes import ROOT, code_commit
 from workflows.lib.resources import BertHome, sample_seed
 
@@ -58,8 +61,6 @@ def content_key(manifest: Manifest) -> str:
 
 def load_published_task(home: BertHome, dump: str, task: str) -> Any:
     """Load the examples that `task_data` refers to; ArtifactError if its files have changed since."""
-    from bert_pipeline.tasks.task import load_task_data
-
     manifest = load_manifest(home.task_data(dump, task), kind="task_data")
     source = json.loads((manifest.path / TASK_SOURCE_NAME).read_text(encoding="utf-8"))
     # The files are not copied, so they are read again and must still be the same. An own task is read as it was
@@ -118,8 +119,6 @@ def registered_name(pretrained: Path, task: str | None) -> str:
 
 def name_of_preset(preset: RunPreset) -> str:
     """Return the registry's name of the pre-trained model of a preset, whose initial model is downloaded if needed."""
-    from bert_model.registry.resolve import resolve_model
-
     settings, model = preset.pretraining, preset.pretraining.model
     directory = resolve_model(settings.initial_model) if model.preset == INITIAL_SIZE else None
     return _name(model.preset, model.architecture, directory)
@@ -127,8 +126,6 @@ def name_of_preset(preset: RunPreset) -> str:
 
 def _name(preset: str, architecture: str, directory: Path | None, task: str | None = None) -> str:
     """Return the registry's name for a preset size; for `initial` by the size of the model in `directory`."""
-    from bert_model.registry.client import model_name
-
     if preset == INITIAL_SIZE and directory is not None:
         # Of no preset's size, it keeps the word: `bert register` has no default name for it either.
         return model_name(BertConfig.from_directory(directory).preset_size or preset, task)

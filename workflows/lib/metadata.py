@@ -128,13 +128,10 @@ def flat_numbers(values: Mapping[str, Any], prefix: str = "") -> dict[str, int |
     return numbers
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue[Any]:
+def table(rows: Iterable[Mapping[str, Any]]) -> dg.MetadataValue[Any]:
     """Return a table for the UI, with the keys of the first row as columns."""
-    if not rows:
-        return dg.MetadataValue.md("(no rows)")
-    return dg.MetadataValue.table(
-        [dg.TableRecord({str(key): _cell(value) for key, value in row.items()}) for row in rows]
-    )
+    records = [dg.TableRecord({str(key): _cell(value) for key, value in row.items()}) for row in rows]
+    return dg.MetadataValue.table(records) if records else dg.MetadataValue.md("(no rows)")
 
 
 def picture(png: bytes, title: str) -> dg.MetadataValue[Any]:

@@ -5,7 +5,11 @@ import json
 import math
 from pathlib import Path
 
+from bert_model.kinds import kind_of
+from bert_model.kinds.base import fitted_of
 from bert_model.training.metrics_log import read_history
+from bert_pipeline.exam.ngrams import NGRAM_BASELINE_NAME
+from bert_pipeline.exam.pairs import read_pairs, sample_pairs
 from bert_pipeline.manifest import load_manifest
 from workflows.lib.checks import Verdict, check_of, failed, fails_if_unreadable
 from workflows.lib.lineage import load_published_task, registered_name
@@ -107,8 +111,6 @@ def held_out_reproduces(home: BertHome, dump: str) -> Verdict:
 def pretrained_model_beats_ngram_baseline(home: BertHome, dump: str) -> Verdict:
     """The model prefers the right text of more minimal pairs than a trigram model does; passes without an exam."""
     from bert_model.zero_shot.exam import take_exam
-    from bert_pipeline.exam.ngrams import NGRAM_BASELINE_NAME
-    from bert_pipeline.exam.pairs import read_pairs, sample_pairs
 
     directory = home.current_model(dump)
     load_manifest(directory, kind="pretrained_model", verify="sha256")
@@ -161,8 +163,6 @@ def task_splits_disjoint(home: BertHome, partition: str) -> Verdict:
 def finetuned_scores_reproduce(home: BertHome, partition: str) -> Verdict:
     """The saved weights predict dev with the recorded scores."""
     from bert_model.finetuning.task_model import load_task_model, prediction_device
-    from bert_model.kinds import kind_of
-    from bert_model.kinds.base import fitted_of
 
     dump, task = dump_and_task(partition)
     directory = home.finetuning(dump, task)

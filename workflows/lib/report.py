@@ -6,7 +6,7 @@ import dataclasses
 import io
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -254,30 +254,22 @@ def markdown_report(results: Results) -> str:
 def _table(results: Results, style: str) -> str:
     """Return the table as text; task, metric and note are aligned to the left."""
     headings = results.headings
-    rows = [[_cell(row[key]) for key in headings] for row in results.rows]
+    rows = [["" if cell is None else str(cell) for cell in row.values()] for row in results.shown_rows()]
     numbers = [index for index, key in enumerate(headings) if key not in ("task", "metric", "note")]
     return format_table(headings.values(), rows, style, numbers=numbers)
 
 
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.1f}" if isinstance(value, float) else str(value)
-
-
-def _notes(results: Results) -> list[str]:
-    notes = []
+def _notes(results: Results) -> Iterator[str]:
     averages = results.averages()
     if "random" in averages:
         gain = averages["score"] - averages["random"]
         parts = ", ".join(f"{BARS[key]} {value:.1f}" for key, value in averages.items())
-        notes.append(f"average: {parts}; pre-training gives {gain:+.1f} points over random weights")
+        yield f"average: {parts}; pre-training gives {gain:+.1f} points over random weights"
     if results.at_chance:
         tasks = ", ".join(results.at_chance)
-        notes.append(f"at chance (at most one standard error above the majority baseline): {tasks}")
+        yield f"at chance (at most one standard error above the majority baseline): {tasks}"
 
     # One line for each reason: without task files, all tasks have the same one.
     for reason in dict.fromkeys(results.skipped.values()):
         tasks = ", ".join(task for task, its_reason in results.skipped.items() if its_reason == reason)
-        notes.append(f"skipped: {tasks}: {reason}")
-    return notes
+        yield f"skipped: {tasks}: {reason}"

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import dagster as dg
 
 from bert_model.training.home import bert_home, credentials_apart, sqlite_uri
+from bert_model.training.mlflow_store import open_client
 from bert_pipeline.errors import ArtifactError, BertError, UsageError, suggest
 from bert_pipeline.manifest import MANIFEST_NAME
 from bert_pipeline.step import STEPS
@@ -31,8 +32,10 @@ TASK_NAMES = tuple(TASKS)
 DEFAULT_DUMP = "samplewiki-1"
 """The generated sample encyclopedia: the partition that needs no file and no network."""
 
+PUBLISHED_DUMP = re.compile(r"([a-z][a-z0-9_]*)-(\d{8}|latest)")
+"""Wiki and date of the dumps that the asset `dump` downloads, such as enwiki-20261101."""
 SAMPLE_DUMP = re.compile(r"samplewiki-(\d{1,9})")
-_DUMP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+DUMP_NAME = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 PARTITION_TAG = "dagster/partition"
 """The tag of a run that holds its partition."""
@@ -44,7 +47,7 @@ dump_task_partitions = dg.MultiPartitionsDefinition({"dump": dump_partitions, "t
 
 def checked_dump_name(name: str) -> str:
     """Return `name` if it can name a partition and a directory; UsageError otherwise."""
-    if not _DUMP_NAME.fullmatch(name) or ".." in name:
+    if not DUMP_NAME.fullmatch(name):
         raise UsageError(
             f"dump {name!r}: expected letters, digits, dots, dashes and underscores, such as enwiki-20261101"
         )
@@ -191,23 +194,22 @@ def step_asset(*, defaults: Mapping[str, Any] | None = None, **options: Any) -> 
 def source_of(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the metadata by which the UI leads to the source of an asset."""
     file, line = inspect.getsourcefile(function), inspect.getsourcelines(function)[1]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dg.BetaWarning)
+    with warnings.catch_warnings(action="ignore", category=dg.BetaWarning):
         reference = dg.LocalFileCodeReference(file_path=str(file), line_number=line)
         return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[reference])}
 
 
 def op_job(
-    name: str, description: str, defaults: Mapping[str, Any] = MappingProxyType({})
+    name: str, defaults: Mapping[str, Any] = MappingProxyType({})
 ) -> Callable[[Callable[..., None]], dg.JobDefinition]:
     """Return the decorator that makes a function a job of one op, with the launchpad of `configured`.
 
-    Such a job is short: it does not wait behind the queued trainings.
+    Its docstring is the job's description in the UI. Such a job is short: it does not wait behind the queued trainings.
     """
 
     def declare(function: Callable[..., None]) -> dg.JobDefinition:
         graph = dg.GraphDefinition(name=name, node_defs=[dg.op(configured(function, defaults))])
-        return graph.to_job(description=description, tags={"dagster/priority": "10"})
+        return graph.to_job(description=inspect.getdoc(function), tags={"dagster/priority": "10"})
 
     return declare
 
@@ -278,8 +280,6 @@ class BertHome(dg.ConfigurableResource[Any]):
 
     def mlflow_run(self, run_id: str) -> dg.MetadataValue[Any]:
         """Return the link to a run. From a path without the experiment MLflow leads on to its mode for LLMs."""
-        from bert_model.training.mlflow_store import open_client
-
         experiment = ""
         with contextlib.suppress(Exception):  # any error of a server, a database or a network
             experiment = f"experiments/{open_client(self.tracking_uri).get_run(run_id).info.experiment_id}/"

@@ -135,7 +135,7 @@ def test_license_that_was_named_once_is_kept(home, monkeypatch):
         return SimpleNamespace(name=name, version=1, aliases=())
 
     monkeypatch.setattr("bert_model.registry.operations.register", register)
-    monkeypatch.setattr("bert_model.registry.model_card.write_readme", lambda *_: None)
+    monkeypatch.setattr("workflows.defs.promotion.write_readme", lambda *_: None)
     monkeypatch.setattr("workflows.defs.promotion.training_picture", lambda *_: None)
     own = "own-1"
     directory = pretrain(home, "tiny", own).path

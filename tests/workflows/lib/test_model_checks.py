@@ -134,7 +134,7 @@ def test_scores_are_reproduced_on_the_device_of_the_trials(tmp_path, monkeypatch
     load = mock.Mock()
     monkeypatch.setattr("bert_model.finetuning.task_model.load_task_model", load)
     monkeypatch.setattr("bert_model.finetuning.task_model.prediction_device", lambda: "cuda")
-    monkeypatch.setattr("bert_model.kinds.kind_of", mock.Mock())
+    monkeypatch.setattr(model_checks, "kind_of", mock.Mock())
     monkeypatch.setattr(model_checks, "load_manifest", mock.Mock())
     monkeypatch.setattr(model_checks, "load_published_task", mock.Mock(return_value=mock.Mock(dev={})))
     refused(model_checks.finetuned_scores_reproduce(BertHome(directory=str(tmp_path)), STSB), "no recorded score")
