@@ -1,9 +1,9 @@
 """Tags, tables and emphasis of wikitext: dropped, or rendered as text."""
 
-import html
 import re
 from collections import Counter
 from collections.abc import Iterable
+from html.entities import html5
 
 from bert_pipeline.wikipedia.placeholders import BOUNDARY, DROPPED, FORMULA, PARAGRAPH_BREAK, PIPE, protect, unescape
 
@@ -105,20 +105,29 @@ _COMPOUND = re.compile(r"\s*+([A-Z][A-Za-z0-9()\[\]]{0,40})(?:\^?+\{?+(\d?+[+-])
 _SUPERSCRIPTS = str.maketrans("0123456789+−–-()", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻⁽⁾")
 # A formula that is a word of its sentence: "x_1", "f(x) \ge 0", "\mathbb{R}^2"; TeX names most signs as HTML does
 _TEX_STYLE = re.compile(r"\\(?:math[a-z]{2,4}|text|operatorname|boldsymbol) *+\{([\w ]++)\}|\\[,;:! ]|~")
-_TEX_FRACTION = re.compile(r"\\[dt]?frac *+\{(\w++|\([\w +-]++\))\} *+\{(\w++)\}")
+_TEX_FUNCTION = re.compile(
+    r"\\(log|(?:(?:arc)?(?:sin|cos|tan)h?|exp|ln|max|min|sup|inf|det|dim|deg|gcd|ker|Pr)(?!_))"
+    r"(?![A-Za-z])(?=( *+[A-Za-z\d\\])?)"
+)
 _TEX_SIGN = re.compile(r"\\([A-Za-z]++)")
 _TEX_SIGNS = {"to": "rarr", "infty": "infin", "neq": "ne", "neg": "not", "lnot": "not", "exists": "exist"}
-_TEX_SIGNS |= {"cdot": "middot", "dots": "hellip", "ldots": "hellip"}
-_TEX_INDEX = re.compile(r"(?<=[\w)\]])(?:_([^\W_]|\{[\w, +-]++\})|\^(\d|\{[\d+-]++\}))")
-_PLAIN_FORMULA = re.compile(r"[^\\{}_^&`´✓ˆ-˝]{1,40}")
+_TEX_SIGNS |= {"cdot": "middot", "dots": "hellip", "ldots": "hellip", "cdots": "ctdot", "land": "and", "lor": "or"}
+_TEX_SIGNS |= {"partial": "part", "varepsilon": "epsi", "varphi": "phi", "vartheta": "theta"}
+_TEX_INDEX = re.compile(r"(?<=[\w)\]])(?:_([^\W_]|\{[\w, +-]++\})|\^([\dn]|\{[\d+n-]++\})|\^\{? *+(st|nd|rd|th)\b\}?)")
+_TEX_POWERS = _SUPERSCRIPTS | {ord("n"): "ⁿ"}
+_TEX_FRACTION = re.compile(r"\\[dt]?frac *+\{(\w++|\([\w +-]++\))\} *+\{(\w++)\}|\\sqrt *+\{(\d++|\w)\}")
+_TEX_BRACE = re.compile(r"\\([{}%])|\\(?:left|right)(?![a-z.])|[{}]")
+_PLAIN_FORMULA = re.compile(r"[^\\_^&`´✓ˆ-˝]{1,40}")
 
 
 def _read_formula(tex: str) -> str:
-    """Return a formula in plain letters; "" if they do not tell all of it, as of a root."""
-    text = _TEX_FRACTION.sub(r"\1/\2", _TEX_STYLE.sub(lambda style: f" {style[1] or ''}", tex))
-    text = _TEX_SIGN.sub(lambda sign: html.unescape(f"&{_TEX_SIGNS.get(sign[1], sign[1])};"), text)
-    text = _TEX_INDEX.sub(lambda index: (index[1] or index[2].translate(_SUPERSCRIPTS)).strip("{}"), text)
-    text = " ".join(text.split())
+    """Return a formula in plain letters; "" if they do not tell all of it, as of a sum with its limits."""
+    text = _TEX_STYLE.sub(lambda style: f" {style[1] or ''}", tex)
+    text = _TEX_FUNCTION.sub(lambda name: f" {name[1]} " if name[2] else f" {name[1]}", text)
+    text = _TEX_SIGN.sub(lambda sign: html5.get(f"{_TEX_SIGNS.get(sign[1], sign[1])};", sign[0]), text)
+    text = _TEX_INDEX.sub(lambda index: (index[1] or index[3] or index[2].translate(_TEX_POWERS)).strip("{}"), text)
+    text = _TEX_FRACTION.sub(lambda match: f"√{match[3]}" if match[3] else f"{match[1]}/{match[2]}", text)
+    text = " ".join(_TEX_BRACE.sub(lambda brace: brace[1] or "", text).split())
     return text if _PLAIN_FORMULA.fullmatch(text) else ""
 
 
