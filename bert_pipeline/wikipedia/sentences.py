@@ -48,11 +48,8 @@ _OTHER_SPACE = re.compile("[\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\
 
 
 def _split(text: str, language: str) -> list[str]:
-    parts = _propose(text, language)
+    parts = [part for part in _propose(text, language) if part.strip()]
     stripped = list(map(str.strip, parts))
-    if "" in stripped:
-        parts = [part for part, content in zip(parts, stripped) if content]
-        stripped = list(filter(None, stripped))
     in_bracket = _starts_in_bracket(parts, text) if len(parts) > 1 else ()
     has_capitals: bool | None = None  # computed only for a part that starts without one
     sentences: list[str] = []
@@ -228,9 +225,7 @@ def _starts_in_bracket(parts: Sequence[str], text: str) -> Sequence[bool]:
     has_others = not text.isascii() and _OTHER_BRACKET.search(text) is not None
     if "(" not in text and "[" not in text and not has_others:
         return ()
-    changes = [part.count("(") - part.count(")") if "(" in part or ")" in part else 0 for part in parts]
-    if "[" in text or "]" in text:
-        changes = [change + part.count("[") - part.count("]") for change, part in zip(changes, parts)]
+    changes = [part.count("(") - part.count(")") + part.count("[") - part.count("]") for part in parts]
     if has_others:
         others = (sum(map(_DEPTHS.__getitem__, _OTHER_BRACKET.findall(part))) for part in parts)
         changes = list(map(int.__add__, changes, others))
