@@ -88,7 +88,7 @@ class Step:
 
 STEPS = {
     "dump": Step(data=("sample",)),
-    "corpus": Step(version=8, data=("wikipedia",), libraries=("sentencex",)),
+    "corpus": Step(version=9, data=("wikipedia",), libraries=("sentencex",)),
     "vocabulary": Step(version=2, libraries=("tokenizers",)),
     "instances": Step(version=2, libraries=("tokenizers", "numpy")),
     "exam": Step(libraries=("tokenizers", "numpy")),

@@ -1,29 +1,18 @@
 """Tags, tables and emphasis of wikitext: dropped, or rendered as text."""
 
-import html
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterable
+from html.entities import html5
+from pathlib import Path
 
 from bert_pipeline.wikipedia.placeholders import BOUNDARY, DROPPED, FORMULA, PARAGRAPH_BREAK, PIPE, protect, unescape
 
 # Opaque tags: comments and extensions
 
-_OPAQUE_KINDS = {
-    name: kind
-    for kind, names in {
-        "reference": "ref references",
-        "formula": "math chem ce",
-        "gallery": "gallery imagemap",
-        "code": "pre source syntaxhighlight score timeline graph chart mapframe inputbox categorytree",
-        "hieroglyphs": "hiero",
-        "map": "maplink",
-        "invisible": "templatedata templatestyles includeonly indicator languages section",
-        "": "nowiki",
-    }.items()
-    for name in names.split()
-}
-"""Extension tags whose content MediaWiki does not parse as wikitext in place -> the kind each is counted as."""
+_NAMES = tomllib.loads((Path(__file__).parent / "data" / "tags.toml").read_text(encoding="utf-8"))
+_OPAQUE_KINDS = {name: kind for kind, names in _NAMES["opaque"].items() for name in names.split()}
 _INLINE_REPLACEMENTS = {
     "reference": DROPPED, "formula": FORMULA, "invisible": DROPPED, "hieroglyphs": DROPPED, "map": DROPPED
 }  # fmt: skip
@@ -105,20 +94,26 @@ _COMPOUND = re.compile(r"\s*+([A-Z][A-Za-z0-9()\[\]]{0,40})(?:\^?+\{?+(\d?+[+-])
 _SUPERSCRIPTS = str.maketrans("0123456789+−–-()", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻⁽⁾")
 # A formula that is a word of its sentence: "x_1", "f(x) \ge 0", "\mathbb{R}^2"; TeX names most signs as HTML does
 _TEX_STYLE = re.compile(r"\\(?:math[a-z]{2,4}|text|operatorname|boldsymbol) *+\{([\w ]++)\}|\\[,;:! ]|~")
-_TEX_FRACTION = re.compile(r"\\[dt]?frac *+\{(\w++|\([\w +-]++\))\} *+\{(\w++)\}")
+_TEX_FUNCTION = re.compile(
+    r"\\(log|(?:(?:arc)?(?:sin|cos|tan)h?|exp|ln|max|min|sup|inf|det|dim|deg|gcd|ker|Pr)(?!_))"
+    r"(?![A-Za-z])(?=( *+[A-Za-z\d\\])?)"
+)
 _TEX_SIGN = re.compile(r"\\([A-Za-z]++)")
-_TEX_SIGNS = {"to": "rarr", "infty": "infin", "neq": "ne", "neg": "not", "lnot": "not", "exists": "exist"}
-_TEX_SIGNS |= {"cdot": "middot", "dots": "hellip", "ldots": "hellip"}
-_TEX_INDEX = re.compile(r"(?<=[\w)\]])(?:_([^\W_]|\{[\w, +-]++\})|\^(\d|\{[\d+-]++\}))")
-_PLAIN_FORMULA = re.compile(r"[^\\{}_^&`´✓ˆ-˝]{1,40}")
+_TEX_INDEX = re.compile(r"(?<=[\w)\]])(?:_([^\W_]|\{[\w, +-]++\})|\^([\dn]|\{[\d+n-]++\})|\^\{? *+(st|nd|rd|th)\b\}?)")
+_TEX_POWERS = _SUPERSCRIPTS | {ord("n"): "ⁿ"}
+_TEX_FRACTION = re.compile(r"\\[dt]?frac *+\{(\w++|\([\w +-]++\))\} *+\{(\w++)\}|\\sqrt *+\{(\d++|\w)\}")
+_TEX_BRACE = re.compile(r"\\([{}%])|\\(?:left|right)(?![a-z.])|[{}]")
+_PLAIN_FORMULA = re.compile(r"[^\\_^&`´✓ˆ-˝]{1,40}")
 
 
 def _read_formula(tex: str) -> str:
-    """Return a formula in plain letters; "" if they do not tell all of it, as of a root."""
-    text = _TEX_FRACTION.sub(r"\1/\2", _TEX_STYLE.sub(lambda style: f" {style[1] or ''}", tex))
-    text = _TEX_SIGN.sub(lambda sign: html.unescape(f"&{_TEX_SIGNS.get(sign[1], sign[1])};"), text)
-    text = _TEX_INDEX.sub(lambda index: (index[1] or index[2].translate(_SUPERSCRIPTS)).strip("{}"), text)
-    text = " ".join(text.split())
+    """Return a formula in plain letters; "" if they do not tell all of it, as of a sum with its limits."""
+    text = _TEX_STYLE.sub(lambda style: f" {style[1] or ''}", tex)
+    text = _TEX_FUNCTION.sub(lambda name: f" {name[1]} " if name[2] else f" {name[1]}", text)
+    text = _TEX_SIGN.sub(lambda sign: html5.get(f"{_NAMES['signs'].get(sign[1], sign[1])};", sign[0]), text)
+    text = _TEX_INDEX.sub(lambda index: (index[1] or index[3] or index[2].translate(_TEX_POWERS)).strip("{}"), text)
+    text = _TEX_FRACTION.sub(lambda match: f"√{match[3]}" if match[3] else f"{match[1]}/{match[2]}", text)
+    text = " ".join(_TEX_BRACE.sub(lambda brace: brace[1] or "", text).split())
     return text if _PLAIN_FORMULA.fullmatch(text) else ""
 
 
@@ -218,19 +213,7 @@ def drop_html_blocks(text: str, dropped: Counter[str]) -> str:
 
 # Inline tags
 
-_BLOCK_TAGS = frozenset(
-    {"p", "div", "center", "blockquote", "poem", "hr", "section", "article", "caption", "td", "tr", "th", "h1", "h2",
-     "h3", "h4", "h5", "h6"}
-)  # fmt: skip
-"""Tags that end a paragraph."""
-_INLINE_TAGS = frozenset(
-    {"span", "small", "big", "b", "i", "u", "em", "strong", "font", "abbr", "cite", "q", "dfn", "var", "code", "tt",
-     "kbd", "samp", "s", "del", "ins", "strike", "bdi", "bdo", "mark", "data", "time", "ruby", "rb", "rp", "rt", "wbr",
-     "noinclude", "onlyinclude", "sub", "sup", "nobr", "ref", "nowiki", "references", "math", "gallery", "includeonly",
-     "pre", "source", "syntaxhighlight", "a", "img", "li", "ul", "ol", "dl", "dd", "dt", "table", "tbody", "thead",
-     "rtc", "phonos", "langconvert", "translate", "tvar"}
-)  # fmt: skip
-"""Tags that are removed around their text."""
+_BLOCK_TAGS, _INLINE_TAGS = (frozenset(_NAMES[kind].split()) for kind in ("block", "inline"))
 
 # <b>, </span>, <br clear="all">
 _TAG = re.compile(r"</?([a-zA-Z][a-zA-Z0-9]*+)\b[^<>]*+>")

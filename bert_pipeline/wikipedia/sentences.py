@@ -48,11 +48,8 @@ _OTHER_SPACE = re.compile("[\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\
 
 
 def _split(text: str, language: str) -> list[str]:
-    parts = _propose(text, language)
+    parts = [part for part in _propose(text, language) if part.strip()]
     stripped = list(map(str.strip, parts))
-    if "" in stripped:
-        parts = [part for part, content in zip(parts, stripped) if content]
-        stripped = list(filter(None, stripped))
     in_bracket = _starts_in_bracket(parts, text) if len(parts) > 1 else ()
     has_capitals: bool | None = None  # computed only for a part that starts without one
     sentences: list[str] = []
@@ -61,7 +58,8 @@ def _split(text: str, language: str) -> list[str]:
         start = stripped[index]
         if has_capitals is None and not start[0].isupper():
             has_capitals = text != text.lower()
-        if not (in_bracket and in_bracket[index] or _continues(stripped[index - 1], start, language, has_capitals)):
+        is_inside = in_bracket and in_bracket[index] or _is_in_word(parts[index - 1], start)
+        if not (is_inside or _continues(stripped[index - 1], start, language, has_capitals)):
             sentences.append(stripped[first] if index == first + 1 else "".join(parts[first:index]).strip())
             first = index
     if parts:
@@ -123,6 +121,8 @@ def _mask(text: str, language: str) -> str:
     """Replace characters that sentencex misunderstands by others; positions stay."""
     if "”" in text and " ”" in text:  # Swedish and Finnish open a quotation with the mark that closes it
         text = _OPENING_QUOTE.sub("“", text)
+    if ") " in text:  # "(1) one; (2) two": it ends sentences before such items, and none behind them
+        text = _ITEM_END.sub(")-", text)
     if language == "he" and '"' in text:  # in קמ"ר the sign belongs to the word, and opens no quotation
         return _GERSHAYIM.sub("״", text)
     if language in _KEPT_BEFORE_FIGURES:
@@ -161,13 +161,15 @@ _OWN_ENDS = {
 """Language whose marks or spaces sentencex does not know -> the marks that end a sentence."""
 
 _KEPT_BEFORE_FIGURES = frozenset(_WORDS["kept_before_figures"].split())
+_FIRST_WORD = re.compile(rf"(?:{_any_of(_WORDS['first_words'])})\b")
 # "measures 38 mm. The next", "и т. д. Затем", "for all x. Then": sentencex takes them for abbreviations before a word
 _MISSED_END = re.compile(
     r"\.\s(?:(?:(?<=\d [cmk]m\.\s)|(?<=\d kg\.\s)|(?<=\bи (?:др|пр)\.\s)|(?<=\bи т\.[дп]\.\s)|(?<=\bи т\. [дп]\.\s))"
-    rf"(?=[^\W\d_a-z])|(?:(?<=\s[a-uw-z]\.\s)|(?<=\susw\.\s))(?=\(?(?:{_any_of(_WORDS['first_words'])})\b))"
+    rf"(?=[^\W\d_a-z])|(?:(?<=\s[a-uw-z]\.\s)|(?<=\susw\.\s))(?=\(?{_FIRST_WORD.pattern}))"
 )
 _FIGURE_AFTER_END = re.compile(r"([.!?…] )\d")
 _OPENING_QUOTE = re.compile(r"(?<= )”(?=\w)")
+_ITEM_END = re.compile(r"\) (?:(?<=[ (][\da-z]\) )|(?<=[ (][\divx]{2}\) )|(?<=[ (][ivx]{3}\) ))")
 _GERSHAYIM = re.compile('(?<=[א-ת])"(?=[א-ת])')
 
 
@@ -223,9 +225,7 @@ def _starts_in_bracket(parts: Sequence[str], text: str) -> Sequence[bool]:
     has_others = not text.isascii() and _OTHER_BRACKET.search(text) is not None
     if "(" not in text and "[" not in text and not has_others:
         return ()
-    changes = [part.count("(") - part.count(")") if "(" in part or ")" in part else 0 for part in parts]
-    if "[" in text or "]" in text:
-        changes = [change + part.count("[") - part.count("]") for change, part in zip(changes, parts)]
+    changes = [part.count("(") - part.count(")") + part.count("[") - part.count("]") for part in parts]
     if has_others:
         others = (sum(map(_DEPTHS.__getitem__, _OTHER_BRACKET.findall(part))) for part in parts)
         changes = list(map(int.__add__, changes, others))
@@ -237,6 +237,14 @@ def _starts_in_bracket(parts: Sequence[str], text: str) -> Sequence[bool]:
 
 _DEPTHS = dict.fromkeys(BRACKETS, 1) | dict.fromkeys(BRACKETS.values(), -1)
 _OTHER_BRACKET = re.compile(one_of({*BRACKETS, *BRACKETS.values()} - set("()[]{}")))
+
+
+def _is_in_word(end: str, start: str) -> bool:
+    """Return True for a boundary without a space inside "pro-U.S.", "ASP.NET" or ".NET", but not "the USA.They"."""
+    if end[-1] != "." or not start[0].isupper():
+        return False
+    before = end[-2:-1]
+    return before == " " and not _FIRST_WORD.match(start) or before.isupper() and not start[1:2].islower()
 
 
 def _continues(end: str, start: str, language: str, has_capitals: bool | None) -> bool:
@@ -251,9 +259,13 @@ def _continues(end: str, start: str, language: str, has_capitals: bool | None) -
             return True
         if has_capitals and _starts_in_lower_case(start):
             return True
+        if start[0] == "(" and _CITATION.match(start):
+            return True
     if last == "』" and end[-2:-1] in _TITLE_ENDS:  # 『ハロー・ドリー!』公開
         return True
     if last in ".)" and len(end) <= 4 and _NUMBER.match(end):
+        return True
+    if last == "!" and start.startswith(end[end.rfind(" ") + 1 :].lstrip(_OPENING)):  # "Tora! Tora! Tora!"
         return True
     if last != ".":
         return False
@@ -288,6 +300,7 @@ def _starts_in_lower_case(text: str) -> bool:
 
 _NEVER_FIRST = CLOSERS | PAUSES | {"/"}
 _TITLE_ENDS = frozenset("!?！？")
+_OPENING = "".join(OPENERS | QUOTATION_MARKS)
 _EITHER_QUOTES = "»›”"
 """Closing marks that open a quotation in some languages: in German books, in Swedish."""
 _MAX_WORDLESS_CHARACTERS = 6
@@ -295,8 +308,10 @@ _WORD = re.compile(r"[^\W²³_]")
 # The first letter, behind a dash, an equals sign, quotation marks or brackets
 _FIRST_LETTER = re.compile(rf"(?:{one_of(OPENERS, QUOTATION_MARKS, '–—-=')}|\s)*+([^\W\d_])")
 _LOWER_CASE_FIRST = re.compile(rf"(?:{_any_of(_WORDS['lower_case_first'])})(?!\w)")
-_NUMBER = re.compile(r"(?:^|[;,:] )\(?\d{1,2}[.)]$")
-_TAKES_NUMBER = re.compile(r"\b(?:[Vv]ol|[Nn]os?|[Ff]igs?|[Oo]p|[Cc]h|Art|[Ss]ec|[Pp]p?|[Ee]qs?|[Vv]v?|[Nn]r)\.$")
+_NUMBER = re.compile(r"(?:^|[;,:] )\(?(?:\d{1,2}|[A-Z])[.)]$")  # of an item, or the "Q." and "A." of a dialogue
+_TAKES_NUMBER = re.compile(r"\b(?:[Nn]os?|[Ff]igs?|[Oo]p|[Cc]h|Art|[Ss]ec|[Pp]p?|[Pp]aras?|[Ee]qs?|[Vv]v?|[Nn]r)\.$")
+# "(1964).", "(Psalms 133:1)." after a title or a quotation, "(EOM)," in a row: no sentence, as its mark is outside
+_CITATION = re.compile(r"\((?:\w{1,20}|[^()\d]{0,30}\d[^()]{0,30})\)[.,;:]")
 
 _ORDINAL_LANGUAGES = frozenset(_WORDS["ordinals"].split())
 _ROMAN_FIRST = frozenset(_WORDS["roman_before_name"].split())
@@ -304,7 +319,7 @@ _ORDINAL_ENDS = frozenset("0123456789IVXL")
 _ORDINAL = re.compile(r"(?P<name>[^\W\d_a-z]\w++ )?(?<![\w.,])(?:\d{1,2}0?|(?P<roman>[IVXL]+))\.$")
 _SCORE = re.compile(r"(?:\d:|(?<!\S)[-+−])\d++\.$")  # "endete 3:2.", "−15."; not the ordinals "5./6.", "10–12."
 _AFTER_ORDINAL = re.compile(rf"(?:{_any_of(_WORDS['after_ordinals'])})\b")
-_TIME_ZONE = re.compile(r"[A-Z][a-z]+ (?:(?:Standard|Daylight|Summer|Mean|Universal) )?Time\b")
+_TIME_ZONE = re.compile(r"(?:[A-Z][a-z]+ (?:(?:Standard|Daylight|Summer|Mean|Universal) )?Time|[A-Z]{1,2}[SD]?T|UTC)\b")
 # "W 1930 r. Berlin", "W maju 1930 r. Berlin": they begin with a preposition, unlike the sentence "Zmarł w 1930 r."
 _YEAR_ALONE = re.compile(rf"(?:{_any_of(_WORDS['before_years'])}) (?:[^\W\d_]++ )?\d{{4}} [rгр]\.$")
 
