@@ -223,16 +223,16 @@ class BackgroundSaver:
 
     def save(self, snapshot: Snapshot, then: Callable[[Path], None]) -> None:
         """Queue a snapshot; `then(path)` is called in the thread when it is published."""
-        # Collect what is done, and wait while two are unfinished.
-        while len(self._unfinished) > 1 or (self._unfinished and self._unfinished[0].done()):
-            self._unfinished.popleft().result()
 
         def work() -> None:
             then(self.directory.save(snapshot))
             if self.published is not None:
                 self.published(self.directory)
 
+        # Collect what is done, and wait while two others are unfinished; this one is written even after a failure.
         self._unfinished.append(self._executor.submit(work))
+        while len(self._unfinished) > 2 or (self._unfinished and self._unfinished[0].done()):
+            self._unfinished.popleft().result()
 
     def wait(self) -> None:
         """Wait until all snapshots are written; raise the first failure after the last of them."""

@@ -5,6 +5,7 @@ import errno
 import json
 import threading
 import time
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -179,6 +180,13 @@ def test_background_saver_reports_publications_and_raises_failures(tmp_path):
         saver.wait()
     assert published[-1] == checkpoints.path_of(4)
     saver.wait()
+
+    saver.save(snapshot(5), fail)
+    wait(saver._unfinished)
+    with pytest.raises(RuntimeError, match="step-00000005 was not recorded"):
+        saver.save(snapshot(6), published.append)
+    saver.wait()
+    assert published[-1] == checkpoints.path_of(6)
 
 
 def test_training_continues_while_two_checkpoints_are_pending(tmp_path, monkeypatch):
