@@ -77,7 +77,7 @@ class Training:
     losses: tuple[float, ...] = ()
     """Mean training loss of at most 20 equal stretches of the training."""
     diverged: bool
-    """True if the loss stopped being finite."""
+    """True if its loss or its outputs stopped being finite."""
     epoch: float = 0.0
     """The epoch whose weights and outputs are kept, if each was scored."""
     epoch_scores: tuple[tuple[float, float], ...] = ()
@@ -245,7 +245,7 @@ def _search_result(
     best = max(chosen, key=lambda result: (result.usable, not result.diverged, result.main_score))
     if best.diverged:
         raise DivergedError(
-            f"{initialization.name}: the loss stopped being finite in every trial at learning rate "
+            f"{initialization.name}: loss or outputs stopped being finite in every trial at learning rate "
             f"{setting.learning_rate:g}; give lower learning rates"
         )
     return SearchResult(

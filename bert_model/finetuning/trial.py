@@ -216,11 +216,10 @@ def _run(job: TrialJob, device: torch.device, report: Report | None) -> TrialOut
         epochs=epochs,
     )
 
-    # A diverged training has no predictions and no weights, but its losses are reported.
-    diverged = not math.isfinite(losses[-1])
-    logits = {}
+    # A diverged training has no predictions and no weights, but its losses are reported. No loss shows its last update.
+    logits = predict(scored) if math.isfinite(losses[-1]) else {}
+    diverged = not (logits and all(np.isfinite(outputs).all() for outputs in logits.values()))
     if not diverged:
-        logits = predict(scored)
         if epochs is not None:
             if not epochs.are_over:  # else the last epoch is scored already
                 epochs.add(len(losses) / steps_per_epoch(job, sets["train"]), logits[job.dev_splits[0]], model)
@@ -231,7 +230,7 @@ def _run(job: TrialJob, device: torch.device, report: Report | None) -> TrialOut
             save_tensors(divided(tensors, 1.0 / unit), job.weights)
     stretches = np.array_split(np.asarray(losses), min(MAX_REPORTED_LOSSES, len(losses)))
     return TrialOutput(
-        logits=logits,
+        logits={} if diverged else logits,
         steps=len(losses),
         losses=tuple(round(float(stretch.mean()), 6) for stretch in stretches),
         diverged=diverged,

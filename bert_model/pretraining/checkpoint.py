@@ -117,14 +117,13 @@ class CheckpointDirectory:
             check_not_removed(self.path)
             if not isinstance(error, (OSError, DiskFullError)):
                 raise
-            # Report what is needed, what is free, and which checkpoint is still good.
+            # Report what is needed and what is free; the training adds which checkpoint is the last.
             tensors = [*snapshot.parameters.values(), *snapshot.optimizer.values()]
             needed = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-            intact, cause = self.steps(), error.__cause__ or error
-            kept = f"the checkpoint of step {intact[-1]} is intact" if intact else "there is no earlier checkpoint"
             raise TrainingError(
-                f"{directory}: the checkpoint of step {snapshot.step} could not be written ({cause}); it needs about "
-                f"{needed:,} bytes, {shutil.disk_usage(self.path).free:,} are free; {kept}"
+                f"{directory}: the checkpoint of step {snapshot.step} could not be written "
+                f"({error.__cause__ or error}); it needs about {needed:,} bytes, "
+                f"{shutil.disk_usage(self.path).free:,} are free; make room, and start again with --resume"
             ) from error
         # Remove all but the last `keep_last`, multiples of `keep_every_steps`, and the best.
         every, protected = self.keep_every_steps, protected_step(snapshot.state)
@@ -223,16 +222,16 @@ class BackgroundSaver:
 
     def save(self, snapshot: Snapshot, then: Callable[[Path], None]) -> None:
         """Queue a snapshot; `then(path)` is called in the thread when it is published."""
-        # Collect what is done, and wait while two are unfinished.
-        while len(self._unfinished) > 1 or (self._unfinished and self._unfinished[0].done()):
-            self._unfinished.popleft().result()
 
         def work() -> None:
             then(self.directory.save(snapshot))
             if self.published is not None:
                 self.published(self.directory)
 
+        # Collect what is done, and wait while two others are unfinished; this one is written even after a failure.
         self._unfinished.append(self._executor.submit(work))
+        while len(self._unfinished) > 2 or (self._unfinished and self._unfinished[0].done()):
+            self._unfinished.popleft().result()
 
     def wait(self) -> None:
         """Wait until all snapshots are written; raise the first failure after the last of them."""

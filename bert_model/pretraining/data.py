@@ -287,6 +287,7 @@ def concatenate(parts: list[Samples]) -> Samples:
     """Concatenate samples in order."""
     if len(parts) == 1:
         return parts[0]
-    if len({part.is_masked for part in parts}) > 1:
-        raise ArtifactError("some shards hold static masks and some do not; make the instances again in one run")
+    for column in ("masked_lm_positions", "continues_word"):
+        if len({getattr(part, column) is None for part in parts}) > 1:
+            raise ArtifactError(f"some shards hold {column} and some do not; make the instances again in one run")
     return join(parts)

@@ -302,7 +302,7 @@ def _train(trainer: Trainer, step: int, run: _Run, store: RunStore | None) -> Pr
             # The failure may be that the log was removed, or that the disk is full.
             with contextlib.suppress(TrainingError, DiskFullError, OSError):
                 text = str(failure) if isinstance(failure, BertError) else first_line(failure)
-                tracker.record("end", step, {}, status="failed", error=text)
+                tracker.record("end", max(step, trainer.watchdog.step), {}, status="failed", error=text)
             with contextlib.suppress(DiskFullError, OSError):
                 tracker.close("FAILED")
         if failure is error:

@@ -445,9 +445,11 @@ def test_bilstm_head_of_table_5_is_trained_stored_and_loaded(name, attention, tm
     assert again.results["winner"]["losses"][0] < linear.results["winner"]["losses"][0]
 
 
-def test_diverged_training_leaves_nothing_behind(model, tmp_path, pool):
+@pytest.mark.parametrize("batch_size", [8, 1000])  # 1000: the only update diverges, which no loss shows
+def test_diverged_training_leaves_nothing_behind(model, tmp_path, pool, batch_size):
+    settings = {"learning_rates": [1e30], "batch_sizes": [batch_size], "epochs": [1.0], "max_gradient_norm": 0.0}
     with pytest.raises(TrainingError, match="stopped being finite"):
-        tune("sst2", model, tmp_path / "out", pool, learning_rates=[1e30], max_gradient_norm=0.0)
+        tune("stsb", model, tmp_path / "out", pool, **settings)
     assert list(tmp_path.iterdir()) == []
 
 

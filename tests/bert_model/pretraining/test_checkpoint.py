@@ -5,6 +5,7 @@ import errno
 import json
 import threading
 import time
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -125,12 +126,12 @@ def test_damaged_checkpoints_are_skipped_with_a_reason(tmp_path, caplog):
         SafetensorError("I/O error: Disk quota exceeded (os error 122)"),
     ],
 )
-def test_full_disk_reports_required_bytes_and_last_checkpoint(tmp_path, monkeypatch, error):
+def test_full_disk_reports_required_bytes_and_keeps_the_last_checkpoint(tmp_path, monkeypatch, error):
     checkpoints = directory(tmp_path)
     checkpoints.save(snapshot(5))
 
     monkeypatch.setattr(weights, "save_file", mock.Mock(side_effect=error))
-    with pytest.raises(TrainingError, match=r"step 10 could not be written.*bytes.*free; the checkpoint of step 5 is"):
+    with pytest.raises(TrainingError, match=r"step 10 could not be written.*bytes.*free; make room, and .* --resume"):
         checkpoints.save(snapshot(10))
     assert [item.name for item in checkpoints.path.iterdir()] == ["step-00000005"]
 
@@ -179,6 +180,13 @@ def test_background_saver_reports_publications_and_raises_failures(tmp_path):
         saver.wait()
     assert published[-1] == checkpoints.path_of(4)
     saver.wait()
+
+    saver.save(snapshot(5), fail)
+    wait(saver._unfinished)
+    with pytest.raises(RuntimeError, match="step-00000005 was not recorded"):
+        saver.save(snapshot(6), published.append)
+    saver.wait()
+    assert published[-1] == checkpoints.path_of(6)
 
 
 def test_training_continues_while_two_checkpoints_are_pending(tmp_path, monkeypatch):

@@ -338,11 +338,15 @@ def test_instances_for_shorter_sequences_are_warned_of(directory, caplog):
     assert "max_seq_length=24, the phase has 32: positions from 24 on are not trained by it" in caplog.text
 
 
-def test_static_and_dynamic_shards_do_not_mix(tmp_path):
+def test_shards_with_and_without_a_column_do_not_mix(tmp_path):
     parts = []
     for name, static in (("a", False), ("b", True)):
         write_instances(tmp_path / name, shards=(8,), static_masks=static)
         split = InstanceSplit(tmp_path / name, "train")
         parts.append(InstanceReader(split, seed=1, groups_per_window=1).take(0, 8))
-    with pytest.raises(ArtifactError, match="static masks"):
+    with pytest.raises(ArtifactError, match="some shards hold masked_lm_positions"):
         concatenate(parts)
+    marked = dataclasses.replace(parts[0], continues_word=np.zeros(len(parts[0].input_ids), dtype=bool))
+    for mixed in ([parts[0], marked], [marked, parts[0]]):
+        with pytest.raises(ArtifactError, match="some shards hold continues_word"):
+            concatenate(mixed)

@@ -55,6 +55,8 @@ def test_rank_0_alone_copies_a_sharded_model_to_host_memory_and_names_it_as_othe
 
 def pretrain_on_another_device(config, output):
     own = "bfloat16" if os.environ["RANK"] == "0" else "float32"
+    trainer.can_pack = lambda *_: own == "bfloat16"  # type: ignore
+    trainer.Packing = None  # type: ignore
     trainer.resolve_precision = lambda precision, device: own if precision == "auto" else precision  # type: ignore
     autocast, precisions = trainer.autocast, set()
     trainer.autocast = lambda device, precision: (precisions.add(precision), autocast(device, precision))[1]  # type: ignore
@@ -62,7 +64,7 @@ def pretrain_on_another_device(config, output):
     assert precisions == {"bfloat16"}
 
 
-def test_rank_0_resolves_the_precision_of_all(data, tmp_path):
+def test_rank_0_resolves_the_precision_of_all_and_none_packs_if_one_cannot(data, tmp_path):
     config = short(data, precision="auto")
     assert run_ranks(2, pretrain_on_another_device, config, tmp_path / "training") == [0, 0]
 

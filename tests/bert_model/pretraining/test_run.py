@@ -419,7 +419,7 @@ def test_every_failure_is_the_last_line_of_the_log(data, tmp_path, error, raised
     with pytest.raises(raised):
         train(configuration(data, checkpoint_interval_steps=4), tmp_path / "training", after_step=fail)
     end = read_events(tmp_path / "training")[-1]
-    assert (end["event"], end["status"]) == ("end", "failed")
+    assert (end["event"], end["step"], end["status"]) == ("end", 4, "failed")  # in the update that followed step 4
     assert text in end["error"]
 
 
