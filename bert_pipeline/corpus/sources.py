@@ -26,6 +26,7 @@ _COMPRESSIBLE: tuple[SourceKind, ...] = ("text", "lines", "book", "jsonl", "pair
 
 
 CIRRUS_SEARCH = "of a CirrusSearch dump, whose texts have no paragraphs; take the XML dump (pages-articles.xml.bz2)"
+AS_RECORDS = 'write its texts as JSON lines, {"text": "…"} each, and name that jsonl:'
 
 
 def _kinds_of(file: str) -> list[SourceKind]:
@@ -49,6 +50,8 @@ def file_kind_hint(file: str) -> str:
         start = stream.read(9)
     if start == b'{"index":':
         return f"; it is {CIRRUS_SEARCH}"
+    if without_compression(file.lower()).endswith(".csv"):
+        return f"; of a table, {AS_RECORDS}"
     by_start: list[SourceKind] = ["parquet"] if start[:4] == b"PAR1" else ["jsonl"] if start[:1] == b"{" else []
     return kind_hint(file, _kinds_of(file) or by_start)
 
@@ -104,7 +107,8 @@ def parse_source(source: str) -> tuple[SourceKind, list[str]]:
             packed = f", plain or compressed ({', '.join(COMPRESSED_SUFFIXES)})" if kind in _COMPRESSIBLE else ""
             hint = next(filter(None, (kind_hint(path, _kinds_of(name)) for name in names)), "")
             raise InputError(
-                f"{path}: holds no {kind} files ({', '.join(_SUFFIXES[kind])}){packed}; give another path{hint}"
+                f"{path}: holds no {kind} files ({', '.join(_SUFFIXES[kind])}){packed}; give another path, or a "
+                f"pattern for other names, such as '{kind}:{path}/*'{hint}"
             )
         return kind, files
 
