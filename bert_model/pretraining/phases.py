@@ -87,7 +87,7 @@ def load_phases(config: PretrainingConfig) -> tuple[list[Phase], Tokenizer]:
     for index, phase in enumerate(config.phases):
         where = f"phases.{index}"
         if not phase.instances:
-            raise ConfigurationError(f"{where}.instances: not given; name an instance directory")
+            raise ConfigurationError(f"{where}.instances: not given; name a directory, or fewer phases by phases=[…]")
         train, held_out = InstanceSplit(phase.instances, "train"), InstanceSplit(phase.instances, "held_out")
         train.check_fits(max_seq_length=phase.max_seq_length, where=where)
         first = train.read(train.groups[0])
