@@ -102,12 +102,8 @@ def load_phases(config: PretrainingConfig) -> tuple[list[Phase], Tokenizer]:
         phase_tokenizer = Tokenizer.from_directory(phase.instances)
         for split in (train, held_out):
             split.check_vocabulary(phase_tokenizer)
-        if tokenizer is None:
-            tokenizer = phase_tokenizer
-        elif tokenizer.sha256 != phase_tokenizer.sha256:
-            raise ConfigurationError(
-                f"{where}.instances: {describe_vocabularies('phase 0', tokenizer, where, phase_tokenizer)}"
-            )
+        tokenizer = tokenizer or phase_tokenizer
+        check_vocabularies(f"{where}.instances", "phase 0", tokenizer, where, phase_tokenizer)
 
         masking = config.masking_of(phase)
         if masking.whole_word_masking and not first.is_masked:
@@ -309,12 +305,15 @@ def data_inputs(phases: Sequence[Phase]) -> list[DataInput]:
         inputs.append(phase.data)
         # An artifact is identified by its content, a vocabulary by what decides the ids.
         for name, entry in phase.train.manifest.inputs.items():
-            sha256 = entry.get("content_sha256") or entry.get("sha256")
-            if sha256:
+            if sha256 := entry.get("content_sha256") or entry.get("sha256"):
                 inputs.append({"name": name, "kind": name, "sha256": sha256, "context": "source"})
     return [item for index, item in enumerate(inputs) if item not in inputs[:index]]
 
 
-def describe_vocabularies(one: str, tokenizer: Tokenizer, other: str, other_tokenizer: Tokenizer) -> str:
-    """Return the error text for two vocabularies that differ but must not."""
-    return f"two vocabularies: {one} has {tokenizer}, {other} has {other_tokenizer}; use one vocabulary throughout"
+def check_vocabularies(key: str, one: str, tokenizer: Tokenizer, other: str, other_tokenizer: Tokenizer) -> None:
+    """Raise ConfigurationError for two vocabularies that differ but must not."""
+    if tokenizer.sha256 != other_tokenizer.sha256:
+        raise ConfigurationError(
+            f"{key}: two vocabularies: {one} has {tokenizer}, {other} has {other_tokenizer}; give instances made with "
+            "`bert instances --vocab` of the one, or move a model to the other by `bert adapt`"
+        )

@@ -48,10 +48,8 @@ Read = Document | FailedRecord | None
 def _guarded(make: Callable[..., Read], *, document_id: str, title: str, **rest: Any) -> Read:
     try:
         return make(document_id=document_id, title=title, **rest)
-    except InputError as error:
-        reason = str(error)
     except BaseException as error:
-        reason = failure(error)
+        reason = str(error) if isinstance(error, InputError) else failure(error)
     return FailedRecord(document_id=document_id, title=title, reason=reason)
 
 

@@ -99,10 +99,8 @@ def parse_source(source: str) -> tuple[SourceKind, list[str]]:
 
     # A directory gives the files of the kind's suffixes, sorted: their order is part of the corpus.
     if (names := files_in(path)) is not None:
-        ends = _SUFFIXES[kind]
-        if kind in _COMPRESSIBLE:
-            ends += tuple(end + packed for end in ends for packed in COMPRESSED_SUFFIXES)
-        files = [name for name in names if name.lower().endswith(ends)]
+        unpacked = without_compression if kind in _COMPRESSIBLE else str
+        files = [name for name in names if unpacked(name.lower()).endswith(_SUFFIXES[kind])]
         if not files:
             packed = f", plain or compressed ({', '.join(COMPRESSED_SUFFIXES)})" if kind in _COMPRESSIBLE else ""
             hint = next(filter(None, (kind_hint(path, _kinds_of(name)) for name in names)), "")

@@ -80,9 +80,7 @@ class CorpusConfig:
         codes = {"language": self.language} | {f"languages.{name}": code for name, code in self.languages.items()}
         for key, code in codes.items():
             if not is_code(code):
-                raise ConfigurationError(
-                    f"{key}: found {code!r}, expected a code of a language, such as 'en' or 'pt-br'"
-                )
+                raise ConfigurationError(f"{key}: found {code!r}, expected a code of a language, as 'en' or 'pt-br'")
         if any(char.isspace() or char in "/:" for char in self.name):
             raise ConfigurationError(f"name: found {self.name!r}, expected a name without spaces, '/' and ':'")
 
