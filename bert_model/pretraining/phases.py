@@ -69,10 +69,6 @@ class Phase:
         """Return the position in the data before the update of `step`."""
         return self.first_position + self.config.samples_in(step - self.first_step)
 
-    def passes_before(self, step: int) -> float:
-        """Return the passes over the text that this phase's updates before `step` make."""
-        return self.config.samples_in(step - self.first_step) * self.passes_per_sample
-
     @property
     def passes_per_sample(self) -> float:
         """Part of the text, of 1, that an instance holds: with a dupe_factor the instances hold it several times."""
@@ -223,7 +219,10 @@ class Timetable:
         pace = (seconds - start[1]) / max(1, steps)  # seconds a step
         # Passes end a phase as seconds do, by the same shares: whichever are over first.
         most = self.config.max_passes or math.inf
-        passes = sum(phase.passes_before(min(step, phase.end_step)) for phase in self.phases[: index + 1])
+        passes = sum(
+            phase.config.samples_in(min(step, phase.end_step) - phase.first_step) * phase.passes_per_sample
+            for phase in self.phases[: index + 1]
+        )
         passes_a_step = self.phases[index].config.global_batch_size * self.phases[index].passes_per_sample
 
         if index == len(shares) - 1:

@@ -115,9 +115,8 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
             kind = source_kind
             _check_file(path, kind)
             if kind == "text":
-                kind = readers.detect_format(
-                    to_path(path), _language_of(name or config.name or _default_name(path), config)
-                )
+                language = _language_of(name or config.name or _default_name(path), config)
+                kind = readers.detect_format(to_path(path), language)
                 formats.setdefault(kind, []).append(os.path.basename(without_secrets(path)))
             file = Split(index=0, kind=kind, path=path, name=name, version=version_of(path))
             planned.append((file, _plan_spans(path, kind, config)))
