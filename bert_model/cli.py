@@ -167,7 +167,7 @@ def commands() -> list[Command]:
                     "--input", required=True, metavar="FILE", help="one text per line, or A<TAB>B; - is standard input"
                 ),
                 Argument("--output", required=True, type=local_path, metavar="FILE"),
-                Argument("--layers", metavar="N,N", help="-1 is the top (default: -1,-2,-3,-4; with --pool -1)"),
+                Argument("--layers", metavar="N,N", help="-1 is the top (default: the upper four; with --pool -1)"),
                 Argument("--pool", choices=["mean"], help="one vector for each text, as sentence embeddings have"),
                 PRECISION_ARGUMENT,
             ],

@@ -211,16 +211,14 @@ def run_exam(arguments: argparse.Namespace) -> int:
 
 def run_features(arguments: argparse.Namespace) -> int:
     check_file_target(arguments.output)
-    arguments.layers = arguments.layers or ("-1" if arguments.pool else "-1,-2,-3,-4")
     try:
-        layers = [int(word) for word in arguments.layers.split(",")]
+        layers = [int(word) for word in arguments.layers.split(",")] if arguments.layers else []
     except ValueError:
         raise UsageError(f"--layers {arguments.layers}: expected whole numbers with commas, such as -1,-2") from None
     from bert_model.inference.features import write_features
 
-    model, pools, precision = _model(arguments), bool(arguments.pool), arguments.precision or "float32"
-    options: dict[str, Any] = {"layers": layers, "pools": pools, "precision": precision}
-    count = write_features(model, arguments.input, arguments.output, **options)
+    options: dict[str, Any] = {"pools": bool(arguments.pool), "precision": arguments.precision or "float32"}
+    count = write_features(_model(arguments), arguments.input, arguments.output, layers=layers, **options)
     print(f"{arguments.output}: hidden states of {count_of(count, 'texts')}")
     return 0
 

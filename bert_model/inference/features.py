@@ -42,24 +42,25 @@ def write_features(
     input_path: str,
     output_path: Path | str,
     *,
-    layers: Sequence[int] = (-1, -2, -3, -4),
+    layers: Sequence[int] = (),
     pools: bool = False,
     precision: str = "float32",
 ) -> int:
     """Write one row for each text or pair of a file (`read_rows`); return the number of rows.
 
     Columns: `id`, `text` and `text_b`, `tokens` list<string> with [CLS] and [SEP], and `layer_<n>`
-    list<list<float32>>, a vector for each token. Layers count from 0 for the embeddings, or from -1 for the top block.
-    With `pools` they are list<float32>, the mean vector of all tokens, and texts are cut as `bert predict` cuts them.
-    `precision` is as in `autocast`. ConfigurationError for a layer that the model does not have. Rows that fail are set
-    aside (`rejecting`); InputError if they are too many (`check_failures`).
+    list<list<float32>>, a vector for each token. Layers count from 0 for the embeddings, or from -1 for the top block;
+    by default the upper four. With `pools` they are list<float32>, the mean vector of all tokens, by default of the top
+    one, and texts are cut as `bert predict` cuts them. `precision` is as in `autocast`. ConfigurationError for a layer
+    that the model does not have. Rows that fail are set aside (`rejecting`); InputError if too many (`check_failures`).
     """
     # Layers are checked before the first text is read.
     tokenizer = Tokenizer.from_directory(directory)
     encoder, _ = load_model(BertModel, directory)
     device = torch.device(prediction_device())
     encoder.to(device)
-    numbers = layer_numbers(layers, encoder.config.num_hidden_layers)
+    upper = range(-1, -2 if pools else max(-5, -encoder.config.num_hidden_layers - 2), -1)
+    numbers = layer_numbers(layers or upper, encoder.config.num_hidden_layers)
     max_length = encoder.config.max_position_embeddings
     if pools:
         max_length = min(max_length, model_max_length(directory) or max_length)

@@ -69,10 +69,6 @@ class Phase:
         """Return the position in the data before the update of `step`."""
         return self.first_position + self.config.samples_in(step - self.first_step)
 
-    def passes_before(self, step: int) -> float:
-        """Return the passes over the text that this phase's updates before `step` make."""
-        return self.config.samples_in(step - self.first_step) * self.passes_per_sample
-
     @property
     def passes_per_sample(self) -> float:
         """Part of the text, of 1, that an instance holds: with a dupe_factor the instances hold it several times."""
@@ -87,7 +83,7 @@ def load_phases(config: PretrainingConfig) -> tuple[list[Phase], Tokenizer]:
     for index, phase in enumerate(config.phases):
         where = f"phases.{index}"
         if not phase.instances:
-            raise ConfigurationError(f"{where}.instances: not given; name an instance directory")
+            raise ConfigurationError(f"{where}.instances: not given; name a directory, or fewer phases by phases=[…]")
         train, held_out = InstanceSplit(phase.instances, "train"), InstanceSplit(phase.instances, "held_out")
         train.check_fits(max_seq_length=phase.max_seq_length, where=where)
         first = train.read(train.groups[0])
@@ -102,12 +98,8 @@ def load_phases(config: PretrainingConfig) -> tuple[list[Phase], Tokenizer]:
         phase_tokenizer = Tokenizer.from_directory(phase.instances)
         for split in (train, held_out):
             split.check_vocabulary(phase_tokenizer)
-        if tokenizer is None:
-            tokenizer = phase_tokenizer
-        elif tokenizer.sha256 != phase_tokenizer.sha256:
-            raise ConfigurationError(
-                f"{where}.instances: {describe_vocabularies('phase 0', tokenizer, where, phase_tokenizer)}"
-            )
+        tokenizer = tokenizer or phase_tokenizer
+        check_vocabularies(f"{where}.instances", "phase 0", tokenizer, where, phase_tokenizer)
 
         masking = config.masking_of(phase)
         if masking.whole_word_masking and not first.is_masked:
@@ -227,7 +219,10 @@ class Timetable:
         pace = (seconds - start[1]) / max(1, steps)  # seconds a step
         # Passes end a phase as seconds do, by the same shares: whichever are over first.
         most = self.config.max_passes or math.inf
-        passes = sum(phase.passes_before(min(step, phase.end_step)) for phase in self.phases[: index + 1])
+        passes = sum(
+            phase.config.samples_in(min(step, phase.end_step) - phase.first_step) * phase.passes_per_sample
+            for phase in self.phases[: index + 1]
+        )
         passes_a_step = self.phases[index].config.global_batch_size * self.phases[index].passes_per_sample
 
         if index == len(shares) - 1:
@@ -309,12 +304,15 @@ def data_inputs(phases: Sequence[Phase]) -> list[DataInput]:
         inputs.append(phase.data)
         # An artifact is identified by its content, a vocabulary by what decides the ids.
         for name, entry in phase.train.manifest.inputs.items():
-            sha256 = entry.get("content_sha256") or entry.get("sha256")
-            if sha256:
+            if sha256 := entry.get("content_sha256") or entry.get("sha256"):
                 inputs.append({"name": name, "kind": name, "sha256": sha256, "context": "source"})
     return [item for index, item in enumerate(inputs) if item not in inputs[:index]]
 
 
-def describe_vocabularies(one: str, tokenizer: Tokenizer, other: str, other_tokenizer: Tokenizer) -> str:
-    """Return the error text for two vocabularies that differ but must not."""
-    return f"two vocabularies: {one} has {tokenizer}, {other} has {other_tokenizer}; use one vocabulary throughout"
+def check_vocabularies(key: str, one: str, tokenizer: Tokenizer, other: str, other_tokenizer: Tokenizer) -> None:
+    """Raise ConfigurationError for two vocabularies that differ but must not."""
+    if tokenizer.sha256 != other_tokenizer.sha256:
+        raise ConfigurationError(
+            f"{key}: two vocabularies: {one} has {tokenizer}, {other} has {other_tokenizer}; give instances made with "
+            "`bert instances --vocab` of the one, or move a model to the other by `bert adapt`"
+        )

@@ -18,7 +18,7 @@ from bert_model.pretraining.batch import ALIGNED_LENGTH
 from bert_model.pretraining.checkpoint import OPTIMIZER_NAME, restore
 from bert_model.pretraining.config import INITIAL_SIZE, PretrainingConfig
 from bert_model.pretraining.fast_exam import input_of_pairs, pairs_for_choosing
-from bert_model.pretraining.phases import describe_vocabularies
+from bert_model.pretraining.phases import check_vocabularies
 from bert_model.training.distributed import Group
 from bert_model.training.gradients import resolve_data_parallel, shard_parameters
 from bert_model.training.metrics_log import set_log_aside
@@ -227,11 +227,7 @@ def _initial_model(config: PretrainingConfig, tokenizer: Tokenizer) -> tuple[Ber
 
     # An initial model must have the data's vocabulary, and the size of the preset if one is named.
     directory = Path(config.initial_model)
-    initial_tokenizer = Tokenizer.from_directory(directory)
-    if initial_tokenizer.sha256 != tokenizer.sha256:
-        raise ConfigurationError(
-            f"initial_model: {describe_vocabularies(str(directory), initial_tokenizer, 'the data', tokenizer)}"
-        )
+    check_vocabularies("initial_model", str(directory), Tokenizer.from_directory(directory), "the data", tokenizer)
     overrides = {key: value for key, value in config.model.overrides.items() if key != "vocab_size"}
     stored = BertConfig.from_directory(directory, **overrides)
     if stored.architecture != config.model.architecture:

@@ -5,6 +5,7 @@ import getpass
 import json
 import os
 import socket
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,6 +58,13 @@ def open_client(uri: str = "") -> "MlflowClient":
         database.parent.mkdir(parents=True, exist_ok=True)
         if database.parent == bert_home():
             settle(bert_home())
+        if not database.exists():
+            # Made whole, as MLflow can neither use nor complete one whose creation was interrupted. It makes it itself
+            # where nothing can be linked; where another process has made one meanwhile, that stays.
+            parent = database.parent
+            with contextlib.suppress(OSError), tempfile.TemporaryDirectory(prefix=".mlflow-", dir=parent) as folder:
+                mlflow.MlflowClient(f"sqlite:///{folder}/{database.name}").search_experiments()
+                os.link(f"{folder}/{database.name}", database)
     return mlflow.MlflowClient(tracking_uri=uri)
 
 
@@ -136,15 +144,13 @@ def _delete_empty_default(client: "MlflowClient") -> None:
     # Another process may delete it at the same time.
     with contextlib.suppress(MlflowException):
         default = client.get_experiment_by_name("Default")
-        if default is None or default.lifecycle_stage != "active":
-            return
-        ids = [default.experiment_id]
-        if not (
+        ids = [default.experiment_id] if default and default.lifecycle_stage == "active" else []
+        if ids and not (
             client.search_runs(ids, run_view_type=ViewType.ALL, max_results=1)
             or client.search_logged_models(ids, max_results=1)
             or client.search_traces(locations=ids, max_results=1)
         ):
-            client.delete_experiment(default.experiment_id)
+            client.delete_experiment(ids[0])
 
 
 def dataset_input(item: DataInput) -> "DatasetInput":

@@ -17,11 +17,11 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_pipeline.compression import open_bytes
+from bert_pipeline.compression import open_bytes, without_compression
 from bert_pipeline.corpus.documents import make_document, without_controls
 from bert_pipeline.corpus.parquet import Document
 from bert_pipeline.corpus.prose import BLANK_LINES, ProseForm, form_of, prose_passages
-from bert_pipeline.corpus.sources import CIRRUS_SEARCH, SourceKind
+from bert_pipeline.corpus.sources import AS_RECORDS, CIRRUS_SEARCH, SourceKind
 from bert_pipeline.corpus.text_files import GUTENBERG_END, WHOLE, Span, TextKind, read_records, stem_of
 from bert_pipeline.errors import InputError
 from bert_pipeline.failed_records import failure
@@ -48,10 +48,8 @@ Read = Document | FailedRecord | None
 def _guarded(make: Callable[..., Read], *, document_id: str, title: str, **rest: Any) -> Read:
     try:
         return make(document_id=document_id, title=title, **rest)
-    except InputError as error:
-        reason = str(error)
     except BaseException as error:
-        reason = failure(error)
+        reason = str(error) if isinstance(error, InputError) else failure(error)
     return FailedRecord(document_id=document_id, title=title, reason=reason)
 
 
@@ -176,6 +174,8 @@ _SAMPLED_LINES = 400
 _CLOSERS = "".join(CLOSERS | QUOTATION_MARKS) + "_*"
 _WITHOUT_SENTENCE_ENDS = re.compile("[\u0e00-\u0eff]")
 """Thai and Lao, whose full stops abbreviate."""
+_OTHER = {"<!doctype html": "HTML", "<html": "HTML", "warc/": "a web archive", '{"': "JSON"}
+"""How files of other formats begin, whose markup would be read as sentences."""
 
 
 def detect_format(path: Path, language: str) -> Literal["lines", "book"]:
@@ -189,6 +189,9 @@ def detect_format(path: Path, language: str) -> Literal["lines", "book"]:
         text = codecs.getincrementaldecoder("utf-8-sig")().decode(head)  # its last character may be cut off
     except UnicodeDecodeError:
         text = decode_text(head, str(path))  # raises InputError
+    start, is_table = text.lstrip().lower(), without_compression(path.name.lower()).endswith((".csv", ".tsv"))
+    if other := next((name for mark, name in _OTHER.items() if start.startswith(mark)), "a table" if is_table else ""):
+        raise InputError(f"{path}: found {other}, expected text; {AS_RECORDS}, or name it book: to keep all of it")
     if _GUTENBERG_START.search(text):
         return "book"
     lines = [line for line in map(str.strip, _lines_of(text)) if line]

@@ -26,16 +26,15 @@ _COMPRESSIBLE: tuple[SourceKind, ...] = ("text", "lines", "book", "jsonl", "pair
 
 
 CIRRUS_SEARCH = "of a CirrusSearch dump, whose texts have no paragraphs; take the XML dump (pages-articles.xml.bz2)"
+AS_RECORDS = 'write its texts as JSON lines, {"text": "…"} each, and name that jsonl:'
 
 
-def _kinds_of(file: str) -> list[SourceKind]:
-    """Return the kinds, other than a dump, that the suffix of a file may mean."""
+def kind_hint(path: str, file: str, by_start: Sequence[SourceKind] = ()) -> str:
+    """Return how to name the kinds, other than a dump, that the suffix of a file of `path` may mean; "" without any."""
     plain = without_compression(file.lower())
-    return [kind for kind in SOURCE_KINDS if kind != "wikipedia" and plain.endswith(_SUFFIXES[kind])]
-
-
-def kind_hint(path: str, kinds: Sequence[SourceKind]) -> str:
-    """Return how to name the kinds of a path in an error message, "" without kinds."""
+    if plain.endswith(".csv"):
+        return f"; of a table, {AS_RECORDS}"
+    kinds = [kind for kind in SOURCE_KINDS if kind != "wikipedia" and plain.endswith(_SUFFIXES[kind])] or by_start
     if not kinds:
         return ""
     others = f" (or {', '.join(f'{kind}:' for kind in kinds[1:])})" if kinds[1:] else ""
@@ -50,7 +49,7 @@ def file_kind_hint(file: str) -> str:
     if start == b'{"index":':
         return f"; it is {CIRRUS_SEARCH}"
     by_start: list[SourceKind] = ["parquet"] if start[:4] == b"PAR1" else ["jsonl"] if start[:1] == b"{" else []
-    return kind_hint(file, _kinds_of(file) or by_start)
+    return kind_hint(file, file, by_start)
 
 
 def split_name(source: str) -> tuple[str, str]:
@@ -96,15 +95,14 @@ def parse_source(source: str) -> tuple[SourceKind, list[str]]:
 
     # A directory gives the files of the kind's suffixes, sorted: their order is part of the corpus.
     if (names := files_in(path)) is not None:
-        ends = _SUFFIXES[kind]
-        if kind in _COMPRESSIBLE:
-            ends += tuple(end + packed for end in ends for packed in COMPRESSED_SUFFIXES)
-        files = [name for name in names if name.lower().endswith(ends)]
+        unpacked = without_compression if kind in _COMPRESSIBLE else str
+        files = [name for name in names if unpacked(name.lower()).endswith(_SUFFIXES[kind])]
         if not files:
             packed = f", plain or compressed ({', '.join(COMPRESSED_SUFFIXES)})" if kind in _COMPRESSIBLE else ""
-            hint = next(filter(None, (kind_hint(path, _kinds_of(name)) for name in names)), "")
+            hint = next(filter(None, (kind_hint(path, name) for name in names)), "")
             raise InputError(
-                f"{path}: holds no {kind} files ({', '.join(_SUFFIXES[kind])}){packed}; give another path{hint}"
+                f"{path}: holds no {kind} files ({', '.join(_SUFFIXES[kind])}){packed}; give another path, or a "
+                f"pattern for other names, such as '{kind}:{path}/*'{hint}"
             )
         return kind, files
 

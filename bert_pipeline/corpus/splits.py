@@ -80,9 +80,7 @@ class CorpusConfig:
         codes = {"language": self.language} | {f"languages.{name}": code for name, code in self.languages.items()}
         for key, code in codes.items():
             if not is_code(code):
-                raise ConfigurationError(
-                    f"{key}: found {code!r}, expected a code of a language, such as 'en' or 'pt-br'"
-                )
+                raise ConfigurationError(f"{key}: found {code!r}, expected a code of a language, as 'en' or 'pt-br'")
         if any(char.isspace() or char in "/:" for char in self.name):
             raise ConfigurationError(f"name: found {self.name!r}, expected a name without spaces, '/' and ':'")
 
@@ -117,9 +115,8 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
             kind = source_kind
             _check_file(path, kind)
             if kind == "text":
-                kind = readers.detect_format(
-                    to_path(path), _language_of(name or config.name or _default_name(path), config)
-                )
+                language = _language_of(name or config.name or _default_name(path), config)
+                kind = readers.detect_format(to_path(path), language)
                 formats.setdefault(kind, []).append(os.path.basename(without_secrets(path)))
             file = Split(index=0, kind=kind, path=path, name=name, version=version_of(path))
             planned.append((file, _plan_spans(path, kind, config)))

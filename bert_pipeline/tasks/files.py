@@ -138,7 +138,7 @@ def _official_files(task: Task, folder: Path) -> TaskFiles:
 def _single_file(paths: tuple[Path, ...], dev_split: str, dev_fraction: float, problem: str) -> TaskFiles:
     if dev_fraction == 0.0:
         raise InputError(
-            f"{problem}; with dev_fraction (0.2, say) {paths[0].name} alone would be split into train and dev"
+            f"{problem}; --dev-fraction 0.2 (in Dagster dev_fraction) would split {paths[0].name} into train and dev"
         )
     return TaskFiles(train=paths, dev={dev_split: paths}, test={}, own_split=True, absent=())
 

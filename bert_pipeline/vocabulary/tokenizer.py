@@ -86,7 +86,9 @@ class Tokenizer:
         is not known, or for words that other programs split.
         """
         if not is_remote(path) and Path(path).is_file():
-            raise InputError(f"{path}: is a file, expected a directory; give {Path(path).parent}")
+            is_named = Path(path).name in (VOCABULARY_NAME, FAST_NAME)
+            remedy = f"give {Path(path).parent}" if is_named else f"copy it as {VOCABULARY_NAME} into one"
+            raise InputError(f"{path}: is a file, expected a directory; {remedy}")
         directory = files_of(path)
         stated = read_stated(directory, cased)
         if not stated.tokens:

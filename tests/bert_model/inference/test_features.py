@@ -41,6 +41,18 @@ def test_parquet_has_the_hidden_states_that_transformers_computes(model, tmp_pat
             np.testing.assert_allclose(np.array(row[f"layer_{layer}"]), states[layer][0].numpy(), atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("num_layers", "options", "expected"), [(1, [], "10"), (4, [], "4321"), (4, ["--pool", "mean"], "4")]
+)
+def test_layers_are_the_upper_ones_of_a_model_by_default(tmp_path, num_layers, options, expected):
+    model = tiny_tasks.make_model(tmp_path / "model", num_hidden_layers=num_layers)
+    (tmp_path / "in.txt").write_text("the film was fine .\n")
+    words = ["features", "--model", str(model), "--input", str(tmp_path / "in.txt"), *options, "--output"]
+    assert main([*words, str(tmp_path / "out.parquet")]) == 0
+    names = pq.read_table(tmp_path / "out.parquet").column_names
+    assert [name for name in names if name.startswith("layer_")] == [f"layer_{number}" for number in expected]
+
+
 def test_features_of_bfloat16_are_those_of_float32_rounded(model, tmp_path):
     (tmp_path / "in.txt").write_text("the film was fine .\n")
     words = ["features", "--model", str(model), "--input", str(tmp_path / "in.txt"), "--layers", "-1", "--output"]

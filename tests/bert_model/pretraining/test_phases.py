@@ -46,6 +46,13 @@ def budgeted(data):
     return trapezoid(data, budget="20s", checkpoint_interval_steps=4, keep_last=1)
 
 
+def test_phase_without_instances_is_refused_with_both_remedies(data):
+    mapping = configuration(data)
+    mapping["phases"][1]["instances"] = ""
+    with pytest.raises(ConfigurationError, match=r"phases.1.instances: not given; name .*, or fewer phases by phases="):
+        load_phases(from_mapping(PretrainingConfig, mapping))
+
+
 def test_budget_gives_the_bits_of_a_training_with_the_same_steps(data, budgeted, tmp_path):
     result = Machine().train(budgeted, tmp_path / "budget")
     assert (result.status, result.step) == ("finished", 20)

@@ -181,6 +181,15 @@ def test_run_deleted_while_it_is_followed_is_replaced(store, tmp_path):
     assert history(store, run.run_id, "train/loss") == [(1, 1.0), (2, 2.0), (3, 3.0)]
 
 
+def test_interrupted_creation_leaves_no_database(tmp_path, monkeypatch):
+    migrate = mock.Mock(side_effect=KeyboardInterrupt)
+    monkeypatch.setattr("mlflow.store.db.utils._upgrade_db", migrate)
+    with pytest.raises(KeyboardInterrupt):
+        open_client(f"sqlite:///{tmp_path / 'a.db'}").search_experiments()
+    assert migrate.called
+    assert not list(tmp_path.iterdir())
+
+
 def test_replaced_database_gets_the_whole_log(empty_store, tmp_path, monkeypatch):
     database = tmp_path / "other.db"
     shutil.copy(empty_store, database)

@@ -209,6 +209,22 @@ def test_undecided_format_is_refused_with_a_remedy(tmp_path, text):
         detect_format(write(tmp_path / "a.txt", text), "en")
 
 
+@pytest.mark.parametrize(
+    ("name", "start", "found"),
+    [
+        ("a.html", "\n<!DOCTYPE html>\n<p>", "HTML"),
+        ("a.txt", "<html lang=en>", "HTML"),
+        ("a.wet", "WARC/1.0\r\n\r\n", "a web archive"),
+        ("a.txt", '{"text": "', "JSON"),
+        ("a.csv", "id;text\n", "a table"),
+    ],
+)
+def test_text_that_is_of_another_format_is_refused(tmp_path, name, start, found):
+    path = write(tmp_path / name, f"{start}A sentence is here.\nAnother one is there.\n")
+    with pytest.raises(InputError, match=f"found {found}, expected text; write its texts as JSON lines"):
+        detect_format(path, "en")
+
+
 def test_text_of_another_encoding_is_not_decided(tmp_path):
     (tmp_path / "a.txt").write_bytes("Über.\n".encode("utf-16"))
     with pytest.raises(InputError, match="not UTF-8 text .* at byte 0"):

@@ -65,7 +65,7 @@ def test_known_file_may_have_any_name(tmp_path, monkeypatch, name):
 def test_directory_without_files_of_the_kind_raises(tmp_path):
     (tmp_path / "a.png").write_text("x")
     with pytest.raises(
-        BertError, match=r"holds no text files \(\.txt\), plain or compressed \(\.gz, .*; give another path$"
+        BertError, match=r"holds no text files \(\.txt\), plain or compressed \(\.gz, .*, such as 'text:\S+/\*'$"
     ):
         parse_source(f"text:{tmp_path}")
     (tmp_path / "b.txt").write_text("x")

@@ -620,6 +620,7 @@ def test_strict_refuses_a_dump_that_breaks_off(tmp_path, output, content, messag
         ("notes.txt", b"no XML at all", r"no XML.*name that: text:\S+notes.txt \(or lines:, book:, pairs:\)"),
         ("x.jsonl.gz", gzip.compress(b'{"text": "x"}\n'), r"no XML.*name that: jsonl:\S+x.jsonl.gz$"),
         ("x.parquet", b"PAR1\0\0", r"no XML.*name that: parquet:\S+x.parquet$"),
+        ("x.csv.gz", gzip.compress(b"id,text\n"), r"no XML.*; of a table, write its texts as JSON lines"),
         ("data", b"PAR1\0\0", r"no XML.*name that: parquet:\S+data$"),
         ("data", b'{"text": "x"}\n', r"no XML.*name that: jsonl:\S+data$"),
         ("d.xml", b"<!DOCTYPE x><mediawiki></mediawiki>", "DOCTYPE"),
@@ -627,7 +628,7 @@ def test_strict_refuses_a_dump_that_breaks_off(tmp_path, output, content, messag
         ("d.xml.bz2", bz2.compress(b"nothing like it"), "expected a MediaWiki export"),
         ("d.xml", make_export(make_page(1, "* list")).encode(), "no document is left .*1 no prose"),
     ],
-    ids=["no XML", "text", "packed JSON", "Parquet", "Parquet by content", "JSON by content", "DOCTYPE",
+    ids=["no XML", "text", "packed JSON", "Parquet", "table", "Parquet by content", "JSON by content", "DOCTYPE",
          "malformed XML", "no export", "no prose"],
 )  # fmt: skip
 def test_malformed_input_raises_one_sentence_and_leaves_nothing(tmp_path, output, name, content, message):

@@ -61,7 +61,7 @@ def test_data_are_found_from_the_suite_root_the_own_folder_and_above(tmp_path):
 
 def test_missing_split_raises_with_remedy(tmp_path):
     write_rte(tmp_path / "RTE", "dev.tsv")
-    with pytest.raises(InputError, match=r"RTE/train.tsv: not found; with dev_fraction .* dev.tsv alone"):
+    with pytest.raises(InputError, match=r"RTE/train.tsv: not found; --dev-fraction 0.2 .* would split dev.tsv into"):
         load_task_data("rte", tmp_path)
     assert "train.tsv: not found" in missing_task_data("rte", tmp_path)
     assert missing_task_data("rte", tmp_path, dev_fraction=0.2) == ""

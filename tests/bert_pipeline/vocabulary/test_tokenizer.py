@@ -321,3 +321,6 @@ def test_file_in_place_of_a_directory_is_named_with_its_folder(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n")
     with pytest.raises(InputError, match=rf"vocab.txt: is a file, expected a directory; give {tmp_path}$"):
         Tokenizer.from_directory(tmp_path / "vocab.txt")
+    (tmp_path / "bert-vocab.txt").write_text("[PAD]\n")
+    with pytest.raises(InputError, match=r"expected a directory; copy it as vocab.txt into one$"):
+        Tokenizer.from_directory(tmp_path / "bert-vocab.txt")
