@@ -311,7 +311,7 @@ class SearchLog:
 
         # Children are written last, in one go: trials of seconds would otherwise wait for the server one by one.
         self.tracker.record("end", len(self._logged), metrics, degenerate=results["degenerate"])
-        caveats = ", ".join(map(str, read_caveats(results["known"]))) or "nothing"
+        caveats = ", ".join(dict.fromkeys(map(str, read_caveats(results["known"])))) or "nothing"
         self.tracker.set_tags(
             {"output": str(output), "degenerate": str(results["degenerate"]).lower(), "known": caveats}
         )

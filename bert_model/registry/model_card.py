@@ -182,10 +182,10 @@ def model_card(
 
 def with_scores(card: str, scores: Sequence[TaskScore]) -> str:
     """Return a pre-trained model's card with the scores of its fine-tunings in it."""
-    rows = [
-        [score.task, score.metric.partition("/")[2], *_score_cells(score), ", ".join(map(str, score.known))]
-        for score in scores
-    ]
+    rows = []
+    for score in scores:
+        known = ", ".join(dict.fromkeys(map(str, score.known)))  # splits may have the same
+        rows.append([score.task, score.metric.partition("/")[2], *_score_cells(score), known])
     head = ["task", "metric", "N", "seeds", "score", "majority", "paper", "known"]
     return _with_section(card, "Scores", format_table(head, rows, "pipe") if rows else NO_SCORES)
 

@@ -198,7 +198,8 @@ class Decision:
         """Return the tasks as table rows, the averages last."""
         rows = []
         for item in self.tasks:
-            note = "; ".join(filter(None, [item.note, *map(str, item.candidate.known if item.candidate else ())]))
+            known = dict.fromkeys(map(str, item.candidate.known if item.candidate else ()))
+            note = "; ".join(filter(None, [item.note, *known]))
             change = "" if item.difference is None else _with_interval(item.difference, item.interval)
             metric = item.metric.partition("/")[2]
             rows.append([item.task, metric, str(item.candidate or ""), str(item.champion or ""), change, note])

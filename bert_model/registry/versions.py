@@ -190,7 +190,7 @@ class Version:
             tags |= {
                 "task": self.task,
                 "degenerate": json.dumps(self.score.degenerate),
-                "known": ", ".join(map(str, self.score.known)) or "nothing",
+                "known": ", ".join(dict.fromkeys(map(str, self.score.known))) or "nothing",
                 "own_split": json.dumps(any(caveat.kind == OWN_SPLIT for caveat in self.score.known)),
             }
         return tags | ({"generated_sample": "true"} if self.generated_sample else {})

@@ -140,7 +140,7 @@ def result_row(results: Mapping[str, Any], *, generated: bool) -> dict[str, Any]
     with_context = results["metrics"].get(score.metric + WITH_CONTEXT)
     notes = [
         *([f"in documents {with_context['mean']:.1f}"] if with_context else []),
-        *map(str, score.known),
+        *dict.fromkeys(map(str, score.known)),
         *(["degenerate"] if score.degenerate else []),
     ]
     return {
