@@ -401,10 +401,7 @@ def champions() -> dict[str, int]:
 
 
 def describe_move(name: str, version: int) -> tuple[str, Decision | None]:
-    """Return who moved the alias to a version, and when, and the stored decision on it, if there is a whole one.
-
-    "" for a move by MLflow's own means, which tell nobody.
-    """
+    """Return who moved the alias to a version, "" if not by this project, and the decision on it, if it is whole."""
     with registry_client() as client:
         mark = client.get_registered_model(name).tags.get(MOVE_TAG, "")
         user = mark.partition(" (")[0] if f"(to {version}, " in mark else ""

@@ -104,10 +104,7 @@ def mark_run(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
 
 
 def repeat_lost_interrupt(dropped: "sys.UnraisableHookArgs") -> None:
-    """Send this process an interrupt again that Python drops, because it arrived while an object was finalized.
-
-    As `sys.unraisablehook`: a run that is canceled at such a moment would go on, shown as canceled.
-    """
+    """Send an interrupt again that Python drops, since it arrived in a finalizer: a canceled run would go on."""
     sys.__unraisablehook__(dropped)
     if issubclass(dropped.exc_type, (KeyboardInterrupt, dg.DagsterExecutionInterruptedError)):
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()  # raised here, it would be dropped too

@@ -79,8 +79,8 @@ class Results:
         """The columns of the table that are not empty, with the multiple of the longer training."""
         multiples = sorted({row["random_multiple"] for row in self.rows if row["random_multiple"]})
         longer = {"random_longer": f"random ×{'/'.join(map(str, multiples))}"} if multiples else {}
-        headings = COLUMNS | longer
-        return {key: headings[key] for key in COLUMNS if any(row[key] not in (None, "") for row in self.rows)}
+        named = (COLUMNS | longer).items()
+        return {key: head for key, head in named if any(row[key] not in (None, "") for row in self.rows)}
 
     def shown_rows(self) -> list[dict[str, Any]]:
         """Return the rows by heading, rounded to one decimal."""
@@ -254,15 +254,9 @@ def markdown_report(results: Results) -> str:
 def _table(results: Results, style: str) -> str:
     """Return the table as text; task, metric and note are aligned to the left."""
     headings = results.headings
-    rows = [[_cell(row[key]) for key in headings] for row in results.rows]
+    rows = [["" if cell is None else str(cell) for cell in row.values()] for row in results.shown_rows()]
     numbers = [index for index, key in enumerate(headings) if key not in ("task", "metric", "note")]
     return format_table(headings.values(), rows, style, numbers=numbers)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
 def _notes(results: Results) -> list[str]:
