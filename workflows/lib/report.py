@@ -196,11 +196,12 @@ def log_report(results: Results, report: Manifest, *, dagster_run_id: str) -> st
 
     UnavailableError if MLflow does not have all of it; the same report, logged again, continues the run.
     """
+    generated = json.dumps(results.generated)
     tracker = Tracker(
         report.path.parent / LOGS / f"report-{report.sha256[:16]}",
         experiment="reports",
         run_name="report",
-        tags={"dump": results.dump, "generated_sample": str(results.generated), "dagster_run_id": dagster_run_id},
+        tags={"dump": results.dump, "generated_sample": generated, "dagster_run_id": dagster_run_id},
         note=f"The model that was pre-trained on {dump_label(results.dump)}: scores of {len(results.rows)} tasks"
         f"{' and an exam' if results.exam else ''}; the tables are in the artifact `{REPORT_NAME}`.",
     )
