@@ -146,10 +146,10 @@ def _entries(directory: Path) -> tuple[int, list[str]] | None:
 
 
 def is_abandoned(draft: Path) -> bool:
-    """Tell whether nobody holds the lock of a draft; where there are no locks, whether it has reached its age."""
+    """Tell whether nobody holds the lock of a draft; of a file, or without locks, whether it has reached its age."""
     try:
         with locked(draft, wait=0, directory=True) as has_locks:
-            if has_locks:
+            if has_locks and draft.is_dir():  # writers of files hold none
                 return True
             with tempfile.TemporaryFile(dir=draft.parent) as probe:  # its time is of the same clock as the draft's
                 return os.fstat(probe.fileno()).st_mtime - draft.stat().st_mtime > ABANDONED_DAYS * 24 * 3600

@@ -79,6 +79,11 @@ def _labels(examples: Sequence[Any]) -> Iterator[Any]:
         yield from gold if isinstance(gold, tuple) else (gold,)
 
 
+def kinds_of(known: Iterable[Caveat]) -> list[str]:
+    """Return a list in a few words, each kind once: several splits may have the same."""
+    return list(dict.fromkeys(map(str, known)))
+
+
 def describe(known: Iterable[Caveat]) -> str:
     """Return a list in words."""
     return "; ".join(caveat.text for caveat in known) or "nothing"

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bert_model.finetuning.caveats import known_about, read_caveats
+from bert_model.finetuning.caveats import kinds_of, known_about, read_caveats
 from bert_model.finetuning.config import FinetuningConfig
 from bert_model.finetuning.search import SearchResult, Trial, TrialResult
 from bert_model.kinds import kind_of
@@ -311,7 +311,7 @@ class SearchLog:
 
         # Children are written last, in one go: trials of seconds would otherwise wait for the server one by one.
         self.tracker.record("end", len(self._logged), metrics, degenerate=results["degenerate"])
-        caveats = ", ".join(map(str, read_caveats(results["known"]))) or "nothing"
+        caveats = ", ".join(kinds_of(read_caveats(results["known"]))) or "nothing"
         self.tracker.set_tags(
             {"output": str(output), "degenerate": str(results["degenerate"]).lower(), "known": caveats}
         )

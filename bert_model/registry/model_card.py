@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from bert_model.finetuning.caveats import describe, read_caveats
+from bert_model.finetuning.caveats import describe, kinds_of, read_caveats
 from bert_model.finetuning.results import WITH_CONTEXT
 from bert_model.kinds import KINDS
 from bert_model.model.config import BILSTM_MODEL_TYPE, CONFIG_NAME, ModernConfig
@@ -183,7 +183,7 @@ def model_card(
 def with_scores(card: str, scores: Sequence[TaskScore]) -> str:
     """Return a pre-trained model's card with the scores of its fine-tunings in it."""
     rows = [
-        [score.task, score.metric.partition("/")[2], *_score_cells(score), ", ".join(map(str, score.known))]
+        [score.task, score.metric.partition("/")[2], *_score_cells(score), ", ".join(kinds_of(score.known))]
         for score in scores
     ]
     head = ["task", "metric", "N", "seeds", "score", "majority", "paper", "known"]

@@ -315,7 +315,7 @@ def _move_champion(client: "MlflowClient", champion: RegisteredVersion | None, c
     looks for its mark after its move: of two clients that move at once, the one that marked first either finds the
     other's mark, or moved before the other read the champion, which then is not the expected one.
     """
-    name, mark = chosen.name, f"{current_user()} at {_now()} ({uuid.uuid4().hex})"
+    name, mark = chosen.name, f"{current_user()} at {_now()} (to {chosen.version}, {uuid.uuid4().hex})"
     client.set_registered_model_tag(name, MOVE_TAG, mark)
     aliases = aliases_of(client, name)
     if aliases.get(CHAMPION) != (champion.version if champion else None):
@@ -394,10 +394,11 @@ def champions() -> dict[str, int]:
 
 
 def describe_move(name: str, version: int) -> tuple[str, Decision | None]:
-    """Return who moved the alias last, and when, and the stored decision on a version, if there is a whole one."""
+    """Return who moved the alias to a version, "" if not by this project, and the decision on it, if it is whole."""
     with registry_client() as client:
         mark = client.get_registered_model(name).tags.get(MOVE_TAG, "")
-        return mark.partition(" (")[0], _stored_decision(client, name, version)
+        user = mark.partition(" (")[0] if f"(to {version}, " in mark else ""
+        return user, _stored_decision(client, name, version)
 
 
 def why_no_champion(name: str) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import FiniteFloat, NonNegativeFloat, NonNegativeInt, PositiveInt, TypeAdapter
 
+from bert_model.finetuning.caveats import kinds_of
 from bert_model.metrics import uncertainty
 from bert_model.registry.versions import PRETRAINED, Exam, RegisteredVersion, TaskScore
 from bert_model.tables import format_table
@@ -198,7 +199,7 @@ class Decision:
         """Return the tasks as table rows, the averages last."""
         rows = []
         for item in self.tasks:
-            note = "; ".join(filter(None, [item.note, *map(str, item.candidate.known if item.candidate else ())]))
+            note = "; ".join(filter(None, [item.note, *kinds_of(item.candidate.known if item.candidate else ())]))
             change = "" if item.difference is None else _with_interval(item.difference, item.interval)
             metric = item.metric.partition("/")[2]
             rows.append([item.task, metric, str(item.candidate or ""), str(item.champion or ""), change, note])

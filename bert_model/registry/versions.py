@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from bert_model.finetuning.caveats import OWN_SPLIT, REPEATS, Caveat, read_caveats
+from bert_model.finetuning.caveats import OWN_SPLIT, REPEATS, Caveat, kinds_of, read_caveats
 from bert_model.metrics.uncertainty import STATISTICS_NAME, is_at_chance, standard_error
 from bert_pipeline.errors import ArtifactError
 from bert_pipeline.hashes import content_sha256
@@ -190,7 +190,7 @@ class Version:
             tags |= {
                 "task": self.task,
                 "degenerate": json.dumps(self.score.degenerate),
-                "known": ", ".join(map(str, self.score.known)) or "nothing",
+                "known": ", ".join(kinds_of(self.score.known)) or "nothing",
                 "own_split": json.dumps(any(caveat.kind == OWN_SPLIT for caveat in self.score.known)),
             }
         return tags | ({"generated_sample": "true"} if self.generated_sample else {})

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 from unittest import mock
@@ -112,6 +113,13 @@ def test_draft_that_is_finished_meanwhile_is_none(healthy, monkeypatch, capsys):
     (healthy.dump_directory("samplewiki-1") / f".corpus.partial-{HEX}").mkdir(parents=True)
     monkeypatch.setattr(findings_of, "is_abandoned", mock.Mock(side_effect=FileNotFoundError))
     assert problems(capsys) == []
+
+
+def test_age_of_a_draft_is_told_by_the_clock_of_its_disk(healthy):
+    young = healthy.path / f".young.{HEX}.tmp"
+    young.touch()
+    with mock.patch("time.time", return_value=time.time() + 30 * 24 * 3600):  # this machine's clock is ahead
+        assert findings_of.abandoned_drafts(healthy) == []
 
 
 @pytest.mark.parametrize("comment", ["", "    # The pool `training` keeps one training per machine.\n"])

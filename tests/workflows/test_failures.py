@@ -154,5 +154,6 @@ def test_retried_report_continues_its_run(empty_store, tmp_path, clean_environme
     run_id = log_report(results, load_manifest(tmp_path / "report"), dagster_run_id="1")
     (run,) = client.search_runs([client.get_run(run_id).info.experiment_id])
     assert (run.info.run_id, run.info.status) == (run_id, "FINISHED")
+    assert run.data.tags["generated_sample"] == "false"  # as other tags are written
     assert run.data.metrics == {"sst2/accuracy": 90.0, "average/score": 90.0, "average/majority": 50.0}
     assert [item.path for item in client.list_artifacts(run_id)] == ["manifest.json", "report.md"]

@@ -270,7 +270,7 @@ def vocabulary(
         directory = home.vocabulary(name)
         manifest = make("vocabulary", build_vocabulary, directory, settings, inputs, context.log.info, **options)
     tokens = Tokenizer.from_directory(manifest.path).tokens
-    context.log.info(f"{len(tokens):,} WordPiece tokens")
+    context.log.info(f"{len(tokens):,} tokens")
     # Tokens at even distances show the special tokens, the alphabet, frequent words and rare pieces.
     stride = max(1, len(tokens) // NUM_SAMPLE_TOKENS)
     sample = [{"id": index, "token": tokens[index]} for index in range(0, len(tokens), stride)]

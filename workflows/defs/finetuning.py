@@ -178,8 +178,8 @@ def _sample_examples(examples: list[Any]) -> Iterator[dict[str, Any]]:
 def finetuned_model(context: dg.AssetExecutionContext, home: BertHome, settings: TaskRunsConfig) -> Made:
     """The pre-trained model fine-tuned on one task, chosen on dev over learning rates and seeds.
 
-    With `comparison` the same search runs from random weights, once with the same steps and once with four times as
-    many; the majority class is a further baseline. All scores are on the field's scale of 0 to 100.
+    With `comparison` the same search runs from random weights, once with the same steps and once with more, four times
+    as many by default; the majority class is a further baseline. All scores are on the field's scale of 0 to 100.
     """
     from bert_model.finetuning.display import describe_trial
     from bert_model.finetuning.finetune import finetune

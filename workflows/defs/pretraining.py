@@ -199,7 +199,6 @@ def describe_event(event: dict[str, Any], settings: PretrainingConfig) -> str:
     """Return one line on an event of `metrics.jsonl`."""
     goal = "" if settings.budget else f"/{settings.total_steps}"
     kind, step = str(event.get("event", "")), int(event.get("step", 0))
-    metrics = event.get("metrics") or {}
     if kind in ("start", "resume"):
         verb = "starting" if kind == "start" else "resuming"
         return f"{verb} from step {step}{settings.goal.replace(',', '')}"
@@ -207,7 +206,7 @@ def describe_event(event: dict[str, Any], settings: PretrainingConfig) -> str:
         return f"step {step}{goal}: checkpoint saved"
     if kind == "end":
         return f"step {step}{goal}: {event.get('status') or 'end'}"
-    numbers = flat_numbers(metrics)
+    numbers = flat_numbers(event.get("metrics") or {})
     shown = [f"{words} {numbers[key]:,.{digits}f}" for key, (words, digits) in SHOWN_METRICS.items() if key in numbers]
     return f"step {step}{goal}: {', '.join(shown) or kind}"
 

@@ -232,8 +232,8 @@ def decision_metadata(decision: Decision) -> dict[str, Any]:
 champion = dg.AssetSpec(
     "champion",
     description="The versions in use: of each registered model the one with the alias `champion`. Each move, by any "
-    "program, is an observation: the version, the former one, the gain with its interval, and the last user who moved "
-    "it by a decision, `bert promote` or `bert rollback`.",
+    "program, is an observation: the version, the former one, the gain with its interval, and the user who moved it by "
+    "a decision, `bert promote` or `bert rollback`.",
     group_name="report",
     owners=["team:modelling"],
     kinds={"mlflow"},

@@ -274,7 +274,7 @@ def next_sentence_balance(directory: Path) -> Verdict:
     """Random and true next sentences are balanced, if there are pairs."""
     random_next = total = 0
     manifest = load_manifest(directory, kind="instances")
-    if not _has_pairs(manifest.configuration):
+    if manifest.configuration.get("pairs") == "none":
         return Verdict(passed=True, description="rows of text, without pairs")
     for _, columns in _instance_columns(manifest, "train"):
         random_next += int(np.count_nonzero(columns.is_random_next))
@@ -309,10 +309,6 @@ def exam_of_held_out_documents(home: BertHome, dump: str) -> Verdict:
     )
 
 
-def _has_pairs(configuration: Mapping[str, Any]) -> bool:
-    return configuration.get("pairs") != "none"
-
-
 def _malformed(columns: Any, tokenizer: Any, configuration: Mapping[str, Any]) -> str:
     """Return what is wrong with the first malformed instance, or ""."""
     ids, offsets = columns.input_ids, columns.offsets
@@ -320,7 +316,7 @@ def _malformed(columns: Any, tokenizer: Any, configuration: Mapping[str, Any]) -
     if not len(lengths):
         return ""
     starts, ends = offsets[:-1], offsets[1:] - 1
-    max_length, has_pairs = configuration["max_seq_length"], _has_pairs(configuration)
+    max_length, has_pairs = configuration["max_seq_length"], configuration.get("pairs") != "none"
     min_length, b_start = (5 if has_pairs else 3), columns.segment_b_start
     is_outside = (b_start < 3) | (b_start >= lengths) if has_pairs else b_start != lengths
 

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +15,7 @@ import dagster as dg
 import yaml
 
 from bert_model.training.metrics_log import without_password
-from bert_pipeline.atomic import ABANDONED_DAYS, is_abandoned, locked, remove_abandoned_drafts, replace_text
+from bert_pipeline.atomic import is_abandoned, locked, remove_abandoned_drafts, replace_text
 from bert_pipeline.errors import UnavailableError
 from bert_pipeline.storage import is_remote
 from workflows.lib.instance import abandoned_runs, dagster_directory, end_abandoned_runs
@@ -97,9 +96,8 @@ def abandoned_drafts(home: BertHome) -> list[Path]:
     for root in (home.path,) if not data or is_remote(data) else (home.path, Path(data)):
         for folder, directories, files in os.walk(root):
             for draft in (Path(folder, name) for name in (*directories, *files) if DRAFT.fullmatch(name)):
-                with contextlib.suppress(FileNotFoundError):  # finished meanwhile
-                    is_old = time.time() - draft.stat().st_mtime > ABANDONED_DAYS * 24 * 3600
-                    if is_abandoned(draft) if draft.is_dir() else is_old:  # a file has no lock
+                with contextlib.suppress(OSError):  # finished meanwhile, or not to be read
+                    if is_abandoned(draft):
                         abandoned.add(draft)
             directories[:] = [name for name in directories if not DRAFT.fullmatch(name)]
     return sorted(abandoned)

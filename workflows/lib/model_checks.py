@@ -240,8 +240,6 @@ def registered_consistent(directory: Path, name: str) -> Verdict:
     champion = next((version for version in versions if CHAMPION in version.aliases), None)
     if champion is None:
         return Verdict(True, f"{uri} is what was trained; there is no champion yet")
-    if champion.document.score is None or champion.document.score.degenerate:
-        return failed(f"{name}: champion version {champion.version} is degenerate or unscored")
     download(f"models:/{name}@{CHAMPION}")
     description = f"{uri} is what was trained; champion is version {champion.version}"
     return Verdict(True, description, {"version": version.version, "champion": champion.version})
@@ -281,6 +279,5 @@ def predictions_complete(home: BertHome, task: str) -> Verdict:
         expected = manifest.files[path.relative_to(directory).as_posix()].get("rows")
         if num_answers != expected:
             return failed(f"{path}: {num_answers} answers, the manifest counts {expected}")
-    counts = {name: int(count) for name, count in manifest.counts.items()}
-    rest = "".join(f", {count:,} {name}" for name, count in counts.items() if name != "answers")
-    return Verdict(True, f"{counts['answers']:,} answers{rest}", dict(counts))
+    rest = "".join(f", {count:,} {name}" for name, count in manifest.counts.items() if name != "answers")
+    return Verdict(True, f"{manifest.counts['answers']:,} answers{rest}", dict(manifest.counts))

@@ -4,8 +4,11 @@ import contextlib
 import functools
 import json
 import os
+import signal
 import socket
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -98,6 +101,13 @@ def mark_run(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
     """
     if not process_of(run) and "socket" in json.loads(run.tags.get(GRPC_TAG, "{}")):
         instance.add_run_tags(run.run_id, {PROCESS_TAG: run_mark(run.run_id)})
+
+
+def repeat_lost_interrupt(dropped: "sys.UnraisableHookArgs") -> None:
+    """Send an interrupt again that Python drops, since it arrived in a finalizer: a canceled run would go on."""
+    sys.__unraisablehook__(dropped)
+    if issubclass(dropped.exc_type, (KeyboardInterrupt, dg.DagsterExecutionInterruptedError)):
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()  # raised here, it would be dropped too
 
 
 @functools.cache

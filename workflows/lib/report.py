@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_model.finetuning.caveats import kinds_of
 from bert_model.finetuning.results import LOGS, WITH_CONTEXT
 from bert_model.registry.versions import TaskScore, read_results
 from bert_model.tables import format_table
@@ -79,8 +80,8 @@ class Results:
         """The columns of the table that are not empty, with the multiple of the longer training."""
         multiples = sorted({row["random_multiple"] for row in self.rows if row["random_multiple"]})
         longer = {"random_longer": f"random ×{'/'.join(map(str, multiples))}"} if multiples else {}
-        headings = COLUMNS | longer
-        return {key: headings[key] for key in COLUMNS if any(row[key] not in (None, "") for row in self.rows)}
+        named = (COLUMNS | longer).items()
+        return {key: head for key, head in named if any(row[key] not in (None, "") for row in self.rows)}
 
     def shown_rows(self) -> list[dict[str, Any]]:
         """Return the rows by heading, rounded to one decimal."""
@@ -140,7 +141,7 @@ def result_row(results: Mapping[str, Any], *, generated: bool) -> dict[str, Any]
     with_context = results["metrics"].get(score.metric + WITH_CONTEXT)
     notes = [
         *([f"in documents {with_context['mean']:.1f}"] if with_context else []),
-        *map(str, score.known),
+        *kinds_of(score.known),
         *(["degenerate"] if score.degenerate else []),
     ]
     return {
@@ -196,11 +197,12 @@ def log_report(results: Results, report: Manifest, *, dagster_run_id: str) -> st
 
     UnavailableError if MLflow does not have all of it; the same report, logged again, continues the run.
     """
+    generated = json.dumps(results.generated)
     tracker = Tracker(
         report.path.parent / LOGS / f"report-{report.sha256[:16]}",
         experiment="reports",
         run_name="report",
-        tags={"dump": results.dump, "generated_sample": str(results.generated), "dagster_run_id": dagster_run_id},
+        tags={"dump": results.dump, "generated_sample": generated, "dagster_run_id": dagster_run_id},
         note=f"The model that was pre-trained on {dump_label(results.dump)}: scores of {len(results.rows)} tasks"
         f"{' and an exam' if results.exam else ''}; the tables are in the artifact `{REPORT_NAME}`.",
     )

@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from bert_pipeline.step import STEPS
 from bert_pipeline.storage import absolute, local_directory, store_errors, to_path
 from bert_pipeline.tasks.catalogue import NAME_PATTERN, TASKS, Task, get_task
 from workflows.lib.launchpad import configured, launchpad_defaults
-from workflows.lib.processes import code_commit, mark_run, wait_for_left_over
+from workflows.lib.processes import code_commit, mark_run, repeat_lost_interrupt, wait_for_left_over
 
 # --- partitions ---
 
@@ -250,6 +251,7 @@ class BertHome(dg.ConfigurableResource[Any]):
             }
             os.environ["MLFLOW_RUN_CONTEXT"] = json.dumps({key: value for key, value in tags.items() if value})
             mark_run(context.instance, context.run)
+            sys.unraisablehook = repeat_lost_interrupt
             if context.log is not None:
                 wait_for_left_over(self.path, context.log.info)
 

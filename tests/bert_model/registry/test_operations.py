@@ -918,6 +918,16 @@ def test_scores_have_the_step_of_the_published_checkpoint(home, base, tmp_path):
     assert [(metric.step, metric.value) for metric in history] == [(9, 3.0), (10, 4.0)]
 
 
+def test_move_by_other_means_is_of_nobody(home, name, trained):
+    register(trained / "weak", name)
+    operations.promote(name).require()
+    register(trained / "strong", name)
+    assert "@" in operations.describe_move(name, 1)[0]
+    with operations.registry_client() as client:
+        client.set_registered_model_alias(name, "champion", "2")
+    assert operations.describe_move(name, 2)[0] == ""
+
+
 def test_champion_moved_by_another_client_is_an_error(home, name, trained, monkeypatch):
     register(trained / "weak", name)
     operations.promote(name).require()

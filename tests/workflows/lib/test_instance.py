@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from types import SimpleNamespace
 from unittest import mock
@@ -17,6 +18,7 @@ import dagster as dg
 import pytest
 from training_processes import empty_job, wait_until
 
+from bert_pipeline.signals import handling
 from workflows.defs import automation
 from workflows.defs.pretraining import TRAINING_POOL
 from workflows.lib import processes
@@ -207,6 +209,31 @@ def test_mark_does_not_depend_on_the_clock(monkeypatch):
     monkeypatch.setattr("psutil.boot_time", lambda: 0.0)
     monkeypatch.setattr("psutil.Process.create_time", lambda process: 0.0)
     assert process_mark() == before
+
+
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0)
+
+
+def test_interrupt_that_arrives_in_a_finalizer_reaches_the_run(instance, clean_environment, monkeypatch):
+    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)  # the run replaces it
+
+    @dg.op
+    def canceled(home: BertHome) -> None:
+        Finalized()
+        time.sleep(20)
+
+    @dg.job(resource_defs={"home": BertHome()})
+    def job():
+        canceled()
+
+    with (
+        handling(signal.default_int_handler, signal.default_int_handler),
+        pytest.raises(dg.DagsterExecutionInterruptedError),
+    ):
+        job.execute_in_process(instance=instance)
 
 
 def test_run_of_another_machine_is_left_alone(instance):

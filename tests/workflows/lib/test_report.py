@@ -51,7 +51,7 @@ def test_row_has_score_and_baselines():
 
 
 def test_row_notes_what_is_known_about_the_score():
-    known = [{"kind": kind, "text": "", "share": 1.0} for kind in ("own_split", "at_chance", "one_seed")]
+    known = [{"kind": kind, "text": "", "share": 1.0} for kind in ("own_split", "at_chance", "at_chance", "one_seed")]
     found = row(mean=50.0, known=known, degenerate=True)
     assert found["note"] == "own split, at chance, one seed, degenerate"
     assert found["at_chance"]
