@@ -2,6 +2,7 @@
 
 import math
 import re
+import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,12 +46,16 @@ def describe_task(
     name = (name if name[:1].isalpha() else f"task_{name}")[:40].strip("_")
     keys |= {"name": name, "title": name, "main_metric": keys["metrics"][0], "train_file": file.name}
     task = from_mapping(Task, keys, where=str(output))
+    command = ["bert", "finetune", str(output), "--data", str(file.parent), "--model", "MODEL", "--output", "DIR"]
     if missing_task_data(task, file.parent):
         data = TaskData(task=task, train=read_examples(task, file), dev={}, places={"train": str(file)})
+        command += ["--dev-fraction", "0.2"]
     else:
         data = load_task_data(task, file.parent)  # as a fine-tuning, which then has nothing to complain of
-    lines, changed = [*data.summaries(), *data.notes(), *notes], changed_settings(task)
-    text = yaml.safe_dump(changed, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+    lines = [*data.summaries(), *data.notes(), *notes, f"next: {shlex.join(command)}"]
+    text = yaml.safe_dump(
+        changed_settings(task), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120
+    )
     replace_text(output, "".join(f"# {line}\n" for line in lines) + text)
     return output, lines
 

@@ -61,7 +61,8 @@ def test_white_space_around_labels_makes_no_others(tmp_path):
     rows = [
         f"{text.replace(',', '')},{' ' * (number % 2)}{side}" for number, (text, side) in enumerate(zip(LONG, SIDES))
     ]
-    output, _ = describe_task(write(tmp_path, "train.csv", ["text,label", *rows]))
+    output, lines = describe_task(write(tmp_path, "train.csv", ["text,label", *rows]))
+    assert lines[-1].endswith(" --dev-fraction 0.2")  # there is no dev.csv
     task = get_task(str(output))
     assert task.labels == ("lob", "tadel")
     assert [example.label for example in load_task_data(task, tmp_path, 0.3).train][:2] == ["lob", "lob"]
@@ -78,6 +79,7 @@ def test_dev_file_beside_it_is_described_and_counted_too(tmp_path):
     assert output == folder / "2024 Film-Urteile.yaml"
     assert f"train {train}, 8 rows: 62 % lob, 38 % tadel, 1 text empty, 1 repeated" in lines
     assert any("dev: 2 of its examples are in the training set too" in line for line in lines)
+    assert lines[-1] == f"next: bert finetune '{output}' --data '{folder}' --model MODEL --output DIR"
     assert get_task(str(output)).name == "task_2024_film_urteile"
     assert len(load_task_data(get_task(str(output)), folder).dev["dev"]) == 2
 
