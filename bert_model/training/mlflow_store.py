@@ -54,7 +54,7 @@ def open_client(uri: str = "") -> "MlflowClient":
 
     uri = uri or tracking_uri()
     if uri.startswith("sqlite:///"):
-        database = Path(uri.removeprefix("sqlite:///"))
+        database = Path(uri.removeprefix("sqlite:///").partition("?")[0])
         database.parent.mkdir(parents=True, exist_ok=True)
         if database.parent == bert_home():
             settle(bert_home())
