@@ -82,7 +82,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--dump", default=DEFAULT_DUMP, metavar="NAME", help="the partition (default: %(default)s)")
     parser.add_argument(
-        "--dump-file", action="append", default=[], metavar="[NAME=][KIND:]PATH", help="files as for `bert corpus`"
+        "--dump-file", action="append", default=[], metavar="[[NAME=]KIND:]PATH", help="files as for `bert corpus`"
     )
     for suite, what in SUITES.items():
         parser.add_argument(f"--{suite}", default="", metavar="DIR", help=f"folder with {what}")
