@@ -25,7 +25,7 @@ from bert_pipeline.instances.directory import open_shard, shard_paths
 from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.instances.parquet import INSTANCE_SCHEMA, MASKED_INSTANCE_SCHEMA
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, foreign_input, load_manifest, publishing
-from bert_pipeline.progress import RateLimit
+from bert_pipeline.progress import Progress
 from bert_pipeline.sample import generate_sample
 from bert_pipeline.step import COPYING, STEPS, make
 from bert_pipeline.storage import local_copy, remove_tree, size_of, without_secrets
@@ -193,11 +193,7 @@ def _download(wiki: str, date: str, directory: Path, context: dg.AssetExecutionC
                 raise
             date = configuration["date"]
             context.log.warning(f"{error}; the dump of {date} is kept")
-    is_due = RateLimit()
-
-    def progress(size: int) -> None:
-        if is_due():
-            context.log.info(f"{size / 1e6:,.0f} MB")
+    progress = Progress("MB", context.log.info).show
 
     def build() -> Manifest:
         context.log.info(f"downloading {wiki} of {date}")
@@ -228,9 +224,10 @@ def corpus(
     templates = {"templates": file_sha256(settings.templates)} if settings.templates else {}
     sources = dump_sources(home.dump(name))
     context.log.info(f"reading {', '.join(map(without_secrets, sources))}")
+    progress = Progress("pages", context.log.info).show
     manifest = STEPS["corpus"].make(
         home.corpus(name),
-        lambda: build_corpus(sources, home.corpus(name), settings, tuple(beam_options)),
+        lambda: build_corpus(sources, home.corpus(name), settings, tuple(beam_options), progress),
         settings=dataclasses.replace(settings, templates=""),  # its hash counts, wherever it is
         inputs={"dump": content_key(source)} | templates,
         log=context.log.info,
@@ -266,8 +263,8 @@ def vocabulary(
     if from_model:
         manifest = _copy_vocabulary(context, from_model, home.vocabulary(name))
     else:
-        inputs, options = {"corpus": home.corpus(name)}, {"beam_options": beam_options}
-        directory = home.vocabulary(name)
+        inputs, directory = {"corpus": home.corpus(name)}, home.vocabulary(name)
+        options = {"beam_options": beam_options, "progress": Progress("shards", context.log.info).show}
         manifest = make("vocabulary", build_vocabulary, directory, settings, inputs, context.log.info, **options)
     tokens = Tokenizer.from_directory(manifest.path).tokens
     context.log.info(f"{len(tokens):,} tokens")
@@ -330,7 +327,8 @@ def instances(
     # Each length is an artifact of its own: adding one leaves the others unchanged.
     for length in max_seq_lengths:
         of_length = dataclasses.replace(settings, max_seq_length=length)
-        directory, options = home.instances(name, length), {"beam_options": beam_options}
+        directory = home.instances(name, length)
+        options = {"beam_options": beam_options, "progress": Progress("shards", context.log.info).show}
         manifest = make("instances", build_instances, directory, of_length, inputs, context.log.info, **options)
         context.log.info(f"{manifest.counts.get('instances', 0):,} instances of up to {length} tokens")
         # All lengths share the asset's metadata, so each has its prefix.
