@@ -321,6 +321,12 @@ def test_jobs_of_the_data_log_their_progress(clean_environment, tmp_path, capsys
     assert "- 1 of 1 shards, " in after
 
 
+def test_preset_that_continues_from_a_model_takes_its_vocabulary():
+    settings = dataclasses.replace(launchpad_preset().pretraining, initial_model="models:/bert-tiny/3")
+    configs = asset_configs(dataclasses.replace(launchpad_preset(), pretraining=settings))
+    assert configs["vocabulary"]["from_model"] == "models:/bert-tiny/3"
+
+
 def test_vocabulary_of_a_model_names_no_secret(clean_environment, tmp_path, monkeypatch):
     (tmp_path / "model").mkdir()
     make_tokenizer(60).save(tmp_path / "model")

@@ -141,7 +141,7 @@ def asset_configs(
     return {
         "dump": {**to_mapping(preset.sample), "sources": list(sources)},
         "corpus": {**to_mapping(preset.corpus), **beam_options},
-        "vocabulary": {**to_mapping(preset.vocabulary), **beam_options, "from_model": ""},
+        "vocabulary": {**to_mapping(preset.vocabulary), **beam_options, "from_model": preset.pretraining.initial_model},
         "instances": {**instances, **beam_options, "max_seq_lengths": list(preset.sequence_lengths)},
         "exam": {**to_mapping(preset.exam or ExamConfig()), **beam_options, "enabled": preset.exam is not None},
         "pretrained_model": {**to_mapping(preset.pretraining), "launch": to_mapping(preset.launch)},
