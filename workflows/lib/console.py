@@ -72,7 +72,7 @@ class ProgressFormatter(logging.Formatter):
 
 
 class StepConsole(logging.Handler):
-    """Print the last message of each step when it ends, of a long step now and then, and every warning."""
+    """Print the last message of each step when it ends, of a long step now and then, what is reused, every warning."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,8 @@ class StepConsole(logging.Handler):
             if step := re.match(r"step (\d+)/(\d+)", _message_of(record)):
                 TIME_LEFT.reach(int(step[1]) / int(step[2]))
             self._last[asset] = record
-            if self._is_due():
+            # Whether finished work counts is said at once: what follows it may take hours.
+            if self._is_due() or re.search(" is (made again: |reused$)", _message_of(record)):
                 self._print(record)
 
     def _print(self, record: logging.LogRecord) -> None:

@@ -55,6 +55,12 @@ def test_finished_step_prints_its_last_message(terminal, capsys):
     assert lines(capsys) == ["corpus                        1,208 documents"]
 
 
+def test_reuse_and_the_reason_against_it_are_printed_at_once(terminal, capsys):
+    for message in ("unchanged since today: corpus is reused", "corpus is made again: its settings.language changed"):
+        say(terminal, "corpus", message)
+        assert message in lines(capsys)[0]
+
+
 def test_warning_is_printed_at_once(terminal, capsys):
     say(terminal, "task_data", "skipped: swag: no folder is given", logging.WARNING)
     assert lines(capsys) == ["task_data                     warning: skipped: swag: no folder is given"]
