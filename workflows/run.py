@@ -282,7 +282,8 @@ def print_outcome(plan: Plan, seconds: Mapping[str, float]) -> None:
         print(f"plot: {path}")
     print(f"report: {directory / 'report.md'}")
     if lines := without_champion(home, plan):
-        lines.append("more pre-training, as in the preset demo-full, or more examples of a task may make champions")
+        more = ", as in the preset demo-full," if plan.preset == DEFAULT_PRESET else ""
+        lines.append(f"more pre-training{more} or more examples of a task may make champions")
     for line in lines:
         print(line)
     parts = ", ".join(f"{stage} {spent:.0f} s" for stage, spent in seconds.items())
