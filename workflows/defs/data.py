@@ -323,6 +323,8 @@ def instances(
     metadata: dict[str, Any] = {}
     versions: dict[str, str] = {}
     total = 0
+    if others := [path.name for path in home.all_instances(name) if path.name not in map(str, max_seq_lengths)]:
+        context.log.info(f"instances of {', '.join(others)} tokens stay as they were; delete what no training reads")
     inputs = {"corpus": home.corpus(name), "vocabulary": home.vocabulary(name)}
     # Each length is an artifact of its own: adding one leaves the others unchanged.
     for length in max_seq_lengths:
@@ -337,8 +339,6 @@ def instances(
         metadata |= {f"{length}/{key}": value for key, value in description.items()}
         metadata[f"{length}/instances_sample"] = table(sample_instances(manifest))
         versions[str(length)] = manifest.sha256
-    if others := [path.name for path in home.all_instances(name) if path.name not in versions]:
-        context.log.info(f"instances of {', '.join(others)} tokens stay as they were; delete what no training reads")
     if total:
         metadata["dagster/row_count"] = total
     if settings.format == "parquet":
