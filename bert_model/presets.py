@@ -140,6 +140,11 @@ class RunPreset:
                 "instances.pairs: found 'none' with pretraining.objective='mlm_nsp', which learns next sentences from "
                 "pairs; expected 'next_sentence', or objective 'mlm'"
             )
+        if self.instances.max_seq_length != InstancesConfig.max_seq_length:
+            raise ConfigurationError(
+                f"instances.max_seq_length: found {self.instances.max_seq_length}, but the phases of pre-training have "
+                "their own; set it there"
+            )
 
     @property
     def beam_arguments(self) -> tuple[str, ...]:
