@@ -142,8 +142,7 @@ class RunPreset:
             )
         if self.instances.max_seq_length != InstancesConfig.max_seq_length:
             raise ConfigurationError(
-                f"instances.max_seq_length: found {self.instances.max_seq_length}, but the phases of pre-training have "
-                "their own; set it there"
+                f"instances.max_seq_length: found {self.instances.max_seq_length}; set that of each phase instead"
             )
 
     @property
@@ -213,8 +212,8 @@ def load_configuration(reference: str, assignments: Sequence[str] = ()) -> Pretr
     """
     path = preset_path(reference)
     mapping = read_yaml(path)
-    section = mapping.get("pretraining", mapping)
-    return from_mapping(PretrainingConfig, _of_architecture(section, assignments), where=path.name)
+    section = _of_architecture(mapping.get("pretraining", mapping), assignments)
+    return from_mapping(PretrainingConfig, section, where=path.name)
 
 
 def pretraining_configuration(arguments: argparse.Namespace) -> Any:

@@ -54,8 +54,6 @@ SUITES = {
     "ner": "the CoNLL-2003 files",
 }
 """Options for the folders of the official task files."""
-FAILURE_REASON_TAG = "dagster/failure_reason"
-"""Tag that Dagster gives a failed run."""
 OPTIONS = {
     "data": {"dump_file"},
     "pretraining": {"license"},
@@ -230,8 +228,7 @@ def run_stage(plan: Plan, stage: str, instance: Any) -> list[str]:
         if not run.is_success:
             # Dagster ends an interrupted run in order and returns; `main` still has to learn of it.
             ended = instance.get_run_by_id(run.run_id)
-            reason = ended.tags.get(FAILURE_REASON_TAG)
-            if ended.status.value == "CANCELED" or reason == "UNEXPECTED_TERMINATION":
+            if ended.status.value == "CANCELED" or ended.tags.get("dagster/failure_reason") == "UNEXPECTED_TERMINATION":
                 raise KeyboardInterrupt
             # The other tasks are fine-tuned nevertheless.
             failed.append(str(partition))
@@ -304,8 +301,7 @@ def without_champion(home: BertHome, plan: Plan) -> list[str]:
         return []
     # A task without files was skipped, and has no model.
     done = [task for task in plan.tasks if (home.finetuning(plan.dump, task) / "manifest.json").is_file()]
-    names = [registered_name(model, task) for task in (None, *done)]
-    reasons = {name: why_no_champion(name) for name in names}
+    reasons = {name: why_no_champion(name) for name in (registered_name(model, task) for task in (None, *done))}
     return [f"no champion: {name} {reason}" for name, reason in reasons.items() if reason]
 
 

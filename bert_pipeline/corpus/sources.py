@@ -24,7 +24,6 @@ _SUFFIXES: dict[SourceKind, tuple[str, ...]] = {
 """Suffixes of the files taken from a directory; a file given by name may have any suffix."""
 _COMPRESSIBLE: tuple[SourceKind, ...] = ("text", "lines", "book", "jsonl", "pairs")
 
-
 CIRRUS_SEARCH = "of a CirrusSearch dump, whose texts have no paragraphs; take the XML dump (pages-articles.xml.bz2)"
 AS_RECORDS = 'write its texts as JSON lines, {"text": "…"} each, and name that jsonl:'
 

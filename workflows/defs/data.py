@@ -49,7 +49,6 @@ BeamOptions: TypeAlias = Annotated[list[str], "Options of the Beam job, as after
 
 SITES_VARIABLE = "BERT_DUMP_SITES"
 WIKI_VARIABLE = "BERT_WIKI"
-DEFAULT_WIKI = "simplewiki"
 WIKI = re.compile(r"[a-z][a-z0-9_]{0,89}")
 PUBLISHED_DUMPS, OFFICIAL_FILES = "published_dumps", "official_files"
 SOURCES = {
@@ -88,7 +87,7 @@ with warnings.catch_warnings(action="ignore", category=dg.BetaWarning):
 
 def wiki_name() -> str:
     """Return the wiki whose dumps are trained on: BERT_WIKI; ConfigurationError if it cannot name a partition."""
-    wiki = os.environ.get(WIKI_VARIABLE) or DEFAULT_WIKI
+    wiki = os.environ.get(WIKI_VARIABLE) or "simplewiki"
     if not WIKI.fullmatch(wiki):
         raise ConfigurationError(f"{WIKI_VARIABLE}: found {wiki!r}, expected a name such as enwiki or zh_yuewiki")
     return wiki
@@ -96,8 +95,7 @@ def wiki_name() -> str:
 
 def dump_sites() -> tuple[str, ...]:
     """Return the sites that dumps are downloaded from: BERT_DUMP_SITES, comma-separated, or the public ones."""
-    sites = tuple(site.strip() for site in os.environ.get(SITES_VARIABLE, "").split(",") if site.strip())
-    return sites or SITES
+    return tuple(site.strip() for site in os.environ.get(SITES_VARIABLE, "").split(",") if site.strip()) or SITES
 
 
 # --- dump ---
@@ -178,8 +176,7 @@ def _generate(seed: int, config: SampleConfig, directory: Path, context: dg.Asse
         context.log.info(f"generating {context.partition_key}: {what}")
         return generate_sample(directory, seed=seed, num_articles=config.num_articles)
 
-    settings = {"seed": seed, **to_mapping(config)}
-    return STEPS["dump"].make(directory, build, settings=settings, log=context.log.info)
+    return STEPS["dump"].make(directory, build, settings={"seed": seed, **to_mapping(config)}, log=context.log.info)
 
 
 def _download(wiki: str, date: str, directory: Path, context: dg.AssetExecutionContext) -> Manifest:
@@ -240,8 +237,6 @@ def corpus(
 
 # --- vocabulary ---
 
-NUM_SAMPLE_TOKENS = 20
-
 
 @step_asset(deps=[corpus], kinds={"beam", "tokenizers"})
 def vocabulary(
@@ -269,7 +264,7 @@ def vocabulary(
     tokens = Tokenizer.from_directory(manifest.path).tokens
     context.log.info(f"{len(tokens):,} tokens")
     # Tokens at even distances show the special tokens, the alphabet, frequent words and rare pieces.
-    stride = max(1, len(tokens) // NUM_SAMPLE_TOKENS)
+    stride = max(1, len(tokens) // 20)
     sample = [{"id": index, "token": tokens[index]} for index in range(0, len(tokens), stride)]
     metadata = manifest_metadata(manifest) | {
         "quality_report": table(_quality_rows(manifest)),

@@ -86,6 +86,16 @@ def test_long_step_prints_messages_with_time_left(terminal, clock, capsys):
     ]
 
 
+def test_time_left_of_a_resumed_training_counts_its_own_steps(terminal, clock):
+    console.TIME_LEFT.enter("pretraining")
+    clock[0] += 100  # until the ranks have started
+    say(terminal, "pretrained_model", "resuming from step 600 of 1000")
+    assert str(console.TIME_LEFT) == ""
+    clock[0] += 60
+    say(terminal, "pretrained_model", "step 700/1000: MLM loss 2.0")
+    assert str(console.TIME_LEFT) == "about 3 min of pretraining left"
+
+
 def test_printed_message_is_not_repeated_at_the_end(terminal, clock, capsys):
     clock[0] += LINE_INTERVAL_SECONDS
     say(terminal, "report", "14 tasks")
