@@ -212,8 +212,8 @@ def load_configuration(reference: str, assignments: Sequence[str] = ()) -> Pretr
     """
     path = preset_path(reference)
     mapping = read_yaml(path)
-    section = _of_architecture(mapping.get("pretraining", mapping), assignments)
-    return from_mapping(PretrainingConfig, section, where=path.name)
+    section = mapping.get("pretraining", mapping)
+    return from_mapping(PretrainingConfig, _of_architecture(section, assignments), where=path.name)
 
 
 def pretraining_configuration(arguments: argparse.Namespace) -> Any:

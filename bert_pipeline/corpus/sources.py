@@ -115,6 +115,5 @@ def parse_source(source: str) -> tuple[SourceKind, list[str]]:
     if not is_remote(path) and to_path(path).is_fifo():
         raise InputError(f"{path}: a pipe, which can be read only once; write its content to a file, and name that")
     what = "the pattern matches no file" if glob.has_magic(path) else "no such file"
-    name, equals, rest = path.partition("=")
-    hint = f", or name the kind too: {name}=wikipedia:{rest}" if equals and name.isalnum() else ""
+    hint = ", or name the kind too: NAME=wikipedia:PATH" if "=" in path else ""
     raise InputError(f"{path}: {what}; check the path{hint}")
