@@ -8,7 +8,7 @@ export BERT_HOME ?= $(CURDIR)/.bert
 
 # `make real`: which files, and how
 PRESET ?= laptop
-# The file's name up to its first dash: "enwiki-1" for wikipedia=dumps/enwiki-20261101-pages-articles.xml.bz2
+# The file's name up to its first dash: "enwiki-1" for wikipedia:dumps/enwiki-20261101-pages-articles.xml.bz2
 NAME ?= $(firstword $(subst -, ,$(lastword $(subst :, ,$(lastword $(subst =, ,$(notdir $(patsubst %/,%,$(firstword $(DUMP))))))))))-1
 DEV_FRACTION ?= 0.2
 

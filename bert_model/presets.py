@@ -140,6 +140,10 @@ class RunPreset:
                 "instances.pairs: found 'none' with pretraining.objective='mlm_nsp', which learns next sentences from "
                 "pairs; expected 'next_sentence', or objective 'mlm'"
             )
+        if self.instances.max_seq_length != InstancesConfig.max_seq_length:
+            raise ConfigurationError(
+                f"instances.max_seq_length: found {self.instances.max_seq_length}; set that of each phase instead"
+            )
 
     @property
     def beam_arguments(self) -> tuple[str, ...]:

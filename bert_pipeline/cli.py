@@ -72,9 +72,9 @@ def _run_download(arguments: argparse.Namespace) -> int:
         # An option that would be ignored is refused.
         if folders := [source for source in arguments.sources if "://" not in source]:
             raise UsageError(f"--from {folders[0]}: expected the address of a mirror; a dump on disk needs no download")
-        manifest = download_wikipedia(
-            arguments.wiki or "enwiki", arguments.date or "latest", arguments.output, sites=(*arguments.sources, *SITES)
-        )
+        dump = (arguments.wiki or "enwiki", arguments.date or "latest", arguments.output)
+        with Progress("MB") as progress:
+            manifest = download_wikipedia(*dump, sites=(*arguments.sources, *SITES), progress=progress.show)
     else:
         for option in ("wiki", "date"):
             if getattr(arguments, option) is not None:

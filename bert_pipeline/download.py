@@ -60,13 +60,13 @@ def download_wikipedia(
     output: Path | str,
     *,
     sites: Sequence[str] = SITES,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Manifest:
     """Download the articles of one dump ("enwiki", "20261101" or "latest") into a directory with a manifest.
 
     An interrupted transfer is resumed, also by a later call: parts are kept in a hidden directory next to `output`
-    until all are complete. `progress` is called with the number of bytes so far. InputError if the dump does not exist
-    or is not finished, a checksum does not match, or no site answers.
+    until all are complete. `progress` is called with the megabytes so far, and those of all. InputError if the dump
+    does not exist or is not finished, a checksum does not match, or no site answers.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{1,40}", wiki):
         raise UsageError(f"wiki: found {wiki!r}, expected a database name such as enwiki or simplewiki")
@@ -127,13 +127,13 @@ def _download(
     parts_name: str,
     lay_out: Callable[[Mapping[str, Path], Path], None],
     found: Mapping[str, Path] | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Manifest:
     """Fetch the files that are not `found` on this machine, and publish what `lay_out(paths, directory)` makes of them.
 
     Paths are by name.
     """
-    paths, report = dict(found or {}), progress or (lambda size: None)
+    paths, report = dict(found or {}), progress or (lambda done, total: None)
     parts = output.parent / f".{output.name}.download-{parts_name}"
     # Two downloads would append to the same files.
     busy = ArtifactError(f"{parts}: another download writes here; wait for it, or give another output")
@@ -143,10 +143,10 @@ def _download(
         if needed > (free := shutil.disk_usage(parts).free):
             raise InputError(f"{parts}: the download needs {needed:,} more bytes, and {free:,} are free")
         # One file after the other, as Wikimedia asks.
-        done = 0
+        done, total = 0, sum(file.size for file in files)
 
         def show(size: int) -> None:
-            report(done + size)
+            report((done + size) // 10**6, total // 10**6)
 
         for file in files:
             if file.name not in paths:

@@ -1,8 +1,10 @@
 """Progress of running work on standard error: bars on a terminal, else a line every ten seconds."""
 
 import contextlib
+import functools
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -39,10 +41,11 @@ def time_text(seconds: float) -> str:
 class Progress(contextlib.AbstractContextManager["Progress"]):
     """Progress of one work, or of several with names: a bar for each on a terminal, else one line for all."""
 
-    def __init__(self, unit: str) -> None:
-        """`unit` is the plural of what is counted, such as "steps"."""
+    def __init__(self, unit: str, log: Callable[[str], None] | None = None) -> None:
+        """`unit` is the plural of what is counted, such as "steps". With `log` there are only lines, which go there."""
         self.unit = unit
-        self._on_terminal = sys.stderr.isatty()
+        self._log = log or functools.partial(print, file=sys.stderr, flush=True)
+        self._on_terminal = log is None and sys.stderr.isatty()
         self._bars: dict[str, Any] = {}
         self._first: dict[str, tuple[float, int]] = {}
         self._is_due = RateLimit()
@@ -80,7 +83,7 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         if self._bars:
             next(iter(self._bars.values())).write(line, file=sys.stderr)
         else:
-            print(line, file=sys.stderr, flush=True)
+            self._log(line)
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         for name in list(self._bars):

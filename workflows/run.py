@@ -54,8 +54,6 @@ SUITES = {
     "ner": "the CoNLL-2003 files",
 }
 """Options for the folders of the official task files."""
-FAILURE_REASON_TAG = "dagster/failure_reason"
-"""Tag that Dagster gives a failed run."""
 OPTIONS = {
     "data": {"dump_file"},
     "pretraining": {"license"},
@@ -82,7 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--dump", default=DEFAULT_DUMP, metavar="NAME", help="the partition (default: %(default)s)")
     parser.add_argument(
-        "--dump-file", action="append", default=[], metavar="[NAME=][KIND:]PATH", help="files as for `bert corpus`"
+        "--dump-file", action="append", default=[], metavar="[[NAME=]KIND:]PATH", help="files as for `bert corpus`"
     )
     for suite, what in SUITES.items():
         parser.add_argument(f"--{suite}", default="", metavar="DIR", help=f"folder with {what}")
@@ -230,8 +228,7 @@ def run_stage(plan: Plan, stage: str, instance: Any) -> list[str]:
         if not run.is_success:
             # Dagster ends an interrupted run in order and returns; `main` still has to learn of it.
             ended = instance.get_run_by_id(run.run_id)
-            reason = ended.tags.get(FAILURE_REASON_TAG)
-            if ended.status.value == "CANCELED" or reason == "UNEXPECTED_TERMINATION":
+            if ended.status.value == "CANCELED" or ended.tags.get("dagster/failure_reason") == "UNEXPECTED_TERMINATION":
                 raise KeyboardInterrupt
             # The other tasks are fine-tuned nevertheless.
             failed.append(str(partition))
@@ -282,7 +279,8 @@ def print_outcome(plan: Plan, seconds: Mapping[str, float]) -> None:
         print(f"plot: {path}")
     print(f"report: {directory / 'report.md'}")
     if lines := without_champion(home, plan):
-        lines.append("more pre-training, as in the preset demo-full, or more examples of a task may make champions")
+        more = ", as in the preset demo-full," if plan.preset == DEFAULT_PRESET else ""
+        lines.append(f"more pre-training{more} or more examples of a task may make champions")
     for line in lines:
         print(line)
     parts = ", ".join(f"{stage} {spent:.0f} s" for stage, spent in seconds.items())
@@ -303,8 +301,7 @@ def without_champion(home: BertHome, plan: Plan) -> list[str]:
         return []
     # A task without files was skipped, and has no model.
     done = [task for task in plan.tasks if (home.finetuning(plan.dump, task) / "manifest.json").is_file()]
-    names = [registered_name(model, task) for task in (None, *done)]
-    reasons = {name: why_no_champion(name) for name in names}
+    reasons = {name: why_no_champion(name) for name in (registered_name(model, task) for task in (None, *done))}
     return [f"no champion: {name} {reason}" for name, reason in reasons.items() if reason]
 
 

@@ -24,7 +24,6 @@ _SUFFIXES: dict[SourceKind, tuple[str, ...]] = {
 """Suffixes of the files taken from a directory; a file given by name may have any suffix."""
 _COMPRESSIBLE: tuple[SourceKind, ...] = ("text", "lines", "book", "jsonl", "pairs")
 
-
 CIRRUS_SEARCH = "of a CirrusSearch dump, whose texts have no paragraphs; take the XML dump (pages-articles.xml.bz2)"
 AS_RECORDS = 'write its texts as JSON lines, {"text": "…"} each, and name that jsonl:'
 
@@ -116,4 +115,5 @@ def parse_source(source: str) -> tuple[SourceKind, list[str]]:
     if not is_remote(path) and to_path(path).is_fifo():
         raise InputError(f"{path}: a pipe, which can be read only once; write its content to a file, and name that")
     what = "the pattern matches no file" if glob.has_magic(path) else "no such file"
-    raise InputError(f"{path}: {what}; check the path")
+    hint = ", or name the kind too: NAME=wikipedia:PATH" if "=" in path else ""
+    raise InputError(f"{path}: {what}; check the path{hint}")

@@ -102,7 +102,8 @@ def find_files(task: Task, path: Path, dev_fraction: float) -> TaskFiles:
     # One file to be split, also under another name.
     splits = [files.train] if files.train else list(files.dev.values())[:1]
     splits = splits or [(file,) for file in _other_files(task, folder)]
-    missing = folder / (task.train_file if not files.train else task.dev_files[first_dev])
+    place = folder if is_there or splits else path / task.folder
+    missing = place / (task.train_file if not files.train else task.dev_files[first_dev])
     # More than one candidate would be a guess.
     if len(splits) != 1:
         names = ", ".join(paths[0].name for paths in splits[:8]) or "none"

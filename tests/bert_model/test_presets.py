@@ -83,6 +83,7 @@ def test_unknown_preset_names_the_nearest():
         ({"finetuning": {"tasks": {"sst3": {}}}}, r"sst3"),
         ({"finetuning": {"dev_fraction": 1.0}}, r"dev_fraction: found 1.0"),
         ({"launch": {"nodes": 2}}, r"rendezvous_endpoint"),
+        ({"instances": {"max_seq_length": 64}}, r"instances.max_seq_length: found 64; set that of each phase"),
         ({"instances": {"pairs": "none"}}, r"instances.pairs: found 'none' with pretraining.objective='mlm_nsp'"),
     ],
 )

@@ -307,6 +307,26 @@ def test_files_of_a_dump_are_kept_where_none_are_named(clean_environment, tmp_pa
         assert dump_sources(home.dump("simplewiki-20261001")) == [f"wikipedia:{file}"]
 
 
+def test_jobs_of_the_data_log_their_progress(clean_environment, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("bert_pipeline.progress.LINE_INTERVAL_SECONDS", -1.0)
+    text, home, one = tmp_path / "text.txt", BertHome(), {"beam_options": ["--workers=1"]}
+    text.write_text("".join(f"Text {number} begins here.\nIt ends with this word.\n\n" for number in range(9)))
+    call(data.dump, "enwiki-1", home, sources=[f"lines:{text}"])
+    call(data.corpus, "enwiki-1", home, **one)
+    call(data.vocabulary, "enwiki-1", home, vocab_size=60, num_unused=0, pad_with_unused=True, **one)
+    call(data.instances, "enwiki-1", home, max_seq_lengths=[32], **one)
+    before, _, after = capsys.readouterr().err.partition("60 tokens")
+    assert "- 9 pages, " in before
+    assert "- 1 of 1 shards, " in before
+    assert "- 1 of 1 shards, " in after
+
+
+def test_preset_that_continues_from_a_model_takes_its_vocabulary():
+    settings = dataclasses.replace(launchpad_preset().pretraining, initial_model="models:/bert-tiny/3")
+    configs = asset_configs(dataclasses.replace(launchpad_preset(), pretraining=settings))
+    assert configs["vocabulary"]["from_model"] == "models:/bert-tiny/3"
+
+
 def test_vocabulary_of_a_model_names_no_secret(clean_environment, tmp_path, monkeypatch):
     (tmp_path / "model").mkdir()
     make_tokenizer(60).save(tmp_path / "model")

@@ -137,8 +137,11 @@ def test_outcome_says_how_to_open_the_ui_with_the_same_preset(
     report.mkdir(parents=True)
     plan = plan_of(build_parser().parse_args(["--preset", preset, "--dump", "enwiki-1"]))
     (report / "results.txt").write_text("scores")
+    monkeypatch.setattr("workflows.run.without_champion", lambda *_: ["no champion: bert-tiny is not registered"])
     print_outcome(plan, {"report": 1.0})
-    assert capsys.readouterr().out.splitlines()[-1].startswith(command)
+    outcome = capsys.readouterr().out
+    assert outcome.splitlines()[-1].startswith(command)
+    assert ("as in the preset demo-full" in outcome) == (preset == "demo")
 
 
 def test_task_keeps_its_files_where_no_folder_is_given(clean_environment, tmp_path, monkeypatch):

@@ -25,7 +25,7 @@ from bert_pipeline.instances.directory import open_shard, shard_paths
 from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.instances.parquet import INSTANCE_SCHEMA, MASKED_INSTANCE_SCHEMA
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, foreign_input, load_manifest, publishing
-from bert_pipeline.progress import RateLimit
+from bert_pipeline.progress import Progress
 from bert_pipeline.sample import generate_sample
 from bert_pipeline.step import COPYING, STEPS, make
 from bert_pipeline.storage import local_copy, remove_tree, size_of, without_secrets
@@ -49,7 +49,6 @@ BeamOptions: TypeAlias = Annotated[list[str], "Options of the Beam job, as after
 
 SITES_VARIABLE = "BERT_DUMP_SITES"
 WIKI_VARIABLE = "BERT_WIKI"
-DEFAULT_WIKI = "simplewiki"
 WIKI = re.compile(r"[a-z][a-z0-9_]{0,89}")
 PUBLISHED_DUMPS, OFFICIAL_FILES = "published_dumps", "official_files"
 SOURCES = {
@@ -88,7 +87,7 @@ with warnings.catch_warnings(action="ignore", category=dg.BetaWarning):
 
 def wiki_name() -> str:
     """Return the wiki whose dumps are trained on: BERT_WIKI; ConfigurationError if it cannot name a partition."""
-    wiki = os.environ.get(WIKI_VARIABLE) or DEFAULT_WIKI
+    wiki = os.environ.get(WIKI_VARIABLE) or "simplewiki"
     if not WIKI.fullmatch(wiki):
         raise ConfigurationError(f"{WIKI_VARIABLE}: found {wiki!r}, expected a name such as enwiki or zh_yuewiki")
     return wiki
@@ -96,8 +95,7 @@ def wiki_name() -> str:
 
 def dump_sites() -> tuple[str, ...]:
     """Return the sites that dumps are downloaded from: BERT_DUMP_SITES, comma-separated, or the public ones."""
-    sites = tuple(site.strip() for site in os.environ.get(SITES_VARIABLE, "").split(",") if site.strip())
-    return sites or SITES
+    return tuple(site.strip() for site in os.environ.get(SITES_VARIABLE, "").split(",") if site.strip()) or SITES
 
 
 # --- dump ---
@@ -178,8 +176,7 @@ def _generate(seed: int, config: SampleConfig, directory: Path, context: dg.Asse
         context.log.info(f"generating {context.partition_key}: {what}")
         return generate_sample(directory, seed=seed, num_articles=config.num_articles)
 
-    settings = {"seed": seed, **to_mapping(config)}
-    return STEPS["dump"].make(directory, build, settings=settings, log=context.log.info)
+    return STEPS["dump"].make(directory, build, settings={"seed": seed, **to_mapping(config)}, log=context.log.info)
 
 
 def _download(wiki: str, date: str, directory: Path, context: dg.AssetExecutionContext) -> Manifest:
@@ -193,11 +190,7 @@ def _download(wiki: str, date: str, directory: Path, context: dg.AssetExecutionC
                 raise
             date = configuration["date"]
             context.log.warning(f"{error}; the dump of {date} is kept")
-    is_due = RateLimit()
-
-    def progress(size: int) -> None:
-        if is_due():
-            context.log.info(f"{size / 1e6:,.0f} MB")
+    progress = Progress("MB", context.log.info).show
 
     def build() -> Manifest:
         context.log.info(f"downloading {wiki} of {date}")
@@ -228,9 +221,10 @@ def corpus(
     templates = {"templates": file_sha256(settings.templates)} if settings.templates else {}
     sources = dump_sources(home.dump(name))
     context.log.info(f"reading {', '.join(map(without_secrets, sources))}")
+    progress = Progress("pages", context.log.info).show
     manifest = STEPS["corpus"].make(
         home.corpus(name),
-        lambda: build_corpus(sources, home.corpus(name), settings, tuple(beam_options)),
+        lambda: build_corpus(sources, home.corpus(name), settings, tuple(beam_options), progress),
         settings=dataclasses.replace(settings, templates=""),  # its hash counts, wherever it is
         inputs={"dump": content_key(source)} | templates,
         log=context.log.info,
@@ -242,8 +236,6 @@ def corpus(
 
 
 # --- vocabulary ---
-
-NUM_SAMPLE_TOKENS = 20
 
 
 @step_asset(deps=[corpus], kinds={"beam", "tokenizers"})
@@ -266,13 +258,13 @@ def vocabulary(
     if from_model:
         manifest = _copy_vocabulary(context, from_model, home.vocabulary(name))
     else:
-        inputs, options = {"corpus": home.corpus(name)}, {"beam_options": beam_options}
-        directory = home.vocabulary(name)
+        inputs, directory = {"corpus": home.corpus(name)}, home.vocabulary(name)
+        options = {"beam_options": beam_options, "progress": Progress("shards", context.log.info).show}
         manifest = make("vocabulary", build_vocabulary, directory, settings, inputs, context.log.info, **options)
     tokens = Tokenizer.from_directory(manifest.path).tokens
     context.log.info(f"{len(tokens):,} tokens")
     # Tokens at even distances show the special tokens, the alphabet, frequent words and rare pieces.
-    stride = max(1, len(tokens) // NUM_SAMPLE_TOKENS)
+    stride = max(1, len(tokens) // 20)
     sample = [{"id": index, "token": tokens[index]} for index in range(0, len(tokens), stride)]
     metadata = manifest_metadata(manifest) | {
         "quality_report": table(_quality_rows(manifest)),
@@ -326,11 +318,14 @@ def instances(
     metadata: dict[str, Any] = {}
     versions: dict[str, str] = {}
     total = 0
+    if others := [path.name for path in home.all_instances(name) if path.name not in map(str, max_seq_lengths)]:
+        context.log.info(f"instances of {', '.join(others)} tokens stay as they were; delete what no training reads")
     inputs = {"corpus": home.corpus(name), "vocabulary": home.vocabulary(name)}
     # Each length is an artifact of its own: adding one leaves the others unchanged.
     for length in max_seq_lengths:
         of_length = dataclasses.replace(settings, max_seq_length=length)
-        directory, options = home.instances(name, length), {"beam_options": beam_options}
+        directory = home.instances(name, length)
+        options = {"beam_options": beam_options, "progress": Progress("shards", context.log.info).show}
         manifest = make("instances", build_instances, directory, of_length, inputs, context.log.info, **options)
         context.log.info(f"{manifest.counts.get('instances', 0):,} instances of up to {length} tokens")
         # All lengths share the asset's metadata, so each has its prefix.
@@ -339,8 +334,6 @@ def instances(
         metadata |= {f"{length}/{key}": value for key, value in description.items()}
         metadata[f"{length}/instances_sample"] = table(sample_instances(manifest))
         versions[str(length)] = manifest.sha256
-    if others := [path.name for path in home.all_instances(name) if path.name not in versions]:
-        context.log.info(f"instances of {', '.join(others)} tokens stay as they were; delete what no training reads")
     if total:
         metadata["dagster/row_count"] = total
     if settings.format == "parquet":

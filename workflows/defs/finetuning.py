@@ -191,7 +191,7 @@ def finetuned_model(context: dg.AssetExecutionContext, home: BertHome, settings:
 
     def watch(report: "TrialProgress") -> None:
         if report.scores or is_due():
-            context.log.info(describe_trial(report))
+            context.log.info(f"{task_name}: {describe_trial(report)}")
 
     data = load_published_task(home, name, task_name)
     of_task = settings.for_task(data.task)

@@ -26,18 +26,20 @@ class TimeLeft:
 
     def enter(self, stage: str) -> None:
         """Begin a stage."""
-        self._stage, self._done, self._started = stage, 0.0, time.monotonic()
+        self._stage, self._first, self._done, self._started = stage, 0.0, 0.0, time.monotonic()
 
-    def reach(self, share: float) -> None:
-        """Set the share of the current stage that is done."""
+    def reach(self, share: float, *, is_resumed: bool = False) -> None:
+        """Set the share of the current stage that is done, with `is_resumed` by an earlier run, in unknown time."""
         self._done = min(share, 1.0)
+        if is_resumed:
+            self._first, self._started = self._done, time.monotonic()
 
     def __str__(self) -> str:
         """Return "about 3 min of pretraining left"; "" when nothing is known yet."""
-        if self._done <= 0:
+        if self._done <= self._first:
             return ""
         # The rest is assumed to take as long, for its share, as what is done.
-        seconds = (time.monotonic() - self._started) * (1 - self._done) / self._done
+        seconds = (time.monotonic() - self._started) * (1 - self._done) / (self._done - self._first)
         return f"about {time_text(max(10, round(seconds, -1)))} of {self._stage} left"
 
 
@@ -72,7 +74,7 @@ class ProgressFormatter(logging.Formatter):
 
 
 class StepConsole(logging.Handler):
-    """Print the last message of each step when it ends, of a long step now and then, and every warning."""
+    """Print the last message of each step when it ends, of a long step now and then, what is reused, every warning."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,10 +95,11 @@ class StepConsole(logging.Handler):
                     self._print(last)
         elif record.levelno >= logging.INFO and not _message_of(record).startswith("check "):
             # The training's own lines tell how far the stage has come.
-            if step := re.match(r"step (\d+)/(\d+)", _message_of(record)):
-                TIME_LEFT.reach(int(step[1]) / int(step[2]))
+            if step := re.match(r"(resuming from )?step (\d+)(?:/| of )(\d+)", _message_of(record)):
+                TIME_LEFT.reach(int(step[2]) / int(step[3]), is_resumed=step[1] is not None)
             self._last[asset] = record
-            if self._is_due():
+            # Whether finished work counts is said at once: what follows it may take hours.
+            if self._is_due() or re.search(" is (made again: |reused$)", _message_of(record)):
                 self._print(record)
 
     def _print(self, record: logging.LogRecord) -> None:

@@ -73,8 +73,7 @@ def configured(function: Callable[..., Any], defaults: Mapping[str, Any]) -> Cal
 def _argument(parameter: inspect.Parameter, values: Mapping[str, Any]) -> Any:
     """Return the launchpad's value for a parameter."""
     hint: Any = parameter.annotation
-    is_whole = dataclasses.is_dataclass(hint)
-    kind, value = (hint, values) if is_whole else (hint.__origin__, values[parameter.name])
+    kind, value = (hint, values) if dataclasses.is_dataclass(hint) else (hint.__origin__, values[parameter.name])
     if (names := getattr(kind, "__dataclass_fields__", None)) is None:
         return value
     return from_mapping(kind, {key: value[key] for key in names if key in value}, where=kind.__name__)
@@ -141,7 +140,7 @@ def asset_configs(
     return {
         "dump": {**to_mapping(preset.sample), "sources": list(sources)},
         "corpus": {**to_mapping(preset.corpus), **beam_options},
-        "vocabulary": {**to_mapping(preset.vocabulary), **beam_options, "from_model": ""},
+        "vocabulary": {**to_mapping(preset.vocabulary), **beam_options, "from_model": preset.pretraining.initial_model},
         "instances": {**instances, **beam_options, "max_seq_lengths": list(preset.sequence_lengths)},
         "exam": {**to_mapping(preset.exam or ExamConfig()), **beam_options, "enabled": preset.exam is not None},
         "pretrained_model": {**to_mapping(preset.pretraining), "launch": to_mapping(preset.launch)},

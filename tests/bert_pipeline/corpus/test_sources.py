@@ -11,7 +11,8 @@ from bert_pipeline.errors import BertError
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("/none/at/all.xml", "no such file"),
+        ("/none/at/all.xml", "no such file; check the path$"),
+        ("dewiki=dumps/de.xml", "no such file; .*, or name the kind too: NAME=wikipedia:PATH$"),
         ("text:/none/*.txt", "matches no file"),
         ("jsonl:", "expected a path"),
         ("line:a.txt", "no kind of source 'line' .did you mean 'lines'"),

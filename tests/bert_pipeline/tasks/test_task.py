@@ -66,7 +66,7 @@ def test_missing_split_raises_with_remedy(tmp_path):
     assert "train.tsv: not found" in missing_task_data("rte", tmp_path)
     assert missing_task_data("rte", tmp_path, dev_fraction=0.2) == ""
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"empty/train.tsv: not found \(other files of WNLI there: none\)"):
+    with pytest.raises(InputError, match=r"empty/WNLI/train.tsv: not found \(other files of WNLI there: none\)"):
         load_task_data("wnli", tmp_path / "empty", 0.5)
     with pytest.raises(InputError, match=r"absent: not found; give the folder"):
         load_task_data("rte", tmp_path / "absent")

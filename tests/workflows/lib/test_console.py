@@ -55,6 +55,12 @@ def test_finished_step_prints_its_last_message(terminal, capsys):
     assert lines(capsys) == ["corpus                        1,208 documents"]
 
 
+def test_reuse_and_the_reason_against_it_are_printed_at_once(terminal, capsys):
+    for message in ("unchanged since today: corpus is reused", "corpus is made again: its settings.language changed"):
+        say(terminal, "corpus", message)
+        assert message in lines(capsys)[0]
+
+
 def test_warning_is_printed_at_once(terminal, capsys):
     say(terminal, "task_data", "skipped: swag: no folder is given", logging.WARNING)
     assert lines(capsys) == ["task_data                     warning: skipped: swag: no folder is given"]
@@ -78,6 +84,16 @@ def test_long_step_prints_messages_with_time_left(terminal, clock, capsys):
         "pretrained_model              step 60/100: MLM loss 2.0  (about 20 s of pretraining left)",
         "pretrained_model              step 70/100: MLM loss 2.0  (about 20 s of pretraining left)",
     ]
+
+
+def test_time_left_of_a_resumed_training_counts_its_own_steps(terminal, clock):
+    console.TIME_LEFT.enter("pretraining")
+    clock[0] += 100  # until the ranks have started
+    say(terminal, "pretrained_model", "resuming from step 600 of 1000")
+    assert str(console.TIME_LEFT) == ""
+    clock[0] += 60
+    say(terminal, "pretrained_model", "step 700/1000: MLM loss 2.0")
+    assert str(console.TIME_LEFT) == "about 3 min of pretraining left"
 
 
 def test_printed_message_is_not_repeated_at_the_end(terminal, clock, capsys):
