@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 import itertools
+import operator
 import re
 import shlex
 import subprocess
@@ -83,6 +84,14 @@ def python_calls() -> list[tuple[str, str]]:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in imports:
                 found.append((f"{imports[node.func.id]}:{node.func.id}", ast.unparse(node)))
     return found
+
+
+def test_functions_listed_on_the_api_page_exist():
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^- `([\w.]+)\(.*?\)` in `([\w/]+)\.py`", page, flags=re.MULTILINE)
+    assert len(listed) == page.count("\n- ")
+    for name, path in listed:
+        assert operator.attrgetter(name)(importlib.import_module(path.replace("/", ".")))
 
 
 @pytest.mark.parametrize(("function", "call"), python_calls())

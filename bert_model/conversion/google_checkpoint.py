@@ -46,7 +46,10 @@ def convert_checkpoint(checkpoint: Path, output: Path, *, cased: bool | None = N
     pooler and both heads of pre-training are converted, and the optimizer's variables are left out. InputError for any
     other or missing variable, by name; UsageError without TensorFlow, or if neither name nor `cased` tells the case.
     """
-    prefix = _prefix(checkpoint)
+    name = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", checkpoint.name)  # one of its files names it as well
+    prefix = checkpoint / CHECKPOINT_NAME if checkpoint.is_dir() else checkpoint.with_name(name)
+    if not prefix.with_name(f"{prefix.name}.index").is_file():
+        raise InputError(f"{prefix}.index: does not exist; give the prefix of a checkpoint, such as {CHECKPOINT_NAME}")
     directory = prefix.parent
     config = BertConfig.from_file(directory / GOOGLE_CONFIG_NAME)
     tokens = read_vocabulary(directory / VOCABULARY_NAME)
@@ -69,15 +72,6 @@ def convert_checkpoint(checkpoint: Path, output: Path, *, cased: bool | None = N
         tokenizer.save(draft.path, model_max_length=config.max_position_embeddings)
         draft.counts |= {"parameters": sum(tensor.numel() for tensor in weights.tensors.values())}
     return report
-
-
-def _prefix(checkpoint: Path) -> Path:
-    """Return the common prefix of a checkpoint's files, from itself, from one of them or from their directory."""
-    name = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", checkpoint.name)
-    prefix = checkpoint / CHECKPOINT_NAME if checkpoint.is_dir() else checkpoint.with_name(name)
-    if not prefix.with_name(f"{prefix.name}.index").is_file():
-        raise InputError(f"{prefix}.index: does not exist; give the prefix of a checkpoint, such as {CHECKPOINT_NAME}")
-    return prefix
 
 
 def _cased(directory: Path) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, pre_tokenizers
 
 FIELDS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
 
@@ -26,6 +26,8 @@ def main(file: str, *texts: str) -> Any:
         int(about["max_seq_length"]), strategy="only_second" if kind == "span" else "longest_first"
     )
 
+    if kind == "tagging":  # the words that are tagged, with a blank between them
+        texts = (" ".join(word for word, _ in pre_tokenizers.BertPreTokenizer().pre_tokenize_str(texts[0])),)
     # Each ending is a row with its context, and each text to be compared one of its own.
     by_kind: dict[str, list[Any]] = {"choice": [(texts[0], ending) for ending in texts[1:]], "embedding": [*texts]}
     rows = tokenizer.encode_batch(by_kind.get(kind, [texts if len(texts) > 1 else texts[0]]))
@@ -42,8 +44,10 @@ def main(file: str, *texts: str) -> Any:
         vectors = outputs[0] / np.linalg.norm(outputs[0], axis=-1, keepdims=True)
         return float(logits[0] if kind == "regression" else vectors[0] @ vectors[1])
     if kind == "tagging":  # at the first token of each word
-        words = zip(logits, row.word_ids, [None, *row.word_ids])
-        return [labels[tag.argmax()] for tag, word, last in words if word not in (None, last)]
+        words = [texts[0].count(" ", 0, max(start + 1, end)) for start, end in row.offsets]
+        tokens = [*zip(words, logits, row.special_tokens_mask)]
+        tags = {word: tag.argmax() for word, tag, is_special in reversed(tokens) if not is_special}
+        return [labels[tags[word]] for word in sorted(tags)]
     if kind == "span":
         scores = logits[:, None] + outputs[1][0]  # of each first and last token
         inside, places = np.array(row.sequence_ids) == 1, np.arange(len(scores))

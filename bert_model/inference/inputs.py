@@ -183,6 +183,8 @@ def check_input(fields: Mapping[str, Any], form: str, where: str) -> PredictionI
     has_words = form == "tagging" and "words" in fields
     names = ["words"] if has_words else [name.rstrip("*") for name in FIELDS[form]]
     checked: PredictionInput = {"document": fields.get("document")} if has_words else {}
+    if form == "text" and fields.get("text_b"):
+        raise InputError(f"{where}: found text and text_b, expected text alone; give a model for pairs")
     names = [name.rstrip("?") for name in names if not name.endswith("?") or fields.get(name.rstrip("?")) is not None]
     if missing := [name for name in names if fields.get(name) is None]:
         present = ", ".join(map(str, fields)) or "nothing"

@@ -360,13 +360,12 @@ class PretrainingPredictor:
         """
         ids = [self.tokenizer.cls_id]
         positions = []
-        parts = text.split(MASK)
-        for number, part in enumerate(parts):
-            if number:
-                positions.append(len(ids))
-                ids.append(self.tokenizer.mask_id)
-            ids += self.tokenizer.encode(part.rstrip() if number < len(parts) - 1 else part)
-        ids.append(self.tokenizer.sep_id)
+        *parts, last = text.split(MASK)
+        for part in parts:
+            ids += self.tokenizer.encode(part.rstrip())
+            positions.append(len(ids))
+            ids.append(self.tokenizer.mask_id)
+        ids += [*self.tokenizer.encode(last), self.tokenizer.sep_id]
         if not positions:
             raise InputError(f"mlm: no {MASK} in {text[:60]!r}; write {MASK} for each word to fill in")
         if len(ids) > self.max_seq_length:

@@ -170,9 +170,8 @@ def _sources(path: Path) -> Iterator[Source]:
                     yield source
         elif zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
-                members = [member for member in archive.infolist() if member.filename.endswith(".jsonl")]
-                members = [member for member in members if member.filename.startswith(folder)]
-                members = [member for member in members if not _holds_no_pairs(PurePosixPath(member.filename))]
+                names = [name for name in archive.namelist() if name.startswith(folder) and name.endswith(".jsonl")]
+                members = [archive.getinfo(name) for name in sorted(names) if not _holds_no_pairs(PurePosixPath(name))]
                 total = sum(member.file_size for member in members)
                 allowed = max(_RATIO_FLOOR_BYTES, _MAX_RATIO * path.stat().st_size)
                 if total > allowed:
@@ -181,7 +180,7 @@ def _sources(path: Path) -> Iterator[Source]:
                         f"{path}: its .jsonl files, of which {largest} is the largest, unpack to {total:,} bytes; at "
                         f"most {allowed:,} are expected in an archive of this size"
                     )
-                for member in sorted(members, key=lambda member: member.filename):
+                for member in members:
                     stream = io.BytesIO(archive.read(member))
                     yield Source.of_stream(stream, f"{path}/{member.filename}")
         else:

@@ -228,7 +228,9 @@ class Tokenizer:
         truncates nothing.
         """
         directory = to_path(directory)
-        configuration: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+        # transformers leaves out the segments of a pair unless they are named.
+        inputs = ["input_ids", "token_type_ids", "attention_mask"]
+        configuration: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs}
         if self.is_bert:
             replace_text(directory / VOCABULARY_NAME, "".join(f"{token}\n" for token in self.tokens))
             # `strip_accents` of None follows `do_lower_case`, as in google's code.

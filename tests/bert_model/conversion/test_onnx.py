@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import other_tokenizers
 import pytest
 import tiny_tasks
 import tokenizers
@@ -13,7 +14,14 @@ import torch
 
 from bert_model.cli import main
 from bert_model.finetuning.task_model import load_task_model
+from bert_model.inference.predict import load_predictor
 from bert_model.kinds import kind_of
+from bert_model.model.config import BertConfig
+from bert_model.model.heads import BertForTokenClassification
+from bert_model.model.initialization import new_model
+from bert_model.model.weights import save_model
+from bert_pipeline.tasks.catalogue import get_task
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 TASKS = ("sst2", "stsb", "squad1", "swag", "ner")
 INPUTS = {
@@ -103,6 +111,20 @@ def test_example_beside_the_file_answers_as_bert_predict_does(models, task, tmp_
     texts = [text for value in INPUTS[task].values() for text in ([value] if isinstance(value, str) else value)]
     found = answer_of_example(tmp_path / "model.onnx", *texts)
     assert found == (pytest.approx(expected, abs=1e-4) if task == "stsb" else expected)
+
+
+@pytest.mark.parametrize("kind", ["roberta", "unigram"])
+def test_example_tags_the_words_of_a_text_with_any_tokenizer(kind, tmp_path, capsys):
+    pytest.importorskip("onnxruntime")
+    model, text = other_tokenizers.make(kind, tmp_path / "model"), "Anna didn't reply, (north of the river)."
+    tokenizer, task = Tokenizer.from_directory(model), get_task("ner")
+    shape = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "initializer_range": 0.3}
+    config = BertConfig.from_preset("tiny", **shape, vocab_size=tokenizer.vocab_size, labels=task.labels)
+    save_model(new_model(BertForTokenClassification, config, seed=0), model, tokenizer)
+    assert main(["export", str(model), "--output", str(tmp_path / "model.onnx")]) == 0
+    (expected,) = load_predictor("ner", [model]).answer([{"text": text}])
+    assert len({*expected["tags"]}) > 1
+    assert answer_of_example(tmp_path / "model.onnx", text) == expected["tags"]
 
 
 def test_int8_file_is_written_with_the_score_before_and_after(models, tmp_path, capsys):

@@ -20,7 +20,7 @@ import torch
 
 from bert_model.cli import main
 from bert_model.finetuning.task_model import load_task_model
-from bert_model.inference.inputs import read_rows
+from bert_model.inference.inputs import input_row, read_rows
 from bert_model.inference.predict import TaskPredictor, answer_file, answer_inputs, load_predictor, predict
 from bert_model.kinds import KINDS, Kind, kind_of
 from bert_model.kinds.encoded import token_windows
@@ -35,6 +35,7 @@ from bert_model.model.initialization import new_model
 from bert_model.model.weights import load_model, save_model
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.records import Record
 from bert_pipeline.storage import to_path
 from bert_pipeline.tasks.catalogue import Columns, get_task
 from bert_pipeline.tasks.ner import to_iob2
@@ -694,6 +695,12 @@ def test_row_of_json_lines_without_its_text_is_set_aside_under_its_own_id(models
     assert (counts.answers, counts.rejected) == (1, 4)
     rejected = (tmp_path / "out.jsonl.rejected.jsonl").read_text().splitlines()
     assert [json.loads(line)["id"] for line in rejected] == [0, "2", "3", "4"]  # lines count where no id is stated
+
+
+def test_second_text_is_an_error_where_one_is_expected():
+    rows = [{"text": "a film", "text_b": text_b} for text_b in ("a song", "", None)]
+    errors = [input_row(Record("in.jsonl:1", row), "text", 0).error for row in rows]
+    assert errors == ["in.jsonl:1: found text and text_b, expected text alone; give a model for pairs", "", ""]
 
 
 def test_bad_rows_are_named_and_set_aside_and_the_rest_is_answered(models, tmp_path, caplog):
