@@ -42,10 +42,7 @@ class ServedModel(PythonModel):
 
 
 def _input(row: dict[Any, Any]) -> dict[str, Any]:
-    """Return the fields of a row without what MLflow and pandas make of them.
-
-    These make arrays of lists, NaN of null and of a missing field, and floats of the whole numbers beside it.
-    """
+    """Return the fields of a row; MLflow and pandas make arrays of lists, NaN of null, floats of the ids beside one."""
     fields = {str(key): list(value) if hasattr(value, "tolist") else value for key, value in row.items()}
     if isinstance(number := fields.get("id"), float) and number.is_integer():
         fields["id"] = int(number)
