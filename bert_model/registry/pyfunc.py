@@ -33,14 +33,20 @@ class ServedModel(PythonModel):
     ) -> list[dict[str, Any]]:
         """Answer the rows of a table whose columns MLflow has checked against the signature."""
         from bert_model.inference.predict import answer_inputs
+        from bert_pipeline.errors import InputError
 
-        return answer_inputs(self.predictor, [_input(row) for row in model_input.to_dict("records")])
+        try:
+            return answer_inputs(self.predictor, [_input(row) for row in model_input.to_dict("records")])
+        except InputError as error:  # MLflow's server tells the text of its own exceptions only
+            raise mlflow.MlflowException.invalid_parameter_value(str(error)) from error
 
 
 def _input(row: dict[Any, Any]) -> dict[str, Any]:
-    """Return the fields of a row without what MLflow and pandas make of them: arrays of lists, NaN of a missing id."""
+    """Return the fields of a row; MLflow and pandas make arrays of lists, NaN of null, floats of the ids beside one."""
     fields = {str(key): list(value) if hasattr(value, "tolist") else value for key, value in row.items()}
-    return {key: value for key, value in fields.items() if key != "id" or isinstance(value, str | int)}
+    if isinstance(number := fields.get("id"), float) and number.is_integer():
+        fields["id"] = int(number)
+    return {key: value for key, value in fields.items() if isinstance(value, list) or pd.notna(value)}
 
 
 mlflow.models.set_model(ServedModel())

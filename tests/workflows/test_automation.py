@@ -231,6 +231,12 @@ def test_unreachable_site_skips_the_tick(site_sensor, schedule, site, monkeypatc
     assert "no site has" in site_sensor().skip_message
 
 
+def test_site_without_a_scheme_is_refused_by_name(monkeypatch):
+    monkeypatch.setenv(data.SITES_VARIABLE, "https://mirror.example.org, dumps.example.org")
+    with pytest.raises(ConfigurationError, match="BERT_DUMP_SITES: found 'dumps.example.org', expected addresses"):
+        data.dump_sites()
+
+
 def test_site_sensor_requests_the_newest_finished_dump_once(site_sensor, instance, site):
     waiting = site_sensor()
     assert waiting.run_requests == []

@@ -21,7 +21,7 @@ from bert_model.registry import operations
 from bert_model.training.home import settle
 from bert_model.training.mlflow_store import open_client
 from bert_pipeline.atomic import locked
-from bert_pipeline.errors import ArtifactError, UsageError
+from bert_pipeline.errors import ArtifactError, InputError, UsageError
 from bert_pipeline.manifest import load_manifest, publishing
 from workflows import backup
 from workflows.definitions import defs
@@ -301,6 +301,14 @@ def test_registry_of_another_home_is_not_restored_over(clean_environment, tmp_pa
     create_backup(small_home(tmp_path / "first"), tmp_path / "backup")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(tmp_path))
     with pytest.raises(UsageError, match="MLFLOW_TRACKING_URI leads out of BERT_HOME"):
+        restore_backup(tmp_path / "backup", BertHome(directory=str(tmp_path / "second")))
+    assert not (tmp_path / "second").exists()
+
+
+def test_restore_with_a_wrong_folder_of_tasks_writes_nothing(clean_environment, tmp_path, monkeypatch):
+    create_backup(small_home(tmp_path / "first"), tmp_path / "backup")
+    monkeypatch.setenv("BERT_TASKS", str(tmp_path / "unmounted"))
+    with pytest.raises(InputError, match="unmounted: no such folder"):
         restore_backup(tmp_path / "backup", BertHome(directory=str(tmp_path / "second")))
     assert not (tmp_path / "second").exists()
 

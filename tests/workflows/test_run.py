@@ -167,6 +167,11 @@ def test_task_keeps_its_files_where_no_folder_is_given(clean_environment, tmp_pa
     assert find() == (tmp_path / "before", 0.25, "")
     monkeypatch.setenv(TASKS_VARIABLE, str(tmp_path / "now"))
     assert find() == (tmp_path / "now", 0.0, "")
+    # A folder that is not mounted is no reason to skip every task.
+    monkeypatch.setenv(TASKS_VARIABLE, str(tmp_path / "unmounted"))
+    for task in ("rte", "tickets"):
+        with pytest.raises(InputError, match="BERT_TASKS: .*unmounted: no such folder"):
+            _find_task(BertHome(), "enwiki-2", task, {}, "", 0.0)
     monkeypatch.delenv(TASKS_VARIABLE)
     shutil.rmtree(tmp_path / "before")
     with pytest.raises(InputError, match="restore the files of the last time, or give their folder"):

@@ -374,12 +374,9 @@ def new_dump_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> d
 )
 def new_task_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> dg.SensorResult | dg.SkipReason:
     partitions = context.instance.get_dynamic_partitions(str(task_partitions.name))
-    own = read_own_tasks(home.tasks)
-    for problem in own.problems.values():
-        context.log.warning(problem)
     new = [task for task in home.task_names if task not in partitions]
     if not new:
-        problems = "".join(f"; {problem}" for problem in own.problems.values())
+        problems = "".join(f"; {problem}" for problem in read_own_tasks(home.tasks).problems.values())
         return dg.SkipReason(f"no new task in {home.tasks or 'BERT_TASKS, which is not set'}{problems}")
     return dg.SensorResult(dynamic_partitions_requests=[task_partitions.build_add_request(new)])
 

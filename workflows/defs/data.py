@@ -95,7 +95,10 @@ def wiki_name() -> str:
 
 def dump_sites() -> tuple[str, ...]:
     """Return the sites that dumps are downloaded from: BERT_DUMP_SITES, comma-separated, or the public ones."""
-    return tuple(site.strip() for site in os.environ.get(SITES_VARIABLE, "").split(",") if site.strip()) or SITES
+    sites = tuple(site.strip() for site in os.environ.get(SITES_VARIABLE, "").split(",") if site.strip())
+    if wrong := [site for site in sites if not site.startswith(("http://", "https://"))]:
+        raise ConfigurationError(f"{SITES_VARIABLE}: found {wrong[0]!r}, expected addresses such as {SITES[0]}")
+    return sites or SITES
 
 
 # --- dump ---

@@ -72,9 +72,8 @@ def task_data(
     task, path, dev_fraction, reason = _find_task(home, name, task_name, folders, glue, dev_fraction)
     # Published as skipped, for the report to name; nothing is materialized, so nothing downstream runs.
     if reason or task is None or path is None:
-        skipped = {"task": task_name}
         with publishing(
-            directory, kind="skipped_task", configuration=skipped, inputs={}, replaces="task_data"
+            directory, kind="skipped_task", configuration={"task": task_name}, inputs={}, replaces="task_data"
         ) as draft:
             draft.counts = {"reason": reason}
         context.log.warning(f"skipped: {task_name}: {reason}")

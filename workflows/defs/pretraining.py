@@ -165,8 +165,7 @@ def _train(
     import torch
 
     # One log directory for each launch, so that a resumed training keeps the logs of the failure.
-    started = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S.%f")
-    logs = home.pretraining_logs(dump, output.name) / started
+    logs = home.pretraining_logs(dump, output.name) / f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S.%f}"
     logs.mkdir(parents=True)
     configuration = logs / "configuration.yaml"
     replace_text(configuration, yaml.safe_dump(to_mapping(settings), sort_keys=False))

@@ -3,7 +3,6 @@
 import base64
 import functools
 import json
-from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import dagster as dg
@@ -70,8 +69,7 @@ def registered_model(
     name, task = dump_and_task(context.partition_key)
     version = _register(context, license, home, name, task)
     decision = _decide(context, settings, promote, version)
-    metadata = _version_metadata(home, version) | decision_metadata(decision)
-    return materialization(version.content_sha256, metadata)
+    return materialization(version.content_sha256, _version_metadata(home, version) | decision_metadata(decision))
 
 
 def _register(
@@ -140,8 +138,12 @@ def report(context: dg.AssetExecutionContext, home: BertHome) -> Made:
     # The report is an MLflow run of its own: there the scores of several dumps compare.
     run_id = log_report(results, manifest, dagster_run_id=context.run.run_id)
     context.log.info(f"{len(results.rows)} tasks, {len(results.skipped)} skipped; MLflow run {run_id}")
+    text = (manifest.path / REPORT_NAME).read_text(encoding="utf-8")
+    for path in manifest.path.glob("*.png"):  # the UI shows pictures only within the text
+        picture = base64.b64encode(path.read_bytes()).decode()
+        text = text.replace(f"({path.name})", f"(data:image/png;base64,{picture})")
     metadata: dict[str, Any] = manifest_metadata(manifest) | {
-        "report": dg.MetadataValue.md(with_pictures(manifest.path)),
+        "report": dg.MetadataValue.md(text),
         "results": table(results.shown_rows()),
         **{f"exam/{key}": value for key, value in results.exam_scores().items()},
         "at_chance": ", ".join(results.at_chance) or "none",
@@ -151,15 +153,6 @@ def report(context: dg.AssetExecutionContext, home: BertHome) -> Made:
     }
     metadata |= {f"score/{row['task']}": float(row["score"]) for row in results.rows}
     return materialization(manifest.sha256, metadata)
-
-
-def with_pictures(directory: Path) -> str:
-    """Return the Markdown report with its pictures inlined, for the UI."""
-    text = (directory / REPORT_NAME).read_text(encoding="utf-8")
-    for name in (path.name for path in directory.glob("*.png")):
-        picture = base64.b64encode((directory / name).read_bytes()).decode()
-        text = text.replace(f"({name})", f"(data:image/png;base64,{picture})")
-    return text
 
 
 # --- promotion ---

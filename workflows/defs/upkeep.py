@@ -108,6 +108,7 @@ def restore_backup(directory: Path, home: BertHome) -> Manifest:
     """
     manifest = load_manifest(directory, kind=BACKUP_KIND, verify="sha256")
     target = home.path
+    home.tasks  # noqa: B018 - a wrong BERT_TASKS is refused before anything is written
     if target.exists() and any(target.iterdir()):
         raise ArtifactError(f"{target}: not empty; set BERT_HOME to a new directory, or move it away")
     if dagster_directory(home) != target / DAGSTER or MLFLOW_DATABASE in parts_elsewhere(home):

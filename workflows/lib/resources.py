@@ -17,7 +17,7 @@ import dagster as dg
 
 from bert_model.training.home import bert_home, credentials_apart, sqlite_uri
 from bert_model.training.mlflow_store import open_client
-from bert_pipeline.errors import ArtifactError, BertError, UsageError, suggest
+from bert_pipeline.errors import ArtifactError, BertError, InputError, UsageError, suggest
 from bert_pipeline.manifest import MANIFEST_NAME
 from bert_pipeline.step import STEPS
 from bert_pipeline.storage import absolute, local_directory, store_errors, to_path
@@ -300,6 +300,9 @@ class BertHome(dg.ConfigurableResource[Any]):
     def tasks(self) -> Path | None:
         """BERT_TASKS: default folder of task files (glue/, squad/, swag/, conll2003/) and of own tasks' YAML files."""
         folder = os.environ.get(TASKS_VARIABLE)
+        # Without its folder, such as one that is not mounted, every task would be skipped, and no run fail.
+        if folder and not Path(folder).is_dir():
+            raise InputError(f"{TASKS_VARIABLE}: {folder}: no such folder; correct the variable, or mount the folder")
         return Path(folder).resolve() if folder else None
 
     @property

@@ -132,8 +132,15 @@ def test_http_server_answers_and_refuses_a_wrong_schema(served):
     assert [answer["id"] for answer in answers] == ["0", "1"]
     records = [{"text": None}, INPUTS["sst2"]]
     mixed = json.loads(client.post("/invocations", json={"dataframe_records": records}).text)["predictions"]
-    assert mixed[0] == {"id": "0", "prediction": None, "error": "input 1: text is nan, expected a text"}
+    error = "input 1: found nothing, expected text; text is missing"
+    assert mixed[0] == {"id": "0", "prediction": None, "error": error}
     assert mixed[1] == {**answers[0], "id": "1"}
+    records = [{"id": 1, **INPUTS["sst2"]}, INPUTS["sst2"]]  # pandas makes a float of the id
+    mixed = json.loads(client.post("/invocations", json={"dataframe_records": records}).text)["predictions"]
+    assert [answer["id"] for answer in mixed] == [1, "1"]
+    alone = client.post("/invocations", json={"dataframe_records": [{"text": 5}]})
+    assert alone.status_code == 400
+    assert "input 1: text is 5, expected a text" in alone.json()["message"]
     bad = client.post("/invocations", json={"dataframe_records": [{"sentence": "the film"}]})
     assert bad.status_code == 400
     assert "text" in bad.text
