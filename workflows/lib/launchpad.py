@@ -73,7 +73,8 @@ def configured(function: Callable[..., Any], defaults: Mapping[str, Any]) -> Cal
 def _argument(parameter: inspect.Parameter, values: Mapping[str, Any]) -> Any:
     """Return the launchpad's value for a parameter."""
     hint: Any = parameter.annotation
-    kind, value = (hint, values) if dataclasses.is_dataclass(hint) else (hint.__origin__, values[parameter.name])
+    is_whole = dataclasses.is_dataclass(hint)
+    kind, value = (hint, values) if is_whole else (hint.__origin__, values[parameter.name])
     if (names := getattr(kind, "__dataclass_fields__", None)) is None:
         return value
     return from_mapping(kind, {key: value[key] for key in names if key in value}, where=kind.__name__)
